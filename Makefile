@@ -1,0 +1,81 @@
+# Roquet's commands. Each sets up .venv by itself the first time; all it needs is Python 3.11+ and a package index.
+
+BIN := .venv/bin
+PYTHON_CODE := src tests tools $(wildcard bench examples)
+
+DEMO_ARGS ?=
+CI_FLIGHTS ?= 40000
+CI_FLIGHTS_WITHOUT_JAVA ?= 2000
+KILL_ROUNDS ?= 20
+CI_KILL_ROUNDS ?= 3
+PYTEST_ARGS ?=
+INTEROP_ARGS ?=
+CI_INTEROP_ARGS ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check lint types contracts coverage format kill interop bench ci demo-slice \
+	demo-without-java lock map clean
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
+
+install: .venv/.installed ## .venv with everything in it
+
+.venv/.installed: tools/install.sh requirements/build.txt requirements/dev.txt pyproject.toml
+	@tools/install.sh
+
+demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a report
+	$(BIN)/roquet demo $(DEMO_ARGS)
+
+test: install ## every test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: lint types contracts coverage ## all that needs no broker and no Spark
+
+lint: install ## ruff: rules and format
+	$(BIN)/ruff check $(PYTHON_CODE)
+	$(BIN)/ruff format --check $(PYTHON_CODE)
+
+types: install ## mypy, strict
+	$(BIN)/mypy
+
+contracts: install ## the floors: who may import whom
+	PYTHONPATH=src $(BIN)/lint-imports
+
+coverage: install ## model, rules, wire and store, covered by their own tests
+	$(BIN)/coverage run -m pytest tests/test_tidy.py tests/model tests/rules tests/wire tests/store
+	$(BIN)/coverage report
+
+format: install ## ruff puts the code into shape
+	$(BIN)/ruff check --fix $(PYTHON_CODE)
+	$(BIN)/ruff format $(PYTHON_CODE)
+
+kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
+	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
+
+interop: install ## against genuine clients and the genuine broker, where they can run
+	$(BIN)/python -m pytest -m interop --timeout 600 tests/interop $(INTEROP_ARGS)
+
+bench: install ## the measured table; beside the genuine broker where Java and Maven are
+	$(BIN)/python bench/system.py $(BENCH_ARGS)
+
+ci: lint types contracts test demo-slice demo-without-java ## what has to pass before a change goes in
+	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
+	$(MAKE) interop INTEROP_ARGS="$(CI_INTEROP_ARGS)"
+
+demo-slice: install
+	$(BIN)/roquet demo --flights $(CI_FLIGHTS)
+
+demo-without-java: install
+	$(BIN)/python tools/without_java.py $(BIN)/roquet demo --flights $(CI_FLIGHTS_WITHOUT_JAVA)
+
+lock: install ## requirements/*.txt from pyproject.toml
+	tools/lock.sh
+
+map: install ## ARCHITECTURE.md's map from the modules' first lines
+	$(BIN)/python tools/architecture_map.py --write
+
+clean: ## everything that can be made again, but .venv
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
