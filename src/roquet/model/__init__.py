@@ -1,0 +1,1 @@
+"""The nouns: frozen values that every floor shares; no clock, no bytes, no files."""

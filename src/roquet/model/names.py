@@ -1,0 +1,121 @@
+"""Retry, dead-letter, delay, half and system topic names; what makes a name valid."""
+
+import re
+from typing import Final
+
+from roquet.model.errors import UsageError
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+"""The topic whose settings an unknown topic inherits."""
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+
+NOT_FOR_CLIENTS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
+"""Topics to which the broker itself writes: a client's message to one of them is refused."""
+
+SYSTEM_GROUPS: Final = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_RMQ_SYS_TRANS",
+    }
+)
+
+TOPIC_LENGTH_MAX: Final = 127
+"""Bytes: the record's first version keeps the length in a signed byte."""
+
+DERIVED_TOPIC_LENGTH_MAX: Final = 255
+"""Bytes of a retry or dead-letter topic: their prefix does not count against the user."""
+
+GROUP_LENGTH_MAX: Final = 120
+"""Characters: room for the retry prefix in a topic of 127."""
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def retry_topic(group: str) -> str:
+    """Where a group's failed messages wait for their next try."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Where a group's messages end that failed every try."""
+    return DLQ_PREFIX + group
+
+
+def is_retry(topic: str) -> bool:
+    """Whether this is some group's retry topic."""
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq(topic: str) -> bool:
+    """Whether this is some group's dead-letter topic."""
+    return topic.startswith(DLQ_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a group belongs to the system itself."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def topic_fault(topic: str) -> str | None:
+    """What is wrong with a topic's name; None when it is fine."""
+    longest = DERIVED_TOPIC_LENGTH_MAX if is_retry(topic) or is_dlq(topic) else TOPIC_LENGTH_MAX
+    return _fault("topic", topic, longest)
+
+
+def group_fault(group: str) -> str | None:
+    """What is wrong with a group's name; None when it is fine."""
+    return _fault("group", group, GROUP_LENGTH_MAX)
+
+
+def check_topic(topic: str) -> str:
+    """The topic itself, or UsageError that says what is wrong with its name."""
+    if fault := topic_fault(topic):
+        raise UsageError(fault)
+    return topic
+
+
+def check_group(group: str) -> str:
+    """The group itself, or UsageError that says what is wrong with its name."""
+    if fault := group_fault(group):
+        raise UsageError(fault)
+    return group
+
+
+def _fault(kind: str, name: str, longest: int) -> str | None:
+    if not name or name.isspace():
+        return f"the {kind} name is blank"
+    if not _NAME.fullmatch(name):
+        return f"the {kind} name {name!r} may hold only letters, digits, %, |, _ and -"
+    if len(name) > longest:
+        return f"the {kind} name is {len(name)} characters long, {longest} are allowed: {name!r}"
+    return None

@@ -1,0 +1,94 @@
+"""Text and environment to frozen settings dataclasses; units (10s, 64MiB)."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Final
+
+from roquet.model.errors import ConfigError
+
+_BYTES: Final = {
+    "": 1,
+    "b": 1,
+    "kib": 1024,
+    "mib": 1024**2,
+    "gib": 1024**3,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+}
+_MILLIS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+
+
+def parse_bytes(text: str, name: str = "size") -> int:
+    """A size: 64MiB is 67108864; a bare number is bytes."""
+    return _parse(text, name, _BYTES, "bytes, KiB, MiB or GiB")
+
+
+def parse_millis(text: str, name: str = "time") -> int:
+    """A time in ms: 10s is 10000; the unit must be given."""
+    return _parse(text, name, _MILLIS, "ms, s, m, h or d")
+
+
+def parse_bool(text: str, name: str = "switch") -> bool:
+    """A switch: true, yes, on, 1 and their opposites."""
+    match text.strip().lower():
+        case "true" | "yes" | "on" | "1":
+            return True
+        case "false" | "no" | "off" | "0":
+            return False
+        case _:
+            raise ConfigError(f"{name}: {text!r} is neither true nor false")
+
+
+def parse_int(text: str, name: str = "number", *, least: int | None = None) -> int:
+    """A whole number, at least `least`."""
+    try:
+        value = int(text.strip())
+    except ValueError:
+        raise ConfigError(f"{name}: {text!r} is not a whole number") from None
+    if least is not None and value < least:
+        raise ConfigError(f"{name}: {value} is less than {least}")
+    return value
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint for a misspelt name: "; did you mean 'x'?", or nothing."""
+    lowered = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+
+
+def parse_address(text: str, name: str = "address", *, port: int | None = None) -> tuple[str, int]:
+    """Host and port of host:port or [v6]:port; `port` is the one to take when none is given."""
+    host, colon, tail = text.strip().rpartition(":")
+    if not colon or tail.endswith("]"):
+        host, tail = text.strip(), "" if port is None else str(port)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or not tail.isdecimal() or not 0 <= int(tail) <= 65_535:
+        raise ConfigError(f"{name}: {text!r} is not HOST:PORT")
+    return host, int(tail)
+
+
+def parse_addresses(text: str, name: str = "addresses") -> tuple[str, ...]:
+    """The parts of a:1;b:2 (commas and blanks do as well), each checked."""
+    parts = [part for part in re.split(r"[;,\s]+", text) if part]
+    if not parts:
+        raise ConfigError(f"{name}: no address given, HOST:PORT is wanted")
+    return tuple(join_address(*parse_address(part, name)) for part in parts)
+
+
+def join_address(host: str, port: int) -> str:
+    """One text of host and port; an IPv6 host goes into brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _parse(text: str, name: str, units: dict[str, int], wanted: str) -> int:
+    match = _QUANTITY.fullmatch(text)
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise ConfigError(f"{name}: {text!r} is not a number with a unit ({wanted})")
+    return int(Fraction(match[1]) * factor)

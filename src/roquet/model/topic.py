@@ -1,0 +1,89 @@
+"""TopicConfig and SubscriptionGroup: what an operator configures."""
+
+from typing import Final
+
+import msgspec
+
+from roquet.model.flags import Permission
+
+READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
+MASTER_ID: Final = 0
+
+
+class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which edition of a table this is; a name server compares it before it takes the table."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    def next(self, now_ms: int) -> "DataVersion":
+        """The edition after this one."""
+        return DataVersion(
+            state_version=self.state_version, timestamp=now_ms, counter=self.counter + 1
+        )
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many queues a topic has on one broker, and what may be done with them."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = READ_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = {}
+
+    @property
+    def readable(self) -> bool:
+        """Whether consumers may read."""
+        return bool(self.perm & Permission.READ)
+
+    @property
+    def writable(self) -> bool:
+        """Whether producers may write."""
+        return bool(self.perm & Permission.WRITE)
+
+
+class SubscriptionGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a consumer group may do, and what becomes of its failed messages."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: dict[str, object] | None = None
+    broker_id: int = MASTER_ID
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    subscription_data_set: list[dict[str, object]] | None = None
+    attributes: dict[str, str] = {}
+
+
+class TopicTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All topics of one broker: the body of a registration, and config/topics.json."""
+
+    topic_config_table: dict[str, TopicConfig] = {}
+    data_version: DataVersion = DataVersion()
+
+
+class GroupTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All groups of one broker: config/subscriptionGroup.json."""
+
+    subscription_group_table: dict[str, SubscriptionGroup] = {}
+    forbidden_table: dict[str, dict[str, int]] = {}
+    data_version: DataVersion = DataVersion()
+
+
+class OffsetTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Progress of all groups of one broker: "topic@group" → queue id → offset."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+    data_version: DataVersion = DataVersion()

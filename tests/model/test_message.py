@@ -1,0 +1,66 @@
+import msgspec
+import pytest
+
+from roquet.model.message import Message, StoredMessage
+
+
+def stored(**properties: str) -> StoredMessage:
+    return StoredMessage(
+        topic="orders",
+        body=b"\x00\xff",
+        properties=properties,
+        queue_id=1,
+        queue_offset=7,
+        position=4096,
+        size=180,
+        offset_message_id="0A00000100002A9F0000000000001000",
+    )
+
+
+def test_a_message_needs_only_a_topic_and_a_body() -> None:
+    message = Message("orders", b"one")
+    assert (message.tag, message.keys, message.order_key, dict(message.properties)) == (
+        None,
+        (),
+        None,
+        {},
+    )
+
+
+def test_a_message_does_not_change() -> None:
+    message = Message("orders", b"one")
+    with pytest.raises(AttributeError):
+        message.body = b"two"  # type: ignore[misc]
+
+
+def test_messages_without_properties_share_nothing_that_one_could_write_to() -> None:
+    with pytest.raises(TypeError):
+        Message("orders", b"").properties["a"] = "b"  # type: ignore[index]
+
+
+def test_another_body_is_another_message() -> None:
+    message = Message("orders", b"one", tag="paid")
+    assert msgspec.structs.replace(message, body=b"two") == Message("orders", b"two", tag="paid")
+
+
+def test_a_body_keeps_its_zero_bytes() -> None:
+    assert stored().body == b"\x00\xff"
+
+
+def test_the_id_that_the_producer_gave_comes_first() -> None:
+    given = stored(UNIQ_KEY="7F0000010001")
+    assert given.message_id == "7F0000010001"
+    assert stored().message_id == stored().offset_message_id
+    assert stored(UNIQ_KEY="").message_id == stored().offset_message_id
+
+
+def test_the_tag_and_the_keys_are_properties() -> None:
+    message = stored(TAGS="paid", KEYS="N14228 UA1545")
+    assert message.tag == "paid"
+    assert message.keys == ("N14228", "UA1545")
+    assert message.key == "N14228"
+
+
+def test_a_message_without_tag_and_keys_says_so() -> None:
+    message = stored()
+    assert (message.tag, message.keys, message.key) == (None, (), None)

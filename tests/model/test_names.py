@@ -1,0 +1,71 @@
+from collections.abc import Callable
+
+import pytest
+
+from roquet.model import names
+from roquet.model.errors import UsageError
+
+# As the genuine TopicValidator judges them (vectors/misc.jsonl).
+VALID = ["TopicTest", "%RETRY%g", "topic|x", "TBW102", "rmq_sys_x", "a_b-c", "0"]
+ILLEGAL = ["", "a b", "主", "a.b", "a\n", "topic/1"]
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_a_valid_name_has_no_fault(name: str) -> None:
+    assert names.topic_fault(name) is None
+    assert names.group_fault(name) is None
+    assert names.check_topic(name) == name
+    assert names.check_group(name) == name
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_an_illegal_name_is_the_users_fault(name: str) -> None:
+    with pytest.raises(UsageError, match="topic name"):
+        names.check_topic(name)
+    with pytest.raises(UsageError, match="group name"):
+        names.check_group(name)
+
+
+def test_a_blank_name_is_called_blank() -> None:
+    assert names.topic_fault("") == "the topic name is blank"
+    assert names.group_fault("  ") == "the group name is blank"
+
+
+def test_a_topic_may_be_127_characters_long() -> None:
+    assert names.topic_fault("t" * 127) is None
+    assert "128 characters long, 127 are allowed" in str(names.topic_fault("t" * 128))
+
+
+def test_a_group_may_be_120_characters_long() -> None:
+    assert names.group_fault("g" * 120) is None
+    assert "121 characters long, 120 are allowed" in str(names.group_fault("g" * 121))
+
+
+@pytest.mark.parametrize("derived", [names.retry_topic, names.dlq_topic])
+def test_the_longest_group_still_has_a_retry_and_a_dead_letter_topic(
+    derived: Callable[[str], str],
+) -> None:
+    assert names.topic_fault(derived("g" * names.GROUP_LENGTH_MAX)) is None
+
+
+def test_retry_and_dead_letter_topics_are_known_by_their_names() -> None:
+    assert names.retry_topic("billing") == "%RETRY%billing"
+    assert names.dlq_topic("billing") == "%DLQ%billing"
+    assert names.is_retry("%RETRY%billing")
+    assert names.is_dlq("%DLQ%billing")
+    assert not names.is_retry("%DLQ%billing")
+    assert not names.is_dlq("billing")
+
+
+@pytest.mark.parametrize("group", ["TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_ANY"])
+def test_groups_of_the_system_are_known(group: str) -> None:
+    assert names.is_system_group(group)
+
+
+def test_a_users_group_is_not_the_systems() -> None:
+    assert not names.is_system_group("billing")
+
+
+def test_clients_may_not_send_to_the_topics_that_the_broker_fills() -> None:
+    assert {names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC} <= names.NOT_FOR_CLIENTS
+    assert names.AUTO_CREATE_TOPIC not in names.NOT_FOR_CLIENTS

@@ -1,0 +1,35 @@
+import json
+from pathlib import Path
+
+from roquet.model import properties
+
+CODES = Path(__file__).parent.parent / "vectors" / "codes.jsonl"
+
+TEXTS = {
+    name: value
+    for name, value in vars(properties).items()
+    if isinstance(value, str) and name.isupper() and "SEPARATOR" not in name
+}
+
+
+def test_every_name_is_a_genuine_one() -> None:
+    rows = [json.loads(line) for line in CODES.read_text("ascii").splitlines()]
+    genuine = {row["out"]["text"] for row in rows if row["in"]["kind"] == "property"}
+    assert set(TEXTS.values()) - genuine == set()
+
+
+def test_no_two_names_are_the_same_property() -> None:
+    assert len(set(TEXTS.values())) == len(TEXTS)
+
+
+def test_every_name_of_ours_is_closed_to_users() -> None:
+    assert set(TEXTS.values()) == properties.RESERVED
+
+
+def test_no_name_holds_what_separates_them() -> None:
+    apart = {properties.NAME_VALUE_SEPARATOR, properties.PROPERTY_SEPARATOR}
+    assert [text for text in TEXTS.values() if set(text) & apart] == []
+
+
+def test_the_longest_text_still_fits_a_signed_16_bit_length() -> None:
+    assert properties.PROPERTIES_SIZE_MAX.to_bytes(2, "big", signed=True) == b"\x7f\xff"
