@@ -1,0 +1,98 @@
+"""What the wire codec costs: microseconds for each step of a send and of a pull, as JSON.
+
+Both ends of a conversation are shown: a broker pays `feed`, `decode`, `decode_send` and
+`encode_send_reply` for every message that it takes.
+"""
+
+import json
+import platform
+import sys
+import timeit
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from roquet.model.topic import OffsetTable
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.codes import SerializeType
+from roquet.wire.command import decode
+from roquet.wire.dialect import dumps, loads
+from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply
+from roquet.wire.frame import FrameReader
+
+ROUNDS = 20_000
+REPEATS = 7
+
+SEND = Send(
+    producer_group="flights",
+    topic="Flights",
+    queue_id=3,
+    born_timestamp=1_700_000_000_000,
+    properties="KEYS\x01N14228\x02UNIQ_KEY\x01" + "0A" * 16 + "\x02TAGS\x01UA\x02WAIT\x01true\x02",
+    body=b"x" * 128,
+)
+SENT = SendReply(msg_id="0A" * 16, queue_id=3, queue_offset=12_345, transaction_id="0A" * 16)
+PULL = Pull(
+    consumer_group="flights",
+    topic="Flights",
+    queue_id=3,
+    queue_offset=12_345,
+    max_msg_nums=32,
+    sys_flag=6,
+    commit_offset=0,
+    suspend_timeout_millis=15_000,
+    subscription="*",
+    sub_version=1_700_000_000_000,
+)
+PULLED = PullReply(next_begin_offset=12_377, min_offset=0, max_offset=99_999, body=b"x" * 32 * 300)
+OFFSETS = OffsetTable(
+    offset_table={f"topic-{n}@group": {queue: n * queue for queue in range(8)} for n in range(100)}
+)
+
+
+def steps() -> Mapping[str, Callable[[], object]]:
+    """Every step by its name."""
+    stream = encode_call(SEND, opaque=1)
+    reader = FrameReader()
+    (frame,) = reader.feed(stream)
+    send = decode(frame)
+    (compact,) = reader.feed(encode_call(SEND, opaque=1, serialize_type=SerializeType.ROCKETMQ))
+    (asked,) = reader.feed(encode_call(PULL, opaque=2))
+    pull = decode(asked)
+    (answer,) = reader.feed(encode_reply(PULLED, pull))
+    pulled = decode(answer)
+    many, table = stream * 50, dumps(OFFSETS)
+    return {
+        "feed": lambda: reader.feed(stream),
+        "feed_50": lambda: reader.feed(many),
+        "decode": lambda: decode(frame),
+        "decode_compact": lambda: decode(compact),
+        "decode_send": lambda: decode_call(send, Send),
+        "decode_pull": lambda: decode_call(pull, Pull),
+        "decode_pull_reply": lambda: decode_reply(pulled, PullReply),
+        "encode_send": lambda: encode_call(SEND, opaque=1),
+        "encode_pull": lambda: encode_call(PULL, opaque=1),
+        "encode_send_reply": lambda: encode_reply(SENT, send),
+        "encode_pull_reply": lambda: encode_reply(PULLED, pull),
+        "table_dumps": lambda: dumps(OFFSETS),
+        "table_loads": lambda: loads(table, OffsetTable),
+    }
+
+
+def measured(step: Callable[[], object]) -> float:
+    """Microseconds a step, at its best."""
+    timer = timeit.Timer(step)
+    rounds = max(1, min(ROUNDS, int(0.05 / max(timer.timeit(1), 1e-6))))
+    return round(min(timer.repeat(REPEATS, rounds)) / rounds * 1e6, 3)
+
+
+def main() -> None:
+    """Print one JSON object."""
+    found = {name: measured(step) for name, step in steps().items()}
+    print(json.dumps({"python": platform.python_version(), "microseconds": found}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The decisions: pure functions of facts, now and chance."""

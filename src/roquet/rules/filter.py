@@ -1,0 +1,37 @@
+"""Tag hashes: which queue entries a subscription wants.
+
+A queue entry holds a number made of the message's tag. The broker compares numbers, so a message
+whose tag merely has the same number gets through; the consumer compares the text again.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from roquet.model.errors import UsageError
+from roquet.model.subscription import ALL
+
+SEPARATOR: Final = "||"
+
+Hash = Callable[[str], int]
+"""Text to number: Java's String.hashCode, which lives with the bytes."""
+
+
+def tags(expression: str | None) -> frozenset[str] | None:
+    """The tags that an expression names; None when it wants every message."""
+    if not expression or expression == ALL:
+        return None
+    found = frozenset(tag for part in expression.split(SEPARATOR) if (tag := part.strip()))
+    if not found:
+        raise UsageError(f"the tag expression {expression!r} names no tag")
+    return found
+
+
+def codes(expression: str | None, hash_of: Hash) -> frozenset[int] | None:
+    """The numbers of the tags that an expression names; None when it wants every message."""
+    named = tags(expression)
+    return None if named is None else frozenset(map(hash_of, named))
+
+
+def matches(wanted: frozenset[int] | None, tag_code: int) -> bool:
+    """Whether a queue entry may be one that the subscription wants."""
+    return wanted is None or tag_code in wanted

@@ -1,0 +1,30 @@
+"""Physical, logical and queue offset arithmetic; where to begin; how to correct."""
+
+from typing import Final
+
+MEMORY_SHARE: Final = 0.4
+"""Of the machine's memory: what lies closer to the log's end is taken to be in the page cache."""
+
+
+def progress(
+    committed: int | None, minimum: int, *, zero_if_absent: bool, is_recent: bool
+) -> int | None:
+    """A group's progress in a queue as a query answers it; None means that it has none.
+
+    A group without progress begins at 0 while the queue still holds its first message and that is
+    recent: a topic that has just been made must not lose what was sent before its first consumer
+    came. Any other new group is told that it has none, and begins where its own settings say.
+    """
+    if committed is not None:
+        return committed
+    return 0 if zero_if_absent and minimum <= 0 and is_recent else None
+
+
+def is_recent(position: int, end_position: int, memory: int) -> bool:
+    """Whether a record is likely to be in memory still, not only on the disk."""
+    return end_position - position <= memory * MEMORY_SHARE
+
+
+def clamped(offset: int, minimum: int, maximum: int) -> int:
+    """The nearest offset at which a queue can be read on."""
+    return max(minimum, min(offset, maximum))

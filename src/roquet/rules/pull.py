@@ -1,0 +1,69 @@
+"""What a pull finds: messages, nothing new, or a corrected offset; flow control.
+
+    asked offset      min ........ max
+    ─────────────┬─────┬───────────┬─────┬──────────────────────
+    Corrected    │     │   Found   │Wait │ Corrected to max
+    to min       │     │           │     │ (to 0 if nothing was
+                 │     │           │     │  ever deleted)
+
+A queue without messages answers Wait at 0, and corrects every other offset to 0.
+"""
+
+from typing import Final
+
+import msgspec
+
+COUNT_MAX: Final = 16_384
+"""Messages of one reply: more would hold the loop for too long."""
+
+BYTES_DEFAULT: Final = 256 * 1024
+"""Of one reply, for clients that name no limit: the genuine broker's limit in memory."""
+
+BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of one reply: half of the longest frame that peers accept."""
+
+SCAN_MIN: Final = 800
+"""Entries that a filtered pull looks at before it answers with what it has."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The queue holds this offset."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """The next message will get this offset: nothing new yet."""
+
+
+class Corrected(msgspec.Struct, frozen=True):
+    """The queue does not hold this offset and never will: go on at another one."""
+
+    offset: int
+    reason: str
+    """The genuine broker's name for it."""
+
+
+FOUND: Final = Found()
+WAIT: Final = Wait()
+
+Outcome = Found | Wait | Corrected
+
+
+def outcome(asked: int, minimum: int, maximum: int) -> Outcome:
+    """What an offset means in a queue that holds `minimum` to `maximum - 1`."""
+    if minimum <= asked < maximum:
+        return FOUND
+    if asked == maximum:
+        return WAIT
+    if maximum == 0:
+        return Corrected(0, "NO_MESSAGE_IN_QUEUE")
+    if asked < minimum:
+        return Corrected(minimum, "OFFSET_TOO_SMALL")
+    # Whoever is ahead of a queue that lost its tail must not miss what was stored since. As long
+    # as everything is still there, the whole of it is the safe answer.
+    return Corrected(maximum if minimum else 0, "OFFSET_OVERFLOW_BADLY")
+
+
+def limits(count: int, size: int | None) -> tuple[int, int]:
+    """How many messages and bytes one reply may hold, by what the client asked for."""
+    size = BYTES_DEFAULT if size is None or size <= 0 else min(size, BYTES_MAX)
+    return min(max(count, 1), COUNT_MAX), size

@@ -1,0 +1,61 @@
+"""The difference between two assignments: what to drop, what to start."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from roquet.model.queue import MessageQueue
+from roquet.rules.allocate import Strategy, allocate, average, share_of
+
+REBALANCE_PERIOD_MS: Final = 20_000
+"""Members look again this often even when nobody tells them of a change."""
+
+UNBALANCED_PERIOD_MS: Final = 1_000
+"""So soon while looks do not end well: a broker did not answer, a topic has no route."""
+
+_FIRST_AGAIN_MS: Final = 250
+"""After the first look that did not end well: a new topic's route is known within that."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What turns the held queues into the assigned ones."""
+
+    drop: tuple[MessageQueue, ...]
+    start: tuple[MessageQueue, ...]
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether all stays as it is."""
+        return not (self.drop or self.start)
+
+
+def difference(held: Iterable[MessageQueue], assigned: Iterable[MessageQueue]) -> Difference:
+    """What to drop and what to start, each sorted; a queue in both is left alone."""
+    before, after = set(held), set(assigned)
+    return Difference(tuple(sorted(before - after)), tuple(sorted(after - before)))
+
+
+def share(
+    member: str,
+    queues: Sequence[MessageQueue],
+    members: Sequence[str],
+    strategy: Strategy = average,
+) -> Sequence[MessageQueue] | None:
+    """One member's queues of a topic; None when the facts allow no answer and it keeps its own.
+
+    A topic without queues leaves nobody anything. A list without the asking member is not to be
+    trusted: the broker has not heard of it yet, or forgot everybody when it started again.
+    """
+    if not queues:
+        return ()
+    if member not in members:
+        return None
+    return share_of(member, allocate(queues, members, strategy))
+
+
+def next_look_ms(failures: int, period_ms: int = REBALANCE_PERIOD_MS) -> int:
+    """When to look again after so many looks in a row that did not end well."""
+    if not failures:
+        return period_ms
+    return min(_FIRST_AGAIN_MS << min(failures - 1, 20), UNBALANCED_PERIOD_MS, period_ms)

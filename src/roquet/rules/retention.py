@@ -1,0 +1,91 @@
+"""Which files may go: by age, by disk pressure, never the unread tail.
+
+disk used   0 %            75 %             85 %              90 %
+            │ old files go  │ old files go   │ the oldest go   │ and writes are
+            │ at one hour   │ at any hour    │ at any age      │ refused
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+HOUR_MS: Final = 3_600_000
+
+FORCED_FILES_MAX: Final = 10
+"""Files that pressure alone may take in one step; the next look at the disk decides on more."""
+
+
+class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator wants kept. Ratios are of the whole disk, at the genuine defaults."""
+
+    reserved_ms: int = 72 * HOUR_MS
+    delete_hour: int = 4
+    """Local hour of the day in which old files are deleted."""
+    expire_ratio: float = 0.75
+    force_ratio: float = 0.85
+    refuse_ratio: float = 0.90
+    free_min: int | None = None
+    """Bytes that must stay free: judges the disk instead of the ratios when it is given."""
+
+
+class DiskUsage(msgspec.Struct, frozen=True):
+    """The disk that holds the files."""
+
+    total: int
+    free: int
+
+    @property
+    def ratio(self) -> float:
+        """How much of it is used, 0 to 1."""
+        return 1 - self.free / self.total if self.total > 0 else 0.0
+
+
+class FileAge(msgspec.Struct, frozen=True):
+    """A file of the log and when its last record was stored."""
+
+    start: int
+    last_ms: int
+
+
+def must_refuse(usage: DiskUsage, policy: RetentionPolicy) -> bool:
+    """Whether writes have to be refused: the disk is almost full."""
+    if policy.free_min is not None:
+        return usage.free < policy.free_min
+    return usage.ratio > policy.refuse_ratio
+
+
+def expendable(
+    files: Sequence[FileAge],
+    now_ms: int,
+    local_hour: int,
+    usage: DiskUsage,
+    policy: RetentionPolicy,
+) -> Sequence[FileAge]:
+    """The files that may go, oldest first; the newest file never does.
+
+    Only a head of the log can go: the files behind a kept one are kept, whatever their age says.
+    """
+    candidates = files[:-1]
+    forced = FORCED_FILES_MAX if _is_pressing(usage, policy) else 0
+    may_expire = local_hour == policy.delete_hour or _is_filling(usage, policy)
+    gone = 0
+    for file in candidates:
+        is_old = now_ms - file.last_ms >= policy.reserved_ms
+        if not (may_expire and is_old) and gone >= forced:
+            break
+        gone += 1
+    return candidates[:gone]
+
+
+def _is_filling(usage: DiskUsage, policy: RetentionPolicy) -> bool:
+    if policy.free_min is not None:
+        return usage.free < 3 * policy.free_min
+    return usage.ratio > policy.expire_ratio
+
+
+def _is_pressing(usage: DiskUsage, policy: RetentionPolicy) -> bool:
+    """Delete what is not old either, before writes must be refused."""
+    if policy.free_min is not None:
+        return usage.free < 2 * policy.free_min
+    return usage.ratio > policy.force_ratio

@@ -1,0 +1,147 @@
+"""Broker registrations merged into routes: the name server's whole brain.
+
+A registration is what one broker says of itself. Registrations are kept by broker name and id; of
+one name, the member with the lowest id speaks for the topics. As long as that is the leader (id 0)
+they can be written; while only followers are left they can still be read.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+
+from roquet.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
+from roquet.model.topic import DataVersion, TopicConfig
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """What one broker says of itself."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    enable_acting_master: bool = False
+    version: DataVersion = DataVersion()
+    topics: Mapping[str, TopicConfig] = {}
+    filter_servers: tuple[str, ...] = ()
+
+    @property
+    def seat(self) -> "Seat":
+        """The place among all brokers that this one claims."""
+        return (self.broker_name, self.broker_id)
+
+
+Seat: TypeAlias = tuple[str, int]
+"""A broker's name and id: at most one address sits there."""
+
+Registrations: TypeAlias = Mapping[Seat, Registration]
+
+
+class Verdict(Enum):
+    """What becomes of a new registration."""
+
+    TAKEN = "taken"
+    OUTDATED = "another address with newer topics sits there"
+    INCOMPLETE = "one topic of a broker of which nothing else is known"
+
+
+def judge(known: Registrations, new: Registration) -> Verdict:
+    """Whether a registration may be taken.
+
+    Two addresses that claim one seat are a failover or a mistake: the newer edition of the topics
+    wins. A broker that creates a topic registers just that one; who does not know the broker's
+    other topics must refuse it, so that the broker registers all of them.
+    """
+    old = known.get(new.seat)
+    if old is None:
+        return Verdict.INCOMPLETE if len(new.topics) == 1 else Verdict.TAKEN
+    if old.address != new.address and old.version.state_version > new.version.state_version:
+        return Verdict.OUTDATED
+    return Verdict.TAKEN
+
+
+def merge(known: Registrations, new: Registration, *, whole: bool = False) -> Registrations:
+    """The registrations with the new one among them.
+
+    From the same address it adds to the topics known before, unless it is the `whole` table:
+    a broker may register only what has changed. An address sits in one seat of its name at a time
+    (a follower that became the leader leaves its old seat).
+    """
+    old = known.get(new.seat)
+    if old is not None and old.address == new.address and not whole:
+        topics = {**old.topics, **new.topics} if new.version != old.version else old.topics
+        new = msgspec.structs.replace(new, topics=topics)
+    rest = {
+        seat: r
+        for seat, r in known.items()
+        if r.broker_name != new.broker_name or r.address != new.address
+    }
+    return {**rest, new.seat: new}
+
+
+def without(known: Registrations, gone: Iterable[Seat]) -> Registrations:
+    """The registrations of those who are still there."""
+    left = set(gone)
+    return {seat: r for seat, r in known.items() if seat not in left}
+
+
+def route(known: Registrations, topic: str, order: str | None = None) -> TopicRoute | None:
+    """Where a topic lives; None when no broker has it."""
+    homes = [members for members in _by_name(known) if topic in members[0].topics]
+    if not homes:
+        return None
+    return TopicRoute(
+        order_topic_conf=order,
+        queue_datas=[_queues(members[0], topic) for members in homes],
+        broker_datas=[_broker(members) for members in homes],
+        filter_server_table={
+            r.address: list(r.filter_servers) for m in homes for r in m if r.filter_servers
+        },
+    )
+
+
+def cluster(known: Registrations) -> ClusterInfo:
+    """All brokers, and which cluster each belongs to."""
+    names: dict[str, set[str]] = {}
+    for registration in known.values():
+        names.setdefault(registration.cluster, set()).add(registration.broker_name)
+    return ClusterInfo(
+        broker_addr_table={members[0].broker_name: _broker(members) for members in _by_name(known)},
+        cluster_addr_table={name: sorted(brokers) for name, brokers in sorted(names.items())},
+    )
+
+
+def topics(known: Registrations) -> list[str]:
+    """The names of all topics."""
+    return sorted({topic for members in _by_name(known) for topic in members[0].topics})
+
+
+def _by_name(known: Registrations) -> list[list[Registration]]:
+    """The members of each broker name, the one who speaks first; names in order."""
+    groups: dict[str, list[Registration]] = {}
+    for seat in sorted(known):
+        groups.setdefault(seat[0], []).append(known[seat])
+    return list(groups.values())
+
+
+def _queues(speaker: Registration, topic: str) -> QueueData:
+    config = speaker.topics[topic]
+    return QueueData(
+        broker_name=speaker.broker_name,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_sys_flag=config.topic_sys_flag,
+    )
+
+
+def _broker(members: list[Registration]) -> BrokerData:
+    return BrokerData(
+        cluster=members[0].cluster,
+        broker_name=members[0].broker_name,
+        broker_addrs={member.broker_id: member.address for member in members},
+        enable_acting_master=members[0].enable_acting_master,
+    )

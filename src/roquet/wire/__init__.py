@@ -1,0 +1,1 @@
+"""Bytes to values and back, without a socket or a file."""

@@ -1,0 +1,1 @@
+"""Every conversation of the protocol, one module each, request beside reply."""

@@ -1,0 +1,54 @@
+"""Heartbeat, unregister, consumer list, notify changed."""
+
+from typing import ClassVar
+
+import msgspec
+
+from roquet.wire.call import Call, Reply
+from roquet.wire.codes import RequestCode
+
+
+class HeartbeatReply(Reply, frozen=True, kw_only=True):
+    """What the broker can, and whether the group's subscriptions changed."""
+
+    supports_v2: bool = msgspec.field(default=False, name="IS_SUPPORT_HEART_BEAT_V2")
+    subscription_changed: bool = msgspec.field(default=False, name="IS_SUB_CHANGE")
+
+
+class Heartbeat(Call[HeartbeatReply], frozen=True, kw_only=True):
+    """A client says that it lives and what it does; the body is a HeartbeatData."""
+
+    code: ClassVar = RequestCode.HEART_BEAT
+    reply: ClassVar = HeartbeatReply
+
+
+class Unregister(Call[Reply], frozen=True, kw_only=True):
+    """A client leaves a producer or a consumer group."""
+
+    code: ClassVar = RequestCode.UNREGISTER_CLIENT
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class GetConsumers(Call[Reply], frozen=True, kw_only=True):
+    """The client ids of a group's members; the reply's body is a ConsumerIdList."""
+
+    code: ClassVar = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+
+    consumer_group: str
+
+
+class ConsumersChanged(Call[Reply], frozen=True, kw_only=True):
+    """The broker's notice to members: divide the queues again."""
+
+    code: ClassVar = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+    consumer_group: str
+
+
+class CheckSubscription(Call[Reply], frozen=True, kw_only=True):
+    """Can the broker filter by this expression? The body is a CheckClientBody."""
+
+    code: ClassVar = RequestCode.CHECK_CLIENT_CONFIG

@@ -1,0 +1,39 @@
+"""By key, by id."""
+
+from typing import ClassVar
+
+import msgspec
+
+from roquet.wire.call import Call, Int, Long, Reply
+from roquet.wire.codes import RequestCode
+
+
+class QueryReply(Reply, frozen=True, kw_only=True):
+    """How far the index reaches; the body holds the records found."""
+
+    index_last_update_timestamp: Long
+    index_last_update_phyoffset: Long
+
+
+class QueryByKey(Call[QueryReply], frozen=True, kw_only=True):
+    """Messages of a topic that carry a key, stored within a time range (ms)."""
+
+    code: ClassVar = RequestCode.QUERY_MESSAGE
+    reply: ClassVar = QueryReply
+
+    topic: str
+    key: str
+    max_num: Int
+    begin_timestamp: Long
+    end_timestamp: Long
+    unique_key: bool = msgspec.field(default=False, name="_UNIQUE_KEY_QUERY")
+
+
+class ViewMessage(Call[Reply], frozen=True, kw_only=True):
+    """The record at a position of the commit log."""
+
+    code: ClassVar = RequestCode.VIEW_MESSAGE_BY_ID
+
+    topic: str | None = None
+    offset: Long
+    """A position, in bytes: the wire's word."""

@@ -1,0 +1,135 @@
+"""Route info, broker registration, key-value settings: the name server's conversations."""
+
+from typing import ClassVar
+
+from roquet.wire.call import Call, Int, Long, Reply
+from roquet.wire.codes import RequestCode
+
+
+class GetRoute(Call[Reply], frozen=True, kw_only=True):
+    """Where a topic lives; the reply's body is a TopicRoute."""
+
+    code: ClassVar = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class RegisterBrokerReply(Reply, frozen=True, kw_only=True):
+    """Who leads this broker's group; the body is a table of ordered topics."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class RegisterBroker(Call[RegisterBrokerReply], frozen=True, kw_only=True):
+    """A broker says where it is and what it holds; the body is a RegisterBrokerBody."""
+
+    code: ClassVar = RequestCode.REGISTER_BROKER
+    reply: ClassVar = RegisterBrokerReply
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str = ""
+    broker_id: Long
+    heartbeat_timeout_millis: Long | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int = 0
+
+
+class UnregisterBroker(Call[Reply], frozen=True, kw_only=True):
+    """A broker leaves."""
+
+    code: ClassVar = RequestCode.UNREGISTER_BROKER
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Long
+
+
+class BrokerHeartbeat(Call[Reply], frozen=True, kw_only=True):
+    """A broker says that it lives."""
+
+    code: ClassVar = RequestCode.BROKER_HEARTBEAT
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Long | None = None
+    heartbeat_timeout_mills: Long | None = None
+
+
+class DataVersionReply(Reply, frozen=True, kw_only=True):
+    """Whether the name server's table differs; the body is its own DataVersion."""
+
+    changed: bool
+
+
+class QueryDataVersion(Call[DataVersionReply], frozen=True, kw_only=True):
+    """Does the name server hold this edition of my topics? The body is a DataVersion."""
+
+    code: ClassVar = RequestCode.QUERY_DATA_VERSION
+    reply: ClassVar = DataVersionReply
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Long
+
+
+class GetClusterInfo(Call[Reply], frozen=True, kw_only=True):
+    """All brokers and clusters; the reply's body is a ClusterInfo."""
+
+    code: ClassVar = RequestCode.GET_BROKER_CLUSTER_INFO
+
+
+class GetAllTopics(Call[Reply], frozen=True, kw_only=True):
+    """The names of all topics; the reply's body is a TopicList."""
+
+    code: ClassVar = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+
+
+class PutKV(Call[Reply], frozen=True, kw_only=True):
+    """Keep a value."""
+
+    code: ClassVar = RequestCode.PUT_KV_CONFIG
+
+    namespace: str
+    key: str
+    value: str
+
+
+class ValueReply(Reply, frozen=True, kw_only=True):
+    """One value."""
+
+    value: str | None = None
+
+
+class GetKV(Call[ValueReply], frozen=True, kw_only=True):
+    """Give a kept value back; QUERY_NOT_FOUND when there is none."""
+
+    code: ClassVar = RequestCode.GET_KV_CONFIG
+    reply: ClassVar = ValueReply
+
+    namespace: str
+    key: str
+
+
+class DeleteKV(Call[Reply], frozen=True, kw_only=True):
+    """Forget a kept value."""
+
+    code: ClassVar = RequestCode.DELETE_KV_CONFIG
+
+    namespace: str
+    key: str
+
+
+class ListKV(Call[Reply], frozen=True, kw_only=True):
+    """All values of a namespace; the reply's body is a KVTable."""
+
+    code: ClassVar = RequestCode.GET_KVLIST_BY_NAMESPACE
+
+    namespace: str

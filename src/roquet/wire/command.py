@@ -1,0 +1,195 @@
+"""Command: one header and one body, in JSON or the compact form."""
+
+import json
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, Final
+
+import msgspec
+
+from roquet.model.errors import FieldError, RemoteProtocolError
+from roquet.wire.codes import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    VERSION,
+    Language,
+    SerializeType,
+)
+from roquet.wire.compact import encode_compact, read_header, write_pairs
+from roquet.wire.frame import WORD_SIZE, header_end, join_frame
+
+JSON: Final = int(SerializeType.JSON)
+ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
+PYTHON: Final = int(Language.PYTHON)
+"""As plain numbers: on every frame, reaching an enum's member costs more than the comparison."""
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_NO_FIELDS: Final = msgspec.Raw(b"{}")
+
+_LANGUAGES: Final[dict[str | int | None, Language]] = {
+    **{language.name: language for language in Language},
+    **{language.value: language for language in Language},
+}
+
+_NAMES: Final = tuple(language.name for language in Language)
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What travels: a request, or the answer to one.
+
+    `fields` is the header's string map, as received (JSON) or as made; `ext` reads it.
+    """
+
+    code: int
+    language: int = PYTHON
+    version: int = VERSION
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    fields: msgspec.Raw | dict[str, str] = _NO_FIELDS
+    body: bytes = b""
+    serialize_type: int = JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender waits for no answer."""
+        return bool(self.flag & FLAG_ONEWAY)
+
+    @property
+    def ext(self) -> dict[str, str]:
+        """The header's string map: numbers and booleans as Java prints them, null left out."""
+        if isinstance(self.fields, dict):
+            return self.fields
+        return {name: java_text(value) for name, value in self.loose().items() if value is not None}
+
+    def loose(self) -> dict[str, Any]:
+        """The header's map as its sender typed it, numbers as their text."""
+        if isinstance(self.fields, dict):
+            return self.fields
+        text = bytes(self.fields)
+        try:
+            found = json.loads(text, parse_int=str, parse_float=str)
+        except (ValueError, RecursionError) as error:
+            raise FieldError(f"code {self.code}: extFields are not JSON: {error}") from error
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise FieldError(f"code {self.code}: extFields are no object: {text[:40]!r}")
+        return found
+
+
+def java_text(value: Any) -> str:
+    """A value of the header as Java would print it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, separators=(",", ":"))
+
+
+class _JsonHeader(msgspec.Struct):
+    """The JSON header as peers send it."""
+
+    code: int = 0
+    language: str | int | None = "JAVA"
+    version: int = 0
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    ext_fields: msgspec.Raw = msgspec.field(default=_NO_FIELDS, name="extFields")
+
+
+_decode_json_header = msgspec.json.Decoder(_JsonHeader, strict=False).decode
+
+
+def decode(frame: bytes) -> Command:
+    """The command of one frame (without its length word)."""
+    end = header_end(frame)
+    kind = frame[0]
+    if kind == JSON:
+        return _from_json(frame[WORD_SIZE:end], frame[end:])
+    if kind == ROCKETMQ:
+        return _from_compact(frame, end)
+    raise RemoteProtocolError(f"header of unknown kind {kind}")
+
+
+def encode(command: Command) -> bytes:
+    """The whole frame, its length word in front."""
+    code, flag, opaque, remark = command.code, command.flag, command.opaque, command.remark
+    language, version, ext, body = command.language, command.version, command.ext, command.body
+    if command.serialize_type == JSON:
+        who = sender(language, version)
+        return encode_json(code, flag, opaque, who, remark, json_pairs(ext), body)
+    return encode_compact(code, flag, opaque, (language, version), remark, write_pairs(ext), body)
+
+
+def json_pairs(ext: dict[str, str]) -> bytes:
+    """The inside of the JSON object that holds these fields."""
+    return ",".join([f"{quoted(name)}:{quoted(value)}" for name, value in ext.items()]).encode()
+
+
+@lru_cache(maxsize=64)
+def sender(language: int, version: int) -> bytes:
+    """What every JSON header of one peer has in common."""
+    return f'"language":"{_NAMES[language]}","version":{version}'.encode()
+
+
+# Plain parameters: every message sent and every reply goes this way.
+def encode_json(
+    code: int, flag: int, opaque: int, who: bytes, remark: str | None, pairs: bytes, body: bytes
+) -> bytes:
+    """The whole frame in JSON; `pairs` is the inside of the fields' object, `who` its `sender`."""
+    if remark is not None:
+        who += b',"remark":%b' % quoted(remark).encode()
+    if pairs:
+        who += b',"extFields":{%b}' % pairs
+    header = b'{"code":%d,"flag":%d,"opaque":%d,%b}' % (code, flag, opaque, who)
+    return join_frame(header, body)
+
+
+def _from_json(header: bytes, body: bytes) -> Command:
+    try:
+        head = _decode_json_header(header)
+    except _UNREADABLE:
+        head = _from_odd_json(header)
+    return Command(
+        head.code,
+        _LANGUAGES.get(head.language, Language.OTHER),
+        head.version,
+        head.opaque,
+        head.flag,
+        head.remark,
+        head.ext_fields,
+        body,
+    )
+
+
+def _from_odd_json(header: bytes) -> _JsonHeader:
+    """The same for a header with half a surrogate pair, which msgspec does not take."""
+    try:
+        found = json.loads(header.decode())
+        if isinstance(found, dict):
+            found["extFields"] = msgspec.Raw(json.dumps(found.get("extFields")).encode())
+        return msgspec.convert(found, _JsonHeader, strict=False)
+    except (*_UNREADABLE, ValueError) as error:
+        raise RemoteProtocolError(f"broken JSON header: {error}") from error
+
+
+def _from_compact(frame: bytes, end: int) -> Command:
+    code, language, version, opaque, flag, remark, fields = read_header(frame, end)
+    return Command(
+        code,
+        _LANGUAGES.get(language, Language.OTHER),
+        version,
+        opaque,
+        flag,
+        remark,
+        fields,
+        frame[end:],
+        ROCKETMQ,
+    )

@@ -1,0 +1,159 @@
+"""A call's fields to the header's string map and back.
+
+Every value leaves as a string. On the way in, numbers and booleans may come as they are, and an
+empty one means absent (an empty text stays as it is); unknown ones are kept in `Command.ext`.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from roquet.model.errors import FieldError
+from roquet.wire.call import Call, Reply
+from roquet.wire.codes import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    VERSION,
+    RequestCode,
+    ResponseCode,
+)
+from roquet.wire.command import (
+    JSON,
+    PYTHON,
+    Command,
+    encode_compact,
+    encode_json,
+    java_text,
+    json_pairs,
+    sender,
+)
+from roquet.wire.shapes import SHAPES, Field
+
+AnyCall = Call[Any]
+CallT = TypeVar("CallT", bound=AnyCall)
+ReplyT = TypeVar("ReplyT", bound=Reply)
+FieldsT = TypeVar("FieldsT", bound=AnyCall | Reply)
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
+_SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def decode_call(command: Command, call_type: type[CallT]) -> CallT:
+    """The call that a request makes; FieldError when a field is missing or ill-typed."""
+    call = _decode(command, call_type)
+    msgspec.structs.force_setattr(call, "body", command.body)
+    return call
+
+
+def decode_reply(
+    command: Command, reply_type: type[ReplyT], accepts: Collection[int] = _SUCCESS
+) -> ReplyT | Reply:
+    """The reply that a response holds; one whose code is not in `accepts` may be a bare Reply."""
+    try:
+        reply: ReplyT | Reply = _decode(command, reply_type)
+    except FieldError:
+        if command.code in accepts:
+            raise
+        reply = Reply()
+    force = msgspec.structs.force_setattr
+    force(reply, "code", command.code)
+    force(reply, "remark", command.remark)
+    force(reply, "body", command.body)
+    return reply
+
+
+def encode_call(
+    call: AnyCall,
+    *,
+    opaque: int,
+    oneway: bool = False,
+    language: int = PYTHON,
+    version: int = VERSION,
+    serialize_type: int = JSON,
+) -> bytes:
+    """The whole frame of a request."""
+    flag = FLAG_ONEWAY if oneway else 0
+    code = int(call.code)
+    if serialize_type == JSON:
+        who = sender(language, version)
+        return encode_json(code, flag, opaque, who, None, _pairs(call), call.body)
+    command = Command(code, language, version, opaque, flag, body=call.body)
+    return encode_compact(command, to_ext(call))
+
+
+def encode_reply(
+    reply: Reply, command: Command, *, language: int = PYTHON, version: int = VERSION
+) -> bytes:
+    """The whole frame of the answer to `command`, in the serialisation of its request."""
+    code, remark, body, opaque = reply.code, reply.remark, reply.body, command.opaque
+    if command.serialize_type == JSON:
+        who = sender(language, version)
+        return encode_json(code, FLAG_RESPONSE, opaque, who, remark, _pairs(reply), body)
+    answer = Command(code, language, version, opaque, FLAG_RESPONSE, remark, body=body)
+    return encode_compact(answer, to_ext(reply))
+
+
+def to_ext(value: AnyCall | Reply) -> dict[str, str]:
+    """The string map of a call or reply; None is left out."""
+    fields = SHAPES[type(value)].fields
+    pairs = [(field.wire_name, getattr(value, field.name)) for field in fields]
+    return {name: java_text(item) for name, item in pairs if item is not None}
+
+
+def _pairs(value: AnyCall | Reply) -> bytes:
+    """The inside of the JSON object of a value's fields."""
+    try:
+        return SHAPES[type(value)].to_json(value)
+    except UnicodeEncodeError:  # half a surrogate pair, which Java's strings can hold
+        return json_pairs(to_ext(value))
+
+
+def _decode(command: Command, struct: type[FieldsT]) -> FieldsT:
+    fields = command.fields
+    try:
+        if type(fields) is dict:
+            return msgspec.convert(fields, struct, strict=False)
+        decoded: FieldsT = SHAPES[struct].from_json(fields)
+    except _UNREADABLE:
+        return _decode_loosely(command, struct)
+    return decoded
+
+
+def _decode_loosely(command: Command, struct: type[FieldsT]) -> FieldsT:
+    """The same field by field, for what msgspec does not take as it is."""
+    given = command.loose()
+    found: dict[str, Any] = {}
+    for field in SHAPES[struct].fields:
+        value = given.get(field.wire_name)
+        if value is None or (value in ("", "null") and field.kind is not str):
+            if field.required:
+                raise _broken(struct, field, "is missing" if value is None else f"is {value!r}")
+            continue
+        found[field.name] = _typed(struct, field, java_text(value))
+    return struct(**found)
+
+
+def _typed(struct: type, field: Field, text: str) -> object:
+    if field.kind is str:
+        return text
+    if field.kind is bool:
+        if (truth := _TRUTHS.get(text.lower())) is None:
+            raise _broken(struct, field, f"is {text[:40]!r}, neither true nor false")
+        return truth
+    if not _INTEGER.fullmatch(text):
+        raise _broken(struct, field, f"is {text[:40]!r}, not a whole number")
+    try:
+        return msgspec.convert(int(text), field.annotation)
+    except msgspec.ValidationError as error:
+        raise _broken(struct, field, f"is {text}, beyond its limits: {error}") from error
+
+
+def _broken(struct: type, field: Field, what: str) -> FieldError:
+    code = getattr(struct, "code", None)
+    call = f"{struct.__name__} ({code:d})" if isinstance(code, RequestCode) else struct.__name__
+    ours = "" if field.name == field.wire_name else f" ({field.name})"
+    return FieldError(f"{call}: field {field.wire_name}{ours} {what}")

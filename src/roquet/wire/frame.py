@@ -1,0 +1,102 @@
+"""The length-prefixed frame; FrameReader turns chunks into frames.
+
+    ┌────────────┬──────────────────────┬────────────┬──────┐
+    │ length (4) │ kind (1) head len (3)│ header     │ body │
+    └────────────┴──────────────────────┴────────────┴──────┘
+
+The length counts everything behind itself. What this module gives and takes as "a frame" begins
+behind the length.
+"""
+
+from struct import Struct
+from typing import Final
+
+from roquet.model.errors import MessageIllegal, RemoteProtocolError
+
+FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
+"""What Java peers accept by default; a longer frame is an attack or a bug."""
+
+HEADER_SIZE_MAX: Final = (1 << 24) - 1
+"""The header's length has three bytes."""
+
+LENGTH_SIZE: Final = 4
+WORD_SIZE: Final = 4
+
+_LENGTH: Final = Struct(">I")
+_PREFIX: Final = Struct(">II")
+
+
+class FrameReader:
+    """Chunks of a stream in, whole frames out."""
+
+    __slots__ = ("_parts", "_pending", "_size_max", "_wanted")
+
+    def __init__(self, size_max: int = FRAME_SIZE_MAX) -> None:
+        self._size_max = size_max
+        self._parts: list[bytes] = []
+        self._pending = 0
+        self._wanted = LENGTH_SIZE
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait for the rest of their frame."""
+        return self._pending
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Every frame that this chunk completes, without its length word.
+
+        After an error the stream has lost its place: the connection cannot go on.
+        """
+        if self._parts:
+            self._parts.append(chunk)
+            self._pending += len(chunk)
+            if self._pending < self._wanted:  # joined once, when the frame is whole
+                return []
+            chunk = b"".join(self._parts)
+            self._parts.clear()
+        return self._cut(chunk)
+
+    def _cut(self, buffer: bytes) -> list[bytes]:
+        frames: list[bytes] = []
+        at, end, wanted = 0, len(buffer), LENGTH_SIZE
+        while end - at >= LENGTH_SIZE:
+            (size,) = _LENGTH.unpack_from(buffer, at)
+            if not WORD_SIZE <= size <= self._size_max:
+                raise self._refusal(size)
+            stop = at + LENGTH_SIZE + size
+            if stop > end:
+                wanted = LENGTH_SIZE + size
+                break
+            frames.append(buffer[at + LENGTH_SIZE : stop])
+            at = stop
+        self._wanted = wanted
+        self._pending = end - at
+        if self._pending:
+            self._parts.append(buffer[at:])
+        return frames
+
+    def _refusal(self, size: int) -> RemoteProtocolError:
+        if size < WORD_SIZE:
+            return RemoteProtocolError(f"frame of {size} bytes: at least {WORD_SIZE} are needed")
+        return RemoteProtocolError(f"frame of {size} bytes is over the limit {self._size_max}")
+
+
+def join_frame(header: bytes, body: bytes, kind: int = 0) -> bytes:
+    """One frame as it goes to the socket, its length word in front."""
+    header_size = len(header)
+    if header_size > HEADER_SIZE_MAX:
+        raise MessageIllegal(f"header of {header_size} bytes: {HEADER_SIZE_MAX} fit")
+    size = WORD_SIZE + header_size + len(body)
+    return b"".join((_PREFIX.pack(size, kind << 24 | header_size), header, body))
+
+
+def header_end(frame: bytes) -> int:
+    """Where in a frame (without its length word) the header ends and the body begins."""
+    size = len(frame)
+    if size < WORD_SIZE:
+        raise RemoteProtocolError(f"frame of {size} bytes: at least {WORD_SIZE} are needed")
+    (word,) = _LENGTH.unpack_from(frame)
+    end = WORD_SIZE + (word & HEADER_SIZE_MAX)
+    if end > size:
+        raise RemoteProtocolError(f"header of {end - WORD_SIZE} bytes in a frame of {size} bytes")
+    return int(end)

@@ -1,0 +1,30 @@
+"""The address inside a record: raw ip (4 or 16 bytes) and port (4 bytes)."""
+
+from ipaddress import ip_address
+from typing import Final
+
+from roquet.model.errors import RecordError
+
+HOST_SIZES: Final = (8, 20)
+"""Bytes of a raw host with an IPv4 and with an IPv6 address."""
+
+
+def encode_host(text: str) -> bytes:
+    """The raw form of `ip:port`; an IPv6 address may stand in brackets."""
+    ip, _, port = text.rpartition(":")
+    try:
+        # An interface name after % is of no use to another machine.
+        address = ip_address(ip.strip("[]").partition("%")[0])
+        return address.packed + int(port).to_bytes(4, "big")
+    except (ValueError, OverflowError) as error:
+        raise RecordError(f"{text!r} is not an address like 10.0.0.1:10911") from error
+
+
+def decode_host(host: bytes) -> str:
+    """`ip:port` of a raw host, an IPv6 address in brackets."""
+    if len(host) == HOST_SIZES[0]:
+        a, b, c, d = host[:4]
+        return f"{a}.{b}.{c}.{d}:{int.from_bytes(host[4:], 'big')}"
+    if len(host) == HOST_SIZES[1]:
+        return f"[{ip_address(host[:16])}]:{int.from_bytes(host[16:], 'big')}"
+    raise RecordError(f"a host of {len(host)} bytes is neither IPv4 nor IPv6")

@@ -1,0 +1,51 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import UsageError
+from roquet.rules.filter import codes, matches, tags
+from roquet.wire.java import hash_code
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "tags.jsonl"
+ROWS: list[dict[str, Any]] = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+TAG_SUBSCRIPTIONS = [
+    row
+    for row in ROWS
+    if row["in"]["op"] == "subscription"
+    or (row["in"]["op"] == "build" and row["in"]["type"] in ("TAG", None))
+]
+
+
+@pytest.mark.parametrize("row", TAG_SUBSCRIPTIONS, ids=range(len(TAG_SUBSCRIPTIONS)))
+def test_an_expression_means_the_tags_that_java_finds(row: dict[str, Any]) -> None:
+    expression, expected = row["in"]["expression"], row["out"]
+    if "error" in expected:
+        with pytest.raises(UsageError, match="names no tag"):
+            tags(expression)
+    else:
+        assert sorted(tags(expression) or ()) == sorted(expected["tags"])
+        assert sorted(codes(expression, hash_code) or ()) == sorted(expected["codes"])
+
+
+def test_every_message_is_wanted_by_all() -> None:
+    assert codes("*", hash_code) is None
+    assert matches(None, 0)
+    assert matches(None, 2598919)
+
+
+def test_a_message_without_a_tag_is_not_wanted_by_a_tag() -> None:
+    assert not matches(codes("TagA", hash_code), 0)
+
+
+def test_tags_of_one_hash_cannot_be_told_apart_here() -> None:
+    assert matches(codes("AaAa", hash_code), hash_code("BBBB"))
+
+
+@given(st.lists(st.text("abcXYZ_", min_size=1), min_size=1), st.sampled_from(["||", " || ", "|| "]))
+def test_each_named_tag_is_wanted(named: list[str], separator: str) -> None:
+    wanted = codes(separator.join(named), hash_code)
+    assert all(matches(wanted, hash_code(tag)) for tag in named)

@@ -1,0 +1,42 @@
+"""The difference between two assignments."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.queue import MessageQueue
+from roquet.rules.rebalance import difference, next_look_ms, share
+
+QUEUES = [MessageQueue("t", "b", i) for i in range(6)]
+subsets = st.sets(st.sampled_from(QUEUES))
+
+
+def test_what_is_held_and_assigned_is_left_alone() -> None:
+    change = difference(QUEUES[:3], QUEUES[2:5])
+    assert (change.drop, change.start) == (tuple(QUEUES[:2]), tuple(QUEUES[3:5]))
+
+
+@given(subsets, subsets)
+def test_dropping_and_starting_gives_the_assignment(
+    held: set[MessageQueue], assigned: set[MessageQueue]
+) -> None:
+    change = difference(held, assigned)
+    assert held - set(change.drop) | set(change.start) == assigned
+    assert change.is_nothing == (held == assigned)
+
+
+def test_a_share_is_the_members_part_of_the_whole() -> None:
+    assert share("b", QUEUES, ["b", "a"]) == QUEUES[3:]
+
+
+def test_a_topic_without_queues_leaves_nothing() -> None:
+    assert share("a", [], ["a"]) == ()
+
+
+def test_a_list_that_does_not_know_me_is_not_trusted() -> None:
+    assert share("me", QUEUES, ["a", "b"]) is None
+    assert share("me", QUEUES, []) is None
+
+
+def test_a_look_that_did_not_end_well_is_repeated_soon() -> None:
+    assert [next_look_ms(n) for n in (0, 1, 2, 3, 4, 99)] == [20_000, 250, 500, 1_000, 1_000, 1_000]
+    assert [next_look_ms(n, 300) for n in (0, 1, 9)] == [300, 250, 300]

@@ -1,0 +1,164 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.queue import MessageQueue
+from roquet.model.route import TopicRoute
+from roquet.model.topic import DataVersion, TopicConfig
+from roquet.rules import routing
+from roquet.rules.routing import Registration, Registrations, Verdict
+
+
+def queues(**counts: int) -> dict[str, TopicConfig]:
+    return {
+        name: TopicConfig(topic_name=name, read_queue_nums=count, write_queue_nums=count)
+        for name, count in counts.items()
+    }
+
+
+def broker(
+    name: str, broker_id: int = 0, *, port: int = 10911, edition: int = 1, **topics: int
+) -> Registration:
+    return Registration(
+        cluster="c",
+        broker_name=name,
+        broker_id=broker_id,
+        address=f"10.0.0.{broker_id}:{port}",
+        version=DataVersion(state_version=edition, counter=edition),
+        topics=queues(**topics),
+    )
+
+
+def known(*registrations: Registration) -> Registrations:
+    state: Registrations = {}
+    for registration in registrations:
+        state = routing.merge(state, registration)
+    return state
+
+
+def found(state: Registrations, topic: str) -> TopicRoute:
+    route = routing.route(state, topic)
+    assert route is not None
+    return route
+
+
+def test_a_route_names_every_broker_that_has_the_topic() -> None:
+    route = found(
+        known(broker("b", orders=2, x=1), broker("a", orders=4, x=1), broker("d", x=1)), "orders"
+    )
+    assert [(q.broker_name, q.write_queue_nums) for q in route.queue_datas] == [("a", 4), ("b", 2)]
+    assert [b.broker_name for b in route.broker_datas] == ["a", "b"]
+    assert len(route.write_queues("orders")) == 6
+
+
+def test_a_topic_that_nobody_has_has_no_route() -> None:
+    assert routing.route(known(broker("a", x=1)), "orders") is None
+    assert routing.route({}, "orders") is None
+
+
+def test_a_follower_is_an_address_more_and_brings_no_queues_of_its_own() -> None:
+    route = found(known(broker("a", 0, orders=4), broker("a", 1, orders=9)), "orders")
+    assert route.broker_datas[0].broker_addrs == {0: "10.0.0.0:10911", 1: "10.0.0.1:10911"}
+    assert [q.read_queue_nums for q in route.queue_datas] == [4]
+
+
+def test_without_the_leader_a_topic_can_be_read_but_not_written() -> None:
+    state = known(broker("a", 0, orders=1), broker("a", 1, orders=1))
+    route = found(routing.without(state, [("a", 0)]), "orders")
+    assert route.read_queues("orders") == [MessageQueue("orders", "a", 0)]
+    assert route.write_queues("orders") == []
+
+
+def test_the_order_setting_travels_with_the_route() -> None:
+    route = routing.route(known(broker("a", orders=1)), "orders", "a:4")
+    assert route is not None
+    assert route.order_topic_conf == "a:4"
+
+
+def test_filter_servers_are_listed_by_their_brokers_address() -> None:
+    registration = Registration(
+        cluster="c",
+        broker_name="a",
+        broker_id=0,
+        address="h:1",
+        topics=queues(x=1),
+        filter_servers=("h:2",),
+    )
+    assert found(known(registration), "x").filter_server_table == {"h:1": ["h:2"]}
+
+
+def test_a_registration_of_changes_adds_to_what_was_known() -> None:
+    state = known(broker("a", orders=4, x=1), broker("a", edition=2, new=3))
+    assert routing.topics(state) == ["new", "orders", "x"]
+
+
+def test_a_whole_registration_replaces_what_was_known() -> None:
+    state = routing.merge(
+        known(broker("a", orders=4, x=1)), broker("a", edition=2, x=2, y=1), whole=True
+    )
+    assert routing.topics(state) == ["x", "y"]
+
+
+def test_the_same_edition_again_changes_nothing() -> None:
+    first = known(broker("a", orders=4, x=1))
+    assert routing.merge(first, broker("a", orders=4, x=1)) == first
+
+
+def test_a_broker_that_moved_replaces_its_old_address_and_topics() -> None:
+    state = known(broker("a", orders=4, x=1), broker("a", port=7, edition=2, x=1, y=1))
+    assert found(state, "x").broker_datas[0].broker_addrs == {0: "10.0.0.0:7"}
+    assert routing.route(state, "orders") is None
+
+
+def test_of_two_addresses_for_one_seat_the_newer_topics_win() -> None:
+    state = known(broker("a", edition=5, orders=4, x=1))
+    assert routing.judge(state, broker("a", port=7, edition=4, x=1, y=1)) is Verdict.OUTDATED
+    assert routing.judge(state, broker("a", port=7, edition=5, x=1, y=1)) is Verdict.TAKEN
+    assert routing.judge(state, broker("a", edition=4, x=1, y=1)) is Verdict.TAKEN
+
+
+def test_one_topic_of_an_unknown_broker_is_not_enough() -> None:
+    assert routing.judge({}, broker("a", orders=4)) is Verdict.INCOMPLETE
+    assert routing.judge(known(broker("a", x=1, y=1)), broker("a", orders=4)) is Verdict.TAKEN
+
+
+def test_a_follower_that_became_the_leader_leaves_its_old_seat() -> None:
+    follower = broker("a", 1, orders=1, x=1)
+    leader = Registration(cluster="c", broker_name="a", broker_id=0, address=follower.address)
+    state = known(follower, leader)
+    assert list(state) == [("a", 0)]
+
+
+def test_the_cluster_lists_brokers_by_name_and_by_cluster() -> None:
+    other = Registration(cluster="d", broker_name="z", broker_id=0, address="h:1")
+    info = routing.cluster(known(broker("b"), broker("a"), broker("a", 1), other))
+    assert info.cluster_addr_table == {"c": ["a", "b"], "d": ["z"]}
+    assert info.broker_addr_table["a"].broker_addrs == {0: "10.0.0.0:10911", 1: "10.0.0.1:10911"}
+
+
+seats = st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(1, 3), st.integers(1, 9))
+
+
+@given(st.lists(seats, max_size=12))
+def test_whatever_registers_every_route_points_at_brokers_it_names(
+    arrivals: list[tuple[str, int, int, int]],
+) -> None:
+    state = known(*(broker(n, i, port=p, edition=e, orders=i + 1) for n, i, p, e in arrivals))
+    route = routing.route(state, "orders")
+    assert (route is None) == (not arrivals)
+    if route is not None:
+        names = {b.broker_name for b in route.broker_datas}
+        assert {q.broker_name for q in route.queue_datas} == names == {n for n, *_ in arrivals}
+
+
+@given(st.lists(seats, min_size=1, max_size=12))
+def test_an_address_sits_in_one_seat_of_its_name(arrivals: list[tuple[str, int, int, int]]) -> None:
+    state = known(
+        *(
+            Registration(
+                cluster="c", broker_name=n, broker_id=i, address=f"h:{p}", topics=queues(t=1)
+            )
+            for n, i, p, _ in arrivals
+        )
+    )
+    addresses = [(r.broker_name, r.address) for r in state.values()]
+    assert len(addresses) == len(set(addresses))

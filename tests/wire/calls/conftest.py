@@ -1,0 +1,79 @@
+"""What Java's header classes write and read, held against ours."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import FieldError
+from roquet.wire.call import Call, Reply
+from roquet.wire.command import ROCKETMQ, Command, decode
+from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
+from roquet.wire.frame import FrameReader
+from roquet.wire.shapes import SHAPES
+
+Struct = type[Call[Any]] | type[Reply]
+Agree = Callable[[str, Struct], None]
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "headers.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+
+
+def frame(stream: bytes) -> bytes:
+    (only,) = FrameReader().feed(stream)
+    return only
+
+
+def typed(command: Command, ours: Struct) -> Call[Any] | Reply:
+    return decode_call(command, ours) if issubclass(ours, Call) else decode_reply(command, ours)
+
+
+def again(value: Call[Any] | Reply, serialize_type: int) -> Command:
+    """The command that a value becomes on its way."""
+    if isinstance(value, Call):
+        return decode(frame(encode_call(value, opaque=1, serialize_type=serialize_type)))
+    return decode(frame(encode_reply(value, Command(0, serialize_type=serialize_type))))
+
+
+def check_encoded(given: dict[str, Any], out: dict[str, Any], ours: Struct) -> None:
+    """Java's frames give our value, and our value gives the texts that Java writes."""
+    body = bytes.fromhex(given["body"] or "")
+    of_json = bytes.fromhex(out["json_prefix"]) + out["json_header"].encode()
+    for stream in (of_json, bytes.fromhex(out["binary_header"])):
+        value = typed(decode(frame(stream + body)), ours)
+        names = {field.wire_name for field in SHAPES[ours].fields}
+        sent = {name: text for name, text in out["ext"].items() if name in names and text}
+        assert to_ext(value).items() >= sent.items()
+        assert value.body == body
+        for kind in (0, ROCKETMQ):
+            assert typed(again(value, kind), ours) == value
+
+
+def check_decoded(ext: dict[str, str], out: dict[str, Any], ours: Struct) -> None:
+    """The same typed values; what Java leaves null we have a default for, or refuse."""
+    if any(f.required and f.wire_name not in ext for f in SHAPES[ours].fields):
+        with pytest.raises(FieldError, match="is missing"):
+            typed(Command(0, fields=ext), ours)
+        return
+    value = typed(Command(0, fields=ext), ours)
+    for field in SHAPES[ours].fields:
+        if (expected := out.get(field.wire_name)) is not None:
+            assert getattr(value, field.name) == expected, field.name
+
+
+@pytest.fixture
+def agree() -> Agree:
+    """Whether our class says and understands what Java's does."""
+
+    def check(java: str, ours: Struct) -> None:
+        lines = [(line["in"], line["out"]) for line in LINES if line["in"].get("class") == java]
+        assert lines, f"no vectors for {java}"
+        for given, out in lines:
+            if given["op"] == "encode":
+                check_encoded(given, out, ours)
+            elif "error" not in out:
+                check_decoded(given["ext"], out, ours)
+
+    return check

@@ -1,0 +1,31 @@
+"""Query by key and by position."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
+from roquet.wire.command import Command
+from roquet.wire.fields import decode_call
+
+Agree = Callable[[str, type[Any]], None]
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [
+        ("QueryMessageRequestHeader", QueryByKey),
+        ("QueryMessageResponseHeader", QueryReply),
+        ("ViewMessageRequestHeader", ViewMessage),
+    ],
+)
+def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+    agree(java, ours)
+
+
+def test_a_query_for_a_unique_key_says_so_beside_its_header() -> None:
+    ext = {"topic": "t", "key": "k", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": "9"}
+    assert not decode_call(Command(12, fields=ext), QueryByKey).unique_key
+    ext["_UNIQUE_KEY_QUERY"] = "true"
+    assert decode_call(Command(12, fields=ext), QueryByKey).unique_key

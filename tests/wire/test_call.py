@@ -1,0 +1,65 @@
+"""What every call and reply has in common."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.wire import calls
+from roquet.wire.call import NOT_FIELDS, Call, Int, Long, Reply
+from roquet.wire.codes import RequestCode, ResponseCode
+from roquet.wire.shapes import SHAPES
+
+
+def subclasses(root: Any) -> Iterator[Any]:
+    for found in root.__subclasses__():
+        yield found
+        yield from subclasses(found)
+
+
+for module in pkgutil.iter_modules(calls.__path__):
+    importlib.import_module(f"{calls.__name__}.{module.name}")
+CALLS = [call for call in subclasses(Call) if call.__module__.startswith("roquet.")]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_knows_its_code_its_reply_and_its_fields(call: type[Call[Any]]) -> None:
+    assert isinstance(call.code, RequestCode)
+    assert issubclass(call.reply, Reply)
+    assert ResponseCode.SUCCESS in call.accepts
+    assert SHAPES[call].fields is not None
+    assert SHAPES[call.reply].fields is not None
+
+
+def test_no_two_calls_share_a_code() -> None:
+    codes = [call.code for call in CALLS]
+    assert len(codes) == len(set(codes))
+
+
+def test_a_reply_is_a_success_without_more() -> None:
+    assert Reply() == Reply(code=ResponseCode.SUCCESS, remark=None, body=b"")
+
+
+def test_a_call_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        setattr(CALLS[0](**dict.fromkeys(names(CALLS[0]), "x")), "body", b"")  # noqa: B010
+
+
+def names(call: type[Call[Any]]) -> list[str]:
+    return [field.name for field in SHAPES[call].fields if field.required]
+
+
+def test_what_has_a_place_of_its_own_is_no_field() -> None:
+    assert set(Reply.__struct_fields__) == NOT_FIELDS
+
+
+@pytest.mark.parametrize(("kind", "bits"), [(Int, 31), (Long, 63)])
+def test_numbers_are_as_wide_as_javas(kind: Any, bits: int) -> None:
+    assert msgspec.convert(2**bits - 1, kind) == 2**bits - 1
+    assert msgspec.convert(-(2**bits), kind) == -(2**bits)
+    for beyond in (2**bits, -(2**bits) - 1):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(beyond, kind)

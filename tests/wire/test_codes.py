@@ -1,0 +1,49 @@
+"""The numbers of the wire, against those captured from Java."""
+
+import json
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+from roquet.wire import codes
+from roquet.wire.codes import Language, RequestCode, ResponseCode
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "codes.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+
+
+def captured(kind: str, key: str = "code") -> dict[str, int]:
+    lines = [(line["in"], line["out"]) for line in LINES]
+    return {given["name"]: out[key] for given, out in lines if given["kind"] == kind}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours"),
+    [("request", RequestCode), ("response", ResponseCode), ("language", Language)],
+)
+def test_our_names_have_javas_numbers(kind: str, ours: type[IntEnum]) -> None:
+    genuine = captured(kind)
+    assert {m.name: genuine.get(m.name) for m in ours} == {m.name: m.value for m in ours}
+
+
+def test_the_codes_that_clients_of_today_send_are_all_known() -> None:
+    first = {name: n for name, n in captured("request").items() if n < 48 or 200_000 < n < 200_060}
+    assert set(first.values()) <= set(RequestCode)
+
+
+def test_every_language_has_its_place_in_the_compact_form() -> None:
+    assert [language.value for language in Language] == list(range(len(Language)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "name"),
+    [
+        (codes.VERSION, "V5_5_0"),
+        (codes.VERSION_STANDARD_JSON, "V4_9_4"),
+        (codes.VERSION_LOWERS_RETRIES, "V3_4_9"),
+        (codes.VERSION_GO_AWAY, "V5_3_1"),
+    ],
+)
+def test_versions_are_places_in_javas_list(ours: int, name: str) -> None:
+    assert captured("version", "ordinal")[name] == ours

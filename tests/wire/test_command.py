@@ -1,0 +1,285 @@
+"""Commands in both forms, against frames that Java made."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import FieldError, RemoteProtocolError
+from roquet.wire.codes import Language, RequestCode, SerializeType
+from roquet.wire.command import JSON, ROCKETMQ, TRUNCATED, Command, decode, encode, java_text
+from roquet.wire.frame import FrameReader, join_frame
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "headers.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+ENCODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "encode"]
+DECODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "decode"]
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+filled = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+ints = st.integers(-(2**31), 2**31 - 1)
+commands = st.builds(
+    Command,
+    code=st.integers(-1006, 3444),
+    language=st.sampled_from(Language),
+    version=st.integers(0, 2**15 - 1),
+    opaque=ints,
+    flag=ints.filter(lambda flag: flag & 1),
+    remark=st.none() | filled,
+    fields=st.dictionaries(filled, filled, max_size=5),
+    body=st.binary(max_size=20),
+    serialize_type=st.sampled_from(SerializeType),
+)
+
+
+def only_frame(stream: bytes) -> bytes:
+    (frame,) = FrameReader().feed(stream)
+    return frame
+
+
+def facts(command: Command) -> dict[str, Any]:
+    return {name: getattr(command, name) for name in (*Command.__struct_fields__, "ext")} | {
+        "fields": None
+    }
+
+
+def json_frame(header: str | bytes, body: bytes = b"") -> bytes:
+    raw = header if isinstance(header, bytes) else header.encode()
+    return only_frame(join_frame(raw, body))
+
+
+def expect(command: Command, given: dict[str, Any], ext: dict[str, str] | None) -> None:
+    """Java's command and ours say the same; an empty value is as good as none."""
+    assert command.code == given["code"]
+    assert command.version == given["version"]
+    assert command.flag == given["flag"]
+    assert (command.remark or None) == (given["remark"] or None)
+    assert {k: v for k, v in command.ext.items() if v} == {
+        k: v for k, v in (ext or {}).items() if v
+    }
+    expected = given["language"] or "OTHER"
+    assert command.language == Language[expected]
+
+
+@pytest.mark.parametrize(("given_", "out"), ENCODED)
+def test_json_frames_of_java_are_understood(given_: dict[str, Any], out: dict[str, Any]) -> None:
+    body = bytes.fromhex(given_["body"] or "")
+    prefix, header = bytes.fromhex(out["json_prefix"]), out["json_header"].encode()
+    command = decode(only_frame(prefix + header + body))
+    expect(command, given_, out["ext"])
+    assert (command.opaque, command.body) == (given_["opaque"], body)
+    assert facts(decode(only_frame(encode(command)))) == facts(command)
+
+
+@pytest.mark.parametrize(("given_", "out"), ENCODED)
+def test_compact_frames_of_java_are_understood(given_: dict[str, Any], out: dict[str, Any]) -> None:
+    body, whole = bytes.fromhex(given_["body"] or ""), bytes.fromhex(out["binary_header"])
+    command = decode(only_frame(whole + body))
+    if given_["flag"] & 1:  # only what a request lost of its code can be restored
+        given_ = given_ | {"code": given_["code"] & 0xFFFF}
+    expect(command, given_, out["ext"])
+    assert (command.opaque, command.body) == (given_["opaque"], body)
+    assert facts(decode(only_frame(encode(command)))) == facts(command)
+    if all(out["ext"].values()) if out["ext"] else True:
+        assert encode(command) == whole + body, "the very bytes that Java writes"
+
+
+@pytest.mark.parametrize(("given_", "out"), DECODED)
+def test_odd_frames_are_read_as_java_reads_them(
+    given_: dict[str, Any], out: dict[str, Any]
+) -> None:
+    frame = only_frame(bytes.fromhex(given_["frame"]))
+    if "error" in out:
+        with pytest.raises(RemoteProtocolError):
+            decode(frame)
+        return
+    command = decode(frame)
+    if out["code"] in TRUNCATED:  # Java's broker does not know it any more; ours does
+        out = out | {"code": TRUNCATED[out["code"]]}
+    expect(command, out, out["ext"])
+    assert command.opaque == (0 if out["opaque"] == "counter" else out["opaque"])
+    assert command.body == bytes.fromhex(out["body"] or "")
+    assert command.serialize_type == SerializeType[out["serialize_type"]]
+
+
+@given(commands)
+def test_what_is_encoded_decodes(command: Command) -> None:
+    assert facts(decode(only_frame(encode(command)))) == facts(command)
+
+
+@given(st.lists(commands, max_size=4), st.integers(1, 50))
+def test_any_split_gives_the_same_commands(sent: list[Command], step: int) -> None:
+    stream = b"".join(map(encode, sent))
+    reader = FrameReader()
+    chunks = [stream[at : at + step] for at in range(0, len(stream), step)]
+    got = [decode(frame) for chunk in chunks for frame in reader.feed(chunk)]
+    assert [facts(command) for command in got] == [facts(command) for command in sent]
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_command_or_the_peers_fault(frame: bytes) -> None:
+    try:
+        decode(frame)
+    except RemoteProtocolError:
+        return
+
+
+@given(commands, st.data())
+def test_a_damaged_command_is_a_command_or_the_peers_fault(
+    command: Command, data: st.DataObject
+) -> None:
+    whole = bytearray(encode(command))
+    at = data.draw(st.integers(4, len(whole) - 1))
+    whole[at] = data.draw(st.integers(0, 255))
+    try:
+        assert decode(only_frame(bytes(whole))).ext is not None
+    except (RemoteProtocolError, FieldError):
+        return
+
+
+def test_a_header_may_hold_numbers_booleans_and_nulls() -> None:
+    command = decode(
+        json_frame('{"code":11,"extFields":{"a":3,"b":true,"c":null,"d":1.50,"e":{}}}\n')
+    )
+    assert command.ext == {"a": "3", "b": "true", "d": "1.50", "e": "{}"}
+
+
+def test_a_json_header_needs_nothing() -> None:
+    command = decode(json_frame("{}"))
+    assert (command.code, command.opaque, command.flag, command.ext) == (0, 0, 0, {})
+    assert (command.language, command.version, command.remark) == (Language.JAVA, 0, None)
+
+
+@pytest.mark.parametrize("language", ['"NO_SUCH"', "null", "77", '"java"'])
+def test_an_unknown_language_is_other(language: str) -> None:
+    assert decode(json_frame(f'{{"language":{language}}}')).language == Language.OTHER
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b'{"code":"x"}',
+        b'{"code":true}',
+        b'{"code":1.5}',
+        b'{"code":null}',
+        b'{"code":1}{}',
+        b'{"code":1',
+        b'{"remark":"\xff"}',
+        b'{"remark":5}',
+        b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_a_broken_json_header_is_the_peers_fault(header: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="JSON"):
+        decode(json_frame(header))
+
+
+@pytest.mark.parametrize(
+    "fields", ["[]", "5", '"x"', '{"a":"\xff"}', '{"a":' + "[" * 9000 + "]" * 9000 + "}"]
+)
+def test_broken_fields_spoil_the_call_and_not_the_connection(fields: str) -> None:
+    header = b'{"code":1,"extFields":' + fields.encode("latin-1") + b"}"
+    try:
+        command = decode(json_frame(header))
+    except RemoteProtocolError:
+        return  # nested too deep to find the end of it
+    with pytest.raises(FieldError, match="code 1"):
+        _ = command.ext
+
+
+def test_of_two_equal_names_the_last_counts() -> None:
+    command = decode(json_frame('{"code":1,"code":2,"extFields":{"a":"x","a":"y"}}'))
+    assert (command.code, command.ext) == (2, {"a": "y"})
+
+
+def compact(*parts: bytes) -> bytes:
+    return only_frame(join_frame(b"".join(parts), b"", ROCKETMQ))
+
+
+HEAD = struct.pack(">hBhii", 31, 1, 479, 5, 0)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        HEAD,
+        HEAD + struct.pack(">ii", -1, 0),
+        HEAD + struct.pack(">ii", 1, 0),
+        HEAD + struct.pack(">ii", 0, 1),
+        HEAD + struct.pack(">ii", 0, -1),
+        HEAD + struct.pack(">ii", 0, 1) + b"\0",
+        HEAD + struct.pack(">iih", 0, 2, 0),
+        HEAD + struct.pack(">iihi", 0, 6, -1, 0),
+        HEAD + struct.pack(">iihi", 0, 6, 0, 9),
+        HEAD + struct.pack(">iih1si1s", 0, 8, 1, b"k", 1, b"\xff"),
+    ],
+)
+def test_a_compact_header_whose_lengths_lie_is_the_peers_fault(header: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="broken compact header"):
+        decode(compact(header))
+
+
+def test_empty_compact_values_are_absent() -> None:
+    pairs = struct.pack(">h1si", 1, b"k", 0) + struct.pack(">hi1s", 0, 1, b"v")
+    command = decode(compact(HEAD, struct.pack(">ii", 0, len(pairs)), pairs))
+    assert (command.ext, command.remark) == ({}, None)
+
+
+@pytest.mark.parametrize("code", TRUNCATED.values())
+def test_pop_codes_survive_the_sixteen_bits_of_the_compact_form(code: int) -> None:
+    request = Command(RequestCode(code), serialize_type=ROCKETMQ)
+    assert decode(only_frame(encode(request))).code == code
+
+
+def test_a_truncated_code_is_only_restored_in_requests() -> None:
+    answer = Command(3442, flag=1, serialize_type=ROCKETMQ)
+    assert decode(only_frame(encode(answer))).code == 3442
+
+
+def test_no_truncated_code_is_taken_by_another_request() -> None:
+    assert set(TRUNCATED) >= {3442, 3443, 3444, 3445, 3446, 3447, 3448, 3543}
+    assert not set(TRUNCATED) & set(RequestCode)
+
+
+def test_a_header_of_unknown_kind_is_the_peers_fault() -> None:
+    with pytest.raises(RemoteProtocolError, match="kind 2"):
+        decode(only_frame(join_frame(b"{}", b"", 2)))
+
+
+def test_the_flag_says_whether_it_is_an_answer_or_wants_one() -> None:
+    assert Command(10, flag=1).is_response
+    assert Command(10, flag=2).is_oneway
+    assert not Command(10).is_response
+    assert not Command(10).is_oneway
+
+
+def test_half_a_surrogate_pair_survives() -> None:
+    command = Command(10, remark="\ud800", fields={"a": "\x01é\ud83d"})
+    whole = encode(command)
+    assert whole[4:].isascii()
+    assert facts(decode(only_frame(whole))) == facts(command)
+
+
+def test_the_compact_form_makes_a_question_mark_of_half_a_surrogate_pair_as_java_does() -> None:
+    command = Command(10, remark="\ud800", fields={"a": "\ud83d"}, serialize_type=ROCKETMQ)
+    arrived = decode(only_frame(encode(command)))
+    assert (arrived.remark, arrived.ext) == ("?", {"a": "?"})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("x", "x"), (True, "true"), (False, "false"), (5, "5"), ([1, {}], "[1,{}]")]
+)
+def test_a_value_is_printed_as_java_prints_it(value: object, text: str) -> None:
+    assert java_text(value) == text
+
+
+def test_the_plain_numbers_are_those_of_the_enum() -> None:
+    assert (JSON, ROCKETMQ) == (SerializeType.JSON, SerializeType.ROCKETMQ)

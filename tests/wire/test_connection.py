@@ -1,0 +1,144 @@
+"""A connection without a socket: numbers, answers, deadlines."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import RemoteProtocolError
+from roquet.wire.call import Reply
+from roquet.wire.calls.heartbeat import ConsumersChanged
+from roquet.wire.calls.offset import MinOffset, OffsetReply
+from roquet.wire.codes import Language, SerializeType
+from roquet.wire.command import Command, decode
+from roquet.wire.connection import OPAQUE_MAX, Connection, Event, ReplyReceived, RequestReceived
+from roquet.wire.fields import decode_call, decode_reply, encode_reply
+from roquet.wire.frame import FrameReader
+
+ASK = MinOffset(topic="t", queue_id=0)
+
+
+def served(stream: bytes, step: int = 0) -> list[Event]:
+    """What a server makes of these bytes, in pieces when asked to."""
+    server, step = Connection(), step or max(len(stream), 1)
+    pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
+    return [event for piece in pieces for event in server.receive_data(piece)]
+
+
+def answered(stream: bytes, offset: int = 5) -> list[bytes]:
+    """One answer for each request."""
+    return [encode_reply(OffsetReply(offset=offset), event.command) for event in served(stream)]
+
+
+def test_a_request_and_its_answer_find_each_other() -> None:
+    client = Connection()
+    opaque, stream = client.send_call(ASK, deadline_ms=100)
+    (asked,) = served(stream)
+    assert isinstance(asked, RequestReceived)
+    assert decode_call(asked.command, MinOffset) == ASK
+    (answer,) = client.receive_data(answered(stream)[0])
+    assert isinstance(answer, ReplyReceived)
+    assert (answer.entry.opaque, answer.entry.call) == (opaque, ASK)
+    assert decode_reply(answer.command, OffsetReply) == OffsetReply(offset=5)
+    assert client.pending == 0
+
+
+@given(st.permutations(range(6)), st.integers(1, 40))
+def test_answers_may_come_in_any_order_and_in_any_pieces(order: list[int], step: int) -> None:
+    client = Connection()
+    streams = [client.send_call(ASK, 100)[1] for _ in order]
+    answers = [answered(stream, offset=n)[0] for n, stream in enumerate(streams)]
+    stream = b"".join(answers[n] for n in order)
+    pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
+    events = [event for piece in pieces for event in client.receive_data(piece)]
+    offsets = {
+        event.entry.opaque: int(event.command.ext["offset"])
+        for event in events
+        if isinstance(event, ReplyReceived)
+    }
+    assert offsets == {n: n for n in order}
+
+
+@given(st.integers(1, 60))
+def test_any_split_gives_the_same_requests(step: int) -> None:
+    client = Connection()
+    stream = b"".join(client.send_call(ASK)[1] for _ in range(4))
+    assert [event.command.opaque for event in served(stream, step)] == [0, 1, 2, 3]
+
+
+def test_both_ends_may_ask() -> None:
+    client, server = Connection(), Connection()
+    _, notice = server.send_call(ConsumersChanged(consumer_group="g"), oneway=True)
+    (event,) = client.receive_data(notice)
+    assert isinstance(event, RequestReceived)
+    assert event.command.is_oneway
+    assert server.pending == 0, "nobody waits for the answer to a one-way call"
+
+
+def test_an_answer_that_nobody_waits_for_is_passed_over() -> None:
+    client = Connection()
+    opaque, stream = client.send_call(ASK, 100)
+    (answer,) = answered(stream)
+    client.forget(opaque)
+    client.forget(opaque)
+    assert client.receive_data(answer) == []
+    assert client.receive_data(encode_reply(Reply(), Command(10, opaque=99))) == []
+
+
+def test_an_answer_counts_once() -> None:
+    client = Connection()
+    (answer,) = answered(client.send_call(ASK, 100)[1])
+    assert len(client.receive_data(answer + answer)) == 1
+
+
+def test_calls_expire_at_their_deadline_and_not_before() -> None:
+    client = Connection()
+    first, _ = client.send_call(ASK, deadline_ms=100)
+    second, stream = client.send_call(ASK, deadline_ms=101)
+    assert client.expire(99) == []
+    assert client.expire(100) == [first]
+    assert client.expire(200) == [second]
+    assert client.expire(200) == []
+    assert client.receive_data(answered(stream)[0]) == [], "too late"
+
+
+def test_the_next_deadline_is_the_earliest() -> None:
+    client = Connection()
+    assert client.next_deadline() is None
+    client.send_call(ASK, deadline_ms=200)
+    client.send_call(ASK, deadline_ms=100)
+    assert client.next_deadline() == 100
+    client.expire(100)
+    assert client.next_deadline() == 200
+
+
+def test_closing_names_the_calls_that_get_no_answer() -> None:
+    client = Connection()
+    opaque, _ = client.send_call(ASK, deadline_ms=7)
+    (left,) = client.close()
+    assert (left.opaque, left.call, left.deadline_ms) == (opaque, ASK, 7)
+    assert client.close() == []
+
+
+def test_numbers_begin_again_behind_the_last_and_skip_who_still_waits() -> None:
+    client = Connection(first_opaque=OPAQUE_MAX - 1)
+    taken = [client.send_call(ASK, 100)[0] for _ in range(3)]
+    assert taken == [OPAQUE_MAX - 1, OPAQUE_MAX, 0]
+    again = Connection(first_opaque=OPAQUE_MAX)
+    again.send_call(ASK, 100)
+    again._next_opaque = OPAQUE_MAX
+    assert again.send_call(ASK, 100)[0] == 0
+
+
+def test_it_speaks_as_it_was_told() -> None:
+    client = Connection(language=Language.JAVA, version=401, serialize_type=SerializeType.ROCKETMQ)
+    (frame,) = FrameReader().feed(client.send_call(ASK)[1])
+    command = decode(frame)
+    assert (command.language, command.version) == (Language.JAVA, 401)
+    assert command.serialize_type == SerializeType.ROCKETMQ
+
+
+def test_what_is_not_our_protocol_ends_the_connection() -> None:
+    with pytest.raises(RemoteProtocolError, match="limit 16"):
+        Connection(size_max=16).receive_data(b"\x00\x00\x00\x11")
+    with pytest.raises(RemoteProtocolError, match="JSON"):
+        Connection().receive_data(b"\x00\x00\x00\x06\x00\x00\x00\x02ab")

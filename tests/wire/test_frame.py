@@ -1,0 +1,120 @@
+"""Frames, cut out of any chunks."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import MessageIllegal, RemoteProtocolError
+from roquet.wire.frame import (
+    FRAME_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    FrameReader,
+    join_frame,
+    split_frame,
+)
+
+frames = st.binary(min_size=4, max_size=40)
+
+
+def with_length(frame: bytes) -> bytes:
+    return struct.pack(">I", len(frame)) + frame
+
+
+def test_a_frame_over_the_limit_is_the_peers_fault() -> None:
+    with pytest.raises(RemoteProtocolError, match="limit 16"):
+        FrameReader(size_max=16).feed(b"\x00\x00\x00\x11")
+
+
+def test_a_frame_at_the_limit_is_read() -> None:
+    assert FrameReader(size_max=16).feed(with_length(b"x" * 16)) == [b"x" * 16]
+
+
+def test_the_limit_is_what_java_peers_accept() -> None:
+    assert FRAME_SIZE_MAX == 16_777_216
+    FrameReader().feed(struct.pack(">I", FRAME_SIZE_MAX))
+    with pytest.raises(RemoteProtocolError, match="limit 16777216"):
+        FrameReader().feed(struct.pack(">I", FRAME_SIZE_MAX + 1))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_frame_without_room_for_its_header_word_is_refused(size: int) -> None:
+    with pytest.raises(RemoteProtocolError, match="at least 4"):
+        FrameReader().feed(struct.pack(">I", size))
+
+
+def test_a_length_with_its_sign_bit_set_is_refused_at_once() -> None:
+    with pytest.raises(RemoteProtocolError, match="over the limit"):
+        FrameReader().feed(b"GET / HTTP/1.1\r\n")
+    with pytest.raises(RemoteProtocolError, match="over the limit"):
+        FrameReader().feed(b"\xff\xff\xff\xff")
+
+
+@given(st.lists(frames, max_size=6), st.lists(st.integers(1, 30), min_size=1))
+def test_any_split_gives_the_same_frames(sent: list[bytes], steps: list[int]) -> None:
+    stream = b"".join(map(with_length, sent))
+    reader, got, at = FrameReader(), [], 0
+    for turn in range(len(stream)):
+        step = steps[turn % len(steps)]
+        got += reader.feed(stream[at : at + step])
+        at += step
+    assert got == sent
+    assert reader.pending == 0
+
+
+def test_half_a_frame_waits_for_the_rest() -> None:
+    reader = FrameReader()
+    assert reader.feed(b"\x00\x00") == []
+    assert reader.pending == 2
+    assert reader.feed(b"\x00\x05abc") == []
+    assert reader.pending == 7
+    assert reader.feed(b"de" + b"\x00") == [b"abcde"]
+    assert reader.pending == 1
+
+
+def test_an_empty_chunk_changes_nothing() -> None:
+    reader = FrameReader()
+    assert reader.feed(b"") == []
+    reader.feed(b"\x00")
+    assert reader.feed(b"") == []
+    assert reader.pending == 1
+
+
+def test_a_big_frame_in_many_chunks_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts: list[int] = []
+    cut = FrameReader._cut
+
+    def counted(reader: FrameReader, buffer: bytes) -> list[bytes]:
+        cuts.append(len(buffer))
+        return cut(reader, buffer)
+
+    monkeypatch.setattr(FrameReader, "_cut", counted)
+    stream = with_length(b"x" * 1_000_000)
+    reader = FrameReader()
+    chunks = [stream[at : at + 1000] for at in range(0, len(stream), 1000)]
+    got = [frame for chunk in chunks for frame in reader.feed(chunk)]
+    assert [len(frame) for frame in got] == [1_000_000]
+    assert cuts == [1000, len(stream)], "the first chunk tells the length, the last has it all"
+
+
+@given(st.binary(max_size=50), st.binary(max_size=50), st.integers(0, 255))
+def test_what_is_joined_splits_again(header: bytes, body: bytes, kind: int) -> None:
+    whole = join_frame(header, body, kind)
+    (frame,) = FrameReader().feed(whole)
+    assert split_frame(frame) == (kind, header, body)
+
+
+def test_a_frame_is_laid_out_as_drawn() -> None:
+    assert join_frame(b"{}", b"body", 1) == b"\x00\x00\x00\x0a\x01\x00\x00\x02{}body"
+
+
+@pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00", b"\x00\x00\x00\x03{}"])
+def test_a_header_longer_than_its_frame_is_the_peers_fault(frame: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        split_frame(frame)
+
+
+def test_a_header_that_its_length_cannot_say_is_never_sent() -> None:
+    with pytest.raises(MessageIllegal, match=str(HEADER_SIZE_MAX)):
+        join_frame(bytes(HEADER_SIZE_MAX + 1), b"")

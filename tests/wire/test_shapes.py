@@ -1,0 +1,64 @@
+"""What the codec finds out of a class."""
+
+import msgspec
+import pytest
+
+from roquet.wire.call import Int, Reply
+from roquet.wire.shapes import SHAPES
+
+
+class Sample(Reply, frozen=True, kw_only=True):
+    queue_id: int = 3
+    limited: Int | None = None
+    region: str = msgspec.field(default='a"\n', name="MSG_REGION")
+    on: bool = False
+    off: bool | None = None
+
+
+class Unfit(Reply, frozen=True, kw_only=True):
+    names: list[str]
+
+
+class Bare(Reply, frozen=True, kw_only=True):
+    pass
+
+
+def test_code_remark_and_body_are_no_fields() -> None:
+    assert [field.name for field in SHAPES[Sample].fields] == [
+        "queue_id", "limited", "region", "on", "off",
+    ]  # fmt: skip
+    assert SHAPES[Bare].fields == ()
+
+
+def test_each_field_knows_its_wire_name_and_its_kind() -> None:
+    found = {f.wire_name: (f.kind, f.optional, f.required) for f in SHAPES[Sample].fields}
+    assert found == {
+        "queueId": (int, False, False),
+        "limited": (int, True, False),
+        "MSG_REGION": (str, False, False),
+        "on": (bool, False, False),
+        "off": (bool, True, False),
+    }
+
+
+def test_a_value_is_printed_as_strings_without_what_is_none() -> None:
+    to_json = SHAPES[Sample].to_json
+    assert to_json(Sample()) == b'"queueId":"3","MSG_REGION":"a\\"\\n","on":"false"'
+    whole = Sample(limited=-1, on=True, off=False)
+    assert to_json(whole).endswith(b'"on":"true","limited":"-1","off":"false"')
+    assert SHAPES[Bare].to_json(Bare()) == b""
+
+
+def test_texts_of_numbers_are_read() -> None:
+    assert SHAPES[Sample].from_json(b'{"queueId":"5","limited":"6","off":"TRUE"}') == Sample(
+        queue_id=5, limited=6, off=True
+    )
+
+
+def test_a_shape_is_found_out_once() -> None:
+    assert SHAPES[Sample] is SHAPES[Sample]
+
+
+def test_what_is_no_text_number_or_truth_cannot_travel_in_a_header() -> None:
+    with pytest.raises(TypeError, match="cannot travel"):
+        SHAPES[Unfit]

@@ -1,0 +1,89 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.wire.record import decode, pack
+from roquet.wire.skim import PLACE, index_keys, is_torn, property_value, skim, tag_code
+
+
+def packed(position=0, sys_flag=0, topic=b"T", body=b"body", properties=b"TAGS\x01a\x02"):
+    born = bytes(20 if sys_flag & 16 else 8)
+    store = bytes(20 if sys_flag & 32 else 8)
+    return pack(3, 9, 77, position, sys_flag, 1, born, 1234, store, 2, 0, body, topic, properties)
+
+
+@given(
+    st.sampled_from([0, 16, 32, 48]),
+    st.binary(max_size=50),
+    st.integers(1, 300),
+    st.binary(max_size=40),
+    st.integers(0, 20),
+)
+def test_the_facts_are_those_of_the_decoded_record(sys_flag, body, topic_size, properties, at):
+    record = packed(500, sys_flag, b"t" * topic_size, body, properties)
+    view = memoryview(bytes(at) + record + b"rest")
+    found = skim(view, at, len(view), 500, True)
+    whole = decode(record)
+    assert found == (
+        whole.size, whole.queue_id, whole.queue_offset, whole.sys_flag, whole.stored_ms,
+        whole.topic.encode(), whole.properties,
+    )  # fmt: skip
+
+
+@given(st.data())
+def test_bytes_cut_short_or_from_elsewhere_are_no_record(data):
+    record = packed()
+    cut = data.draw(st.integers(0, len(record) - 1))
+    view = memoryview(record[:cut])
+    assert skim(view, 0, cut, 0, True) is None
+    assert skim(memoryview(record), 0, len(record), 1, True) is None
+
+
+def test_a_flipped_bit_of_the_body_is_seen_when_asked_for():
+    record = bytearray(packed(body=b"body"))
+    record[record.index(b"body")] ^= 1
+    assert skim(memoryview(record), 0, len(record), 0, True) is None
+    assert skim(memoryview(record), 0, len(record), 0, False) is not None
+
+
+@given(st.integers(0, 90), st.integers(0, 255))
+def test_any_byte_of_the_head_may_be_anything(at, value):
+    record = bytearray(packed() + bytes(50))
+    record[at] = value
+    skim(memoryview(record), 0, len(record), 0, True)
+
+
+@given(st.binary(min_size=91, max_size=200), st.sampled_from([0, 16, 32, 48]))
+def test_noise_with_a_right_beginning_is_refused_or_read_within_bounds(noise, sys_flag):
+    data = bytearray(noise)
+    PLACE.pack_into(data, 0, len(data), 0xDAA320AB, 0)
+    data[36:40] = sys_flag.to_bytes(4, "big")
+    found = skim(memoryview(data), 0, len(data), 0, False)
+    assert found is None or found[0] == len(data)
+
+
+def test_the_last_of_equal_properties_counts_and_names_are_whole():
+    text = b"XTAGS\x01no\x02TAGS\x01one\x02TAGS\x01two\x02KEY\x01TAGS"
+    assert property_value(text, b"TAGS") == b"two"
+    assert property_value(text, b"XTAGS") == b"no"
+    assert property_value(text, b"AGS") is None
+    assert property_value(text, b"KEY") == b"TAGS"
+    assert property_value(b"", b"TAGS") is None
+
+
+def test_the_tag_code_is_javas_hash():
+    assert tag_code(b"TAGS\x01red\x02") == 112785
+    assert tag_code(b"KEYS\x01red\x02") == 0
+
+
+def test_keys_are_the_unique_one_and_each_of_the_own_ones():
+    assert index_keys(b"KEYS\x01a  b\x02UNIQ_KEY\x01U\x02") == [b"U", b"a", b"b"]
+    assert index_keys(b"KEYS\x01\x02") == []
+
+
+def test_zeros_where_text_should_be_are_a_torn_write():
+    assert is_torn(b"To\x00", b"")
+    assert is_torn(b"T", b"TAGS\x01a\x00")
+    assert is_torn(b"T", b"TAGS\x01a\x02KE\x00\x00\x02")
+    assert not is_torn(b"T", b"")
+    assert not is_torn(b"T", b"TAGS\x01a\x02")
+    assert not is_torn(b"T", b"odd text of an odd peer\x02")
