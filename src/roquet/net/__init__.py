@@ -1,0 +1,1 @@
+"""Bytes to sockets: drives wire.Connection, and holds the only real clock."""

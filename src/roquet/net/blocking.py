@@ -1,0 +1,129 @@
+"""The raw channel over a plain socket, for reads in Spark workers."""
+
+import socket
+from struct import Struct
+from typing import Final, Self, cast
+
+import msgspec
+
+from roquet.model.errors import (
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    RemoteProtocolError,
+    UsageError,
+)
+from roquet.net.address import failure, split_address
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.net.questions import understood
+from roquet.net.router import CALL_TIMEOUT_MS, R
+from roquet.wire.call import Call
+from roquet.wire.command import Command, decode
+from roquet.wire.fields import encode_call
+from roquet.wire.frame import FRAME_SIZE_MAX, HEADER_SIZE_MAX
+
+BUFFER_SIZE: Final = 256 * 1024
+"""What the buffer begins with; it grows to the largest frame that comes."""
+
+_PREFIX: Final = Struct(">II")
+
+
+class BlockingChannel:
+    """One connection to one server, one call at a time, on the calling thread.
+
+    The body of a reply is a view into a buffer that the next call writes over: use it, or copy it,
+    before you call again. After any error but a refusal the channel is closed; make a new one.
+    """
+
+    def __init__(self, address: str, timeout_ms: int = CALL_TIMEOUT_MS) -> None:
+        self.address = address
+        self._timeout_ms = timeout_ms
+        self._opaque = 0
+        self._buffer = bytearray(BUFFER_SIZE)
+        self._filled = 0
+        self._used = 0
+        try:
+            self._socket = socket.create_connection(split_address(address), timeout_ms / 1000)
+        except (OSError, UnicodeError) as error:
+            raise ConnectFailed(f"cannot connect to {address}: {failure(error)}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.closed = False
+
+    def call(self, call: Call[R], timeout_ms: int | None = None) -> R:
+        """Ask, and wait for the answer."""
+        if self.closed:
+            raise UsageError(f"the channel to {self.address} is closed: make a new one")
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = SYSTEM_CLOCK.monotonic_ms() + limit_ms
+        try:
+            command = self._converse(call, deadline_ms)
+        except TimeoutError as error:
+            self.close()
+            text = f"{self.address}: {type(call).__name__}: no answer within {limit_ms} ms"
+            raise CallTimeout(text) from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"{self.address}: {failure(error)}") from error
+        except RemoteProtocolError as error:
+            self.close()
+            raise RemoteProtocolError(f"{self.address}: {error}") from error
+        return understood(call, command)
+
+    def close(self) -> None:
+        """End the connection."""
+        self.closed = True
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _converse(self, call: Call[R], deadline_ms: int) -> Command:
+        self._opaque += 1
+        self._wait_until(deadline_ms)
+        self._socket.sendall(encode_call(call, opaque=self._opaque))
+        while True:
+            command = self._receive(deadline_ms)
+            # A server may also ask us; this channel has nothing to say.
+            if command.is_response and command.opaque == self._opaque:
+                return command
+
+    def _receive(self, deadline_ms: int) -> Command:
+        """The next command; its body is a view into the buffer."""
+        left = self._filled - self._used
+        self._buffer[:left] = self._buffer[self._used : self._filled]
+        self._filled, self._used = left, 0
+        self._fill(_PREFIX.size, deadline_ms)
+        size, word = _PREFIX.unpack_from(self._buffer)
+        header_size = word & HEADER_SIZE_MAX
+        if not 4 + header_size <= size <= FRAME_SIZE_MAX:
+            raise RemoteProtocolError(f"frame of {size} bytes with a header of {header_size}")
+        end = 4 + size
+        self._fill(end, deadline_ms)
+        self._used = end
+        body_at = _PREFIX.size + header_size
+        view = memoryview(self._buffer)
+        command = decode(bytes(view[4:body_at]))
+        return msgspec.structs.replace(command, body=cast("bytes", view[body_at:end]))
+
+    def _fill(self, size: int, deadline_ms: int) -> None:
+        """Have at least so many bytes in the buffer."""
+        if size > len(self._buffer):
+            larger = bytearray(size + BUFFER_SIZE)  # someone may still look into the old one
+            larger[: self._filled] = memoryview(self._buffer)[: self._filled]
+            self._buffer = larger
+        view = memoryview(self._buffer)
+        while self._filled < size:
+            self._wait_until(deadline_ms)
+            count = self._socket.recv_into(view[self._filled :])
+            if not count:
+                raise ConnectionResetError("the peer closed the connection")
+            self._filled += count
+
+    def _wait_until(self, deadline_ms: int) -> None:
+        left_ms = deadline_ms - SYSTEM_CLOCK.monotonic_ms()
+        if left_ms <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_ms / 1000)

@@ -1,0 +1,239 @@
+"""Link: one connection; calls go out, calls come in, answers find their questions.
+
+Both ends are alike: a server's guests and a client's channel are links.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Set
+from functools import cached_property
+from typing import Any, Final, cast
+
+from roquet.model.errors import ConnectFailed, RemoteProtocolError
+from roquet.net.address import join_address
+from roquet.net.clock import Clock
+from roquet.net.questions import Questions, understood
+from roquet.net.router import CALL_TIMEOUT_MS, Dispatched, Peer, R
+from roquet.wire.call import Call
+from roquet.wire.codes import FLAG_ONEWAY, Language
+from roquet.wire.command import Command
+from roquet.wire.connection import Connection, ReplyReceived
+from roquet.wire.host import encode_host
+
+log = logging.getLogger(__name__)
+
+WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
+"""More bytes than this that a peer has not taken, and we wait for it: a few pulls' replies."""
+
+CLOSE_MS: Final = 1_000
+"""How long a peer may take to take its last bytes."""
+
+UNTAKEN_MAX: Final = 256 * 1024 * 1024
+"""A peer that lets so many bytes pile up is dropped before it takes our memory."""
+
+_NOT_YET: Final = asyncio.Transport()
+"""What a link has before the event loop gives it a real one."""
+
+Dispatch = Callable[[Command, Peer], Dispatched]
+
+
+class Link(asyncio.Protocol):
+    """One end of a connection."""
+
+    def __init__(self, dispatch: Dispatch, clock: Clock) -> None:
+        self._dispatch = dispatch
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._transport = _NOT_YET
+        self._connection = Connection()
+        self._questions = Questions(self._connection, clock)
+        self._tasks: dict[asyncio.Task[bytes | None], int] = {}
+        self._outbox: list[bytes] = []
+        self._written = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._ended = asyncio.Event()
+        self._reason = ""
+        self._gone: list[Callable[[Any], object]] = []
+        self._heard_ms = clock.monotonic_ms()
+        self.address = "?"
+        self.language: int = Language.OTHER
+        self.version = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address}>"
+
+    # What a handler may know and ask: see router.Peer.
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended, or is about to."""
+        return self._transport.is_closing()
+
+    @cached_property
+    def host_bytes(self) -> bytes:
+        """The peer's address as a record holds it."""
+        return encode_host(self.address)
+
+    async def call(self, call: Call[R], timeout_ms: int = CALL_TIMEOUT_MS) -> R:
+        """Ask the peer; raises a CallError when no good answer comes in time."""
+        if not self._room.is_set():
+            await self.writable(timeout_ms)
+        if self.closed:
+            raise ConnectFailed(f"the connection to {self.address} is closed")
+        frame, answer = self._questions.ask(call, timeout_ms)
+        self._send(frame)
+        return understood(call, await answer)
+
+    def oneway(self, call: Call[Any]) -> None:
+        """Tell the peer something; nothing happens when it has gone."""
+        if not self.closed:
+            _, frame = self._connection.send_call(call, oneway=True)
+            self._send(frame)
+
+    def on_close(self, callback: Callable[[Any], object]) -> None:
+        """Call back once when the connection has ended; at once when it already has."""
+        if self._ended.is_set():
+            callback(self)
+        else:
+            self._gone.append(callback)
+
+    # What its owner does with it.
+
+    @property
+    def in_flight(self) -> Set[asyncio.Task[bytes | None]]:
+        """Requests that are being served."""
+        return self._tasks.keys()
+
+    @property
+    def taken(self) -> int:
+        """How many bytes the peer has taken from us."""
+        return self._written - self._transport.get_write_buffer_size()
+
+    def idle_ms(self) -> int:
+        """For how long nothing was heard, nothing asked and nothing served."""
+        if self._questions or self._tasks:
+            return 0
+        return self._clock.monotonic_ms() - self._heard_ms
+
+    async def writable(self, timeout_ms: int = CALL_TIMEOUT_MS) -> None:
+        """Wait until the peer has taken most of what was sent; ConnectFailed when it does not."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._room.wait()
+        except TimeoutError as error:
+            raise ConnectFailed(f"{self.address} took nothing for {timeout_ms} ms") from error
+
+    def serve_with(self, dispatch: Dispatch) -> None:
+        """Have requests answered by somebody else from now on."""
+        self._dispatch = dispatch
+
+    def hang_up(self, reason: str) -> None:
+        """End the connection once the peer has taken what is written."""
+        if not self.closed:
+            self._flush()
+            self._reason = reason
+            self._transport.close()
+
+    def drop(self, reason: str) -> None:
+        """End the connection at once."""
+        log.warning("%s: connection dropped: %s", self.address, reason)
+        self._reason = reason
+        self._transport.abort()
+
+    async def close(self, within_ms: int = CLOSE_MS) -> None:
+        """End the connection and wait until it has ended."""
+        self.hang_up("we closed the connection")
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                await self._ended.wait()
+        except TimeoutError:
+            self._transport.abort()
+            await self._ended.wait()
+
+    # What the event loop tells us.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        name = transport.get_extra_info("peername")
+        if name:  # it may have gone already
+            self.address = join_address(name)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Serve what came; all answers that are ready leave together."""
+        self._heard_ms = self._clock.monotonic_ms()
+        answers: list[bytes] = []
+        try:
+            for event in self._connection.receive_data(chunk):
+                command = event.command
+                if type(event) is ReplyReceived:
+                    self._questions.answer(command)
+                    continue
+                self.language = command.language
+                self.version = command.version
+                answer = self._dispatch(command, self)
+                if isinstance(answer, bytes):
+                    answers.append(answer)
+                elif answer is not None:
+                    self._serve_later(answer, command)
+        except RemoteProtocolError as error:
+            log.warning("%s: connection closed: %s", self.address, error)
+            self.hang_up(f"the peer broke the protocol: {error}")
+            return
+        if answers:
+            self._write(answers)
+
+    def pause_writing(self) -> None:
+        """The peer does not take what we write."""
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        """The peer has taken most of what was written."""
+        self._room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended: nobody will answer us, and nobody waits for our answers."""
+        reason = self._reason or (str(exc) if exc else "the peer closed the connection")
+        log.debug("%s: %s", self.address, reason)
+        self._questions.lose(f"{self.address}: {reason}")
+        for task, flag in self._tasks.items():
+            if not flag & FLAG_ONEWAY:
+                task.cancel()
+        self._ended.set()
+        self._room.set()
+        for callback in self._gone:
+            callback(self)
+        self._gone.clear()
+
+    def _serve_later(self, answer: Coroutine[Any, Any, bytes | None], command: Command) -> None:
+        task = self._loop.create_task(answer)
+        self._tasks[task] = command.flag
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[bytes | None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled():
+            frame = task.result()
+            if frame is not None and not self.closed:
+                self._send(frame)
+
+    def _send(self, frame: bytes) -> None:
+        """Send with whatever else is sent in this turn of the event loop."""
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox.append(frame)
+
+    def _flush(self) -> None:
+        if self._outbox:
+            frames, self._outbox = self._outbox, []
+            if not self.closed:
+                self._write(frames)
+
+    def _write(self, frames: list[bytes]) -> None:
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        self._written += len(data)
+        self._transport.write(data)
+        if not self._room.is_set() and self._transport.get_write_buffer_size() > UNTAKEN_MAX:
+            self.drop(f"{UNTAKEN_MAX} bytes wait for it")

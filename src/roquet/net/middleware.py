@@ -1,0 +1,53 @@
+"""Errors to replies: what a peer is told when a handler raises."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from roquet.model.errors import CallRefused, FieldError, MessageIllegal, RoquetError, StoreFull
+from roquet.wire.call import Reply
+from roquet.wire.codes import FLAG_ONEWAY, VERSION_GO_AWAY, ResponseCode
+from roquet.wire.command import Command
+from roquet.wire.fields import encode_reply
+
+REFUSALS: Final[Mapping[type[RoquetError], ResponseCode]] = MappingProxyType(
+    {
+        FieldError: ResponseCode.SYSTEM_ERROR,  # what Java answers when a field is missing
+        MessageIllegal: ResponseCode.MESSAGE_ILLEGAL,
+        StoreFull: ResponseCode.SERVICE_NOT_AVAILABLE,
+    }
+)
+"""Errors that are the peer's fault or the world's, and their codes. They are not logged."""
+
+
+def refusal(error: Exception) -> Reply | None:
+    """The answer to a request that was refused; None when the error is a fault of our own."""
+    if isinstance(error, CallRefused):
+        return Reply(code=error.code, remark=error.remark)
+    for kind, code in REFUSALS.items():
+        if isinstance(error, kind):
+            return Reply(code=code, remark=str(error))
+    return None
+
+
+def fault(error: Exception) -> Reply:
+    """The answer to a request that met a fault of our own."""
+    return Reply(code=ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+
+def unknown(code: int) -> Reply:
+    """The answer to a request that nobody here serves, in Java's words."""
+    return Reply(
+        code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {code} not supported"
+    )
+
+
+def go_away(command: Command, _: object) -> bytes | None:
+    """What a server that stops answers to new requests: the peer may ask another one.
+
+    Peers that do not know this answer get none: the connection is closed in a moment, which says
+    that nothing was done as well.
+    """
+    if command.flag & FLAG_ONEWAY or command.version <= VERSION_GO_AWAY:
+        return None
+    return encode_reply(Reply(code=ResponseCode.GO_AWAY, remark="shutting down"), command)

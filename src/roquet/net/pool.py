@@ -1,0 +1,152 @@
+"""Address to channel: connect once, back off, reconnect when idle for long."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import msgspec
+
+from roquet.model.errors import ConnectFailed, UsageError
+from roquet.net.address import split_address
+from roquet.net.channel import CONNECT_TIMEOUT_MS, Channel
+from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.net.router import CALL_TIMEOUT_MS, R, Router
+from roquet.wire.call import Call
+
+BACK_OFF_MS: Final = 100
+"""The pause after the first failure to connect; each further one doubles it."""
+
+BACK_OFF_MS_MAX: Final = 3_000
+"""Longest pause between attempts: a broker that comes back is found again within it."""
+
+IDLE_MS: Final = 100_000
+"""A channel that was silent for so long is not used again: servers hang up after 120 s of silence,
+and a request that crosses with the hanging up would be lost."""
+
+Connected = Callable[[Channel], object]
+
+
+class Pool:
+    """One channel for each address, shared by everyone in the process.
+
+    Calls that servers make on these channels are served by `router`.
+    """
+
+    def __init__(self, router: Router | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._router = router or Router()
+        self._clock = clock
+        self._pid = os.getpid()
+        self._channels: dict[str, Channel] = {}
+        self._connecting: dict[str, asyncio.Task[Channel]] = {}
+        self._failures: dict[str, _Failure] = {}
+        self._on_connect: list[Connected] = []
+        self._closed = False
+
+    def on_connect(self, callback: Connected) -> None:
+        """Call back with every channel that is made from now on."""
+        self._on_connect.append(callback)
+
+    async def call(self, address: str, call: Call[R], timeout_ms: int = CALL_TIMEOUT_MS) -> R:
+        """Ask the server at an address, within the time connecting included."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        channel = await self.get(address, timeout_ms=timeout_ms)
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        return await channel.call(call, left_ms)
+
+    async def oneway(self, address: str, call: Call[Any]) -> None:
+        """Tell the server at an address something; waits to connect and for room."""
+        channel = await self.get(address)
+        await channel.writable()
+        channel.oneway(call)
+
+    async def get(self, address: str, *, timeout_ms: int = CONNECT_TIMEOUT_MS) -> Channel:
+        """The channel to an address; ConnectFailed when none can be made."""
+        self._check_use()
+        channel = self._channels.get(address)
+        if channel is not None:
+            if channel.idle_ms() < IDLE_MS:
+                return channel
+            self._forget(channel, address)
+            channel.hang_up("it was idle")
+        task = self._connecting.get(address) or self._begin(address)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await asyncio.shield(task)  # others wait for the same connection
+        except asyncio.CancelledError:
+            if self._closed and task.cancelled():  # it was the pool's end, not the caller's
+                raise ConnectFailed(f"no connection to {address}: the client was closed") from None
+            raise
+        except TimeoutError as error:
+            raise ConnectFailed(f"no connection to {address} within {timeout_ms} ms") from error
+
+    async def close(self) -> None:
+        """Close every channel; the pool cannot be used any more."""
+        self._closed = True
+        tasks = list(self._connecting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _check_use(self) -> None:
+        if self._closed:
+            raise UsageError("the client is closed: make a new one")
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"the client was made in process {self._pid} and cannot be used in its fork "
+                f"{os.getpid()}: connections cannot be shared, make the client after the fork"
+            )
+
+    def _begin(self, address: str) -> asyncio.Task[Channel]:
+        """Start to connect, unless the last attempt failed a moment ago."""
+        failure = self._failures.get(address)
+        if failure is not None and self._clock.monotonic_ms() < failure.until_ms:
+            raise ConnectFailed(f"{failure.reason}; next attempt within {failure.pause_ms} ms")
+        task = asyncio.get_running_loop().create_task(self._connect(address))
+        self._connecting[address] = task
+        task.add_done_callback(lambda done: self._began(address, done))
+        return task
+
+    def _began(self, address: str, task: asyncio.Task[Channel]) -> None:
+        del self._connecting[address]
+        if not task.cancelled():
+            task.exception()  # is told to those who wait; it need not be told to nobody
+
+    async def _connect(self, address: str) -> Channel:
+        host, port = split_address(address)
+        try:
+            channel = await Channel.connect(host, port, router=self._router, clock=self._clock)
+        except ConnectFailed as error:
+            self._note_failure(address, str(error))
+            raise
+        self._failures.pop(address, None)
+        self._channels[address] = channel
+        channel.on_close(lambda gone: self._forget(gone, address))
+        for callback in self._on_connect:
+            callback(channel)
+        return channel
+
+    def _note_failure(self, address: str, reason: str) -> None:
+        last = self._failures.get(address)
+        pause_ms = BACK_OFF_MS if last is None else min(last.pause_ms * 2, BACK_OFF_MS_MAX)
+        until_ms = self._clock.monotonic_ms() + pause_ms
+        self._failures[address] = _Failure(until_ms=until_ms, pause_ms=pause_ms, reason=reason)
+
+    def _forget(self, channel: Channel, address: str) -> None:
+        if self._channels.get(address) is channel:
+            del self._channels[address]
+
+
+class _Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An address where nobody was, and until when it is left alone."""
+
+    until_ms: int
+    pause_ms: int
+    reason: str

@@ -1,0 +1,1 @@
+"""What tests of brokers need, ours and our users'."""

@@ -1,0 +1,218 @@
+"""cluster(brokers=2): a whole cluster in one process on free ports.
+
+    async with cluster(brokers=2) as running:
+        async with Producer(running.namesrv_addr) as producer:
+            ...
+            await running.stop_broker(0)
+
+Everything is real but the size: sockets, name servers, brokers, and files when `store` is a
+directory. Settings of the brokers are keywords: `cluster(auto_create_topic=False)`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
+
+import msgspec
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.config import BrokerConfig
+from roquet.model.errors import UsageError
+from roquet.namesrv.app import NameServer
+from roquet.namesrv.config import NameServerConfig
+from roquet.net import loop
+from roquet.net.clock import SYSTEM_CLOCK, Clock
+
+T = TypeVar("T")
+
+HOST: Final = "127.0.0.1"
+
+SMALL: Final[dict[str, Any]] = {
+    "host": HOST,
+    "port": 0,
+    "advertise": HOST,
+    "log_file_size": 64 * 1024 * 1024,
+    "queue_file_entries": 10_000,
+    "index_slots": 10_000,
+    "index_entries": 40_000,
+}
+"""Brokers of a test: nobody else hears of them, and their files are quickly made."""
+
+STOP_TIMEOUT_S: Final = 30
+"""Longer than a broker waits for what is in flight."""
+
+Where = Literal["memory"] | Path
+"""Where messages are: gone with the broker, or in a directory for each broker below this one."""
+
+
+class Cluster:
+    """Name servers and brokers that run in this process; see `cluster`."""
+
+    def __init__(
+        self, brokers: int, namesrvs: int, store: Where, clock: Clock, settings: dict[str, Any]
+    ) -> None:
+        self._wanted = (namesrvs, brokers)
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._running = AsyncExitStack()
+        self.namesrvs: list[NameServer] = []
+        self.brokers: list[BrokerServer] = []
+        """In the order in which they were added; one that was stopped keeps its place."""
+
+    @property
+    def namesrv_addr(self) -> str:
+        """The name servers' addresses, as clients want them."""
+        return ";".join(server.address for server in self.namesrvs)
+
+    @property
+    def broker_addrs(self) -> Sequence[str]:
+        """The brokers' addresses."""
+        return [broker.address for broker in self.brokers]
+
+    async def add_broker(self, **settings: Any) -> BrokerServer:
+        """One broker more, which takes the next of the names broker-a, broker-b and so on."""
+        name = f"broker-{_letters(len(self.brokers))}"
+        config = self._config({"broker_name": name, **settings})
+        broker = BrokerServer(config, self._clock)
+        await broker.__aenter__()
+        self.brokers.append(broker)
+        self._running.push_async_callback(broker.__aexit__, None, None, None)
+        return broker
+
+    async def stop_broker(self, index: int) -> None:
+        """Stop a broker in good order; what is in its memory is lost."""
+        await self.brokers[index].__aexit__(None, None, None)
+
+    async def start_broker(self, index: int) -> BrokerServer:
+        """Start a broker again that was stopped: on the same port, and with its files."""
+        stopped = self.brokers[index]
+        config = msgspec.structs.replace(stopped.config, port=stopped.port)
+        broker = BrokerServer(config, self._clock)
+        await broker.__aenter__()
+        self.brokers[index] = broker
+        self._running.push_async_callback(broker.__aexit__, None, None, None)
+        return broker
+
+    async def __aenter__(self) -> Self:
+        namesrvs, brokers = self._wanted
+        try:
+            for _ in range(namesrvs):
+                server = NameServer(NameServerConfig(host=HOST, port=0), self._clock)
+                self.namesrvs.append(await self._running.enter_async_context(server))
+            for _ in range(brokers):
+                await self.add_broker()
+        except BaseException:
+            await self._running.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._running.aclose()
+
+    def _config(self, settings: dict[str, Any]) -> BrokerConfig:
+        given = {**SMALL, **self._settings, **settings}
+        directory = None if self._store == "memory" else self._store / given["broker_name"]
+        servers = tuple(server.address for server in self.namesrvs)
+        try:
+            return BrokerConfig(**{"store_dir": directory, "name_servers": servers, **given})
+        except TypeError as error:  # a keyword that is no setting
+            raise UsageError(f"a broker has no such setting: {error}") from None
+
+
+def cluster(
+    brokers: int = 1,
+    namesrvs: int = 1,
+    store: Where = "memory",
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    **settings: Any,
+) -> Cluster:
+    """A whole cluster in this process, to be entered with `async with`.
+
+    Clients find it at `namesrv_addr`. Name servers and brokers listen on free ports of this
+    machine. `settings` are fields of `BrokerConfig`.
+    """
+    return Cluster(brokers, namesrvs, store, clock, settings)
+
+
+class BlockingCluster:
+    """The same for tests without async: the cluster lives on a loop in a thread of its own.
+
+    with BlockingCluster(brokers=2) as running:
+        with Producer(running.namesrv_addr) as producer: ...
+    """
+
+    def __init__(
+        self, brokers: int = 1, namesrvs: int = 1, store: Where = "memory", **settings: Any
+    ) -> None:
+        self._loop = loop.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="roquet-cluster", daemon=True
+        )
+        self._cluster = cluster(brokers, namesrvs, store, **settings)
+
+    @property
+    def namesrv_addr(self) -> str:
+        """The name servers' addresses, as clients want them."""
+        return self._cluster.namesrv_addr
+
+    @property
+    def brokers(self) -> Sequence[BrokerServer]:
+        """The brokers, to be looked at; only the cluster's own thread may touch them."""
+        return self._cluster.brokers
+
+    @property
+    def broker_addrs(self) -> Sequence[str]:
+        """The brokers' addresses."""
+        return self._cluster.broker_addrs
+
+    def add_broker(self, **settings: Any) -> BrokerServer:
+        """One broker more."""
+        return self._do(self._cluster.add_broker(**settings))
+
+    def stop_broker(self, index: int) -> None:
+        """Stop a broker in good order."""
+        self._do(self._cluster.stop_broker(index))
+
+    def start_broker(self, index: int) -> BrokerServer:
+        """Start a broker again that was stopped."""
+        return self._do(self._cluster.start_broker(index))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self._do(self._cluster.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._do(self._cluster.__aexit__(None, None, None))
+        finally:
+            self._end()
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(STOP_TIMEOUT_S)
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _letters(number: int) -> str:
+    """a, b, … z, aa: as many as are wanted."""
+    head, last = divmod(number, 26)
+    return (_letters(head - 1) if head else "") + chr(ord("a") + last)

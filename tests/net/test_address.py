@@ -1,0 +1,37 @@
+"""Addresses as people and sockets write them."""
+
+import pytest
+
+from roquet.model.errors import UsageError
+from roquet.net.address import join_address, split_address
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("10.0.0.1:10911", ("10.0.0.1", 10911)),
+        ("broker-a.example:1", ("broker-a.example", 1)),
+        ("[fe80::1]:9876", ("fe80::1", 9876)),
+        (" localhost:9876 ", ("localhost", 9876)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, parts: tuple[str, int]) -> None:
+    assert split_address(text) == parts
+
+
+@pytest.mark.parametrize("text", ["", "host", ":9876", "host:", "host:x", "host:-1", "host:65536"])
+def test_what_is_no_address_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="is not an address like"):
+        split_address(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (("10.0.0.1", 4711), "10.0.0.1:4711"),
+        (("::1", 4711, 0, 0), "[::1]:4711"),
+        (("::ffff:10.0.0.1", 4711, 0, 0), "10.0.0.1:4711"),
+    ],
+)
+def test_a_sockets_name_is_written_as_java_writes_it(name: tuple[str, int], text: str) -> None:
+    assert join_address(name) == text

@@ -1,0 +1,66 @@
+"""Clocks and loops around steps."""
+
+import asyncio
+import logging
+import time
+from functools import partial
+
+import pytest
+
+from roquet.net.clock import SYSTEM_CLOCK, every
+from roquet.testing.clock import START_MS, in_virtual_time, this_loop
+
+
+async def test_the_system_clock_is_the_machines() -> None:
+    before, wall = SYSTEM_CLOCK.monotonic_ms(), SYSTEM_CLOCK.now_ms()
+    assert abs(wall - time.time_ns() // 1_000_000) < 1_000
+    await SYSTEM_CLOCK.sleep(2)
+    assert SYSTEM_CLOCK.monotonic_ms() - before >= 1
+
+
+@in_virtual_time
+async def test_a_step_runs_after_each_interval_and_is_told_the_time() -> None:
+    told: list[int] = []
+    clock = this_loop().clock
+    task = asyncio.create_task(every(10_000, told.append, clock))
+    await clock.sleep(35_000)
+    task.cancel()
+    assert told == [START_MS + 10_000, START_MS + 20_000, START_MS + 30_000]
+
+
+@in_virtual_time
+async def test_a_step_may_take_its_time() -> None:
+    clock, ends = this_loop().clock, list[int]()
+
+    async def step(now_ms: int) -> None:
+        await clock.sleep(500)
+        ends.append(clock.monotonic_ms())
+
+    task = asyncio.create_task(every(1_000, step, clock))
+    await clock.sleep(3_100)
+    task.cancel()
+    assert ends == [1_500, 3_000]
+
+
+@pytest.mark.parametrize(("errors", "lines"), [("vvvv", 1), ("vkvk", 2), ("v.v.", 2), ("....", 0)])
+def test_a_failing_step_is_logged_once_per_kind_until_it_succeeds(
+    errors: str, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds: dict[str, type[Exception]] = {"v": ValueError, "k": KeyError}
+
+    def step(script: list[str], now_ms: int) -> None:
+        if error := kinds.get(script.pop(0)):
+            raise error("broken")
+
+    @in_virtual_time
+    async def scene() -> None:
+        clock = this_loop().clock
+        task = asyncio.create_task(every(100, partial(step, list(errors)), clock))
+        await clock.sleep(len(errors) * 100 + 50)
+        assert not task.done()
+        task.cancel()
+
+    with caplog.at_level(logging.ERROR):
+        scene()
+    assert len(caplog.records) == lines
+    assert all("step failed" in r.message and r.exc_info for r in caplog.records)

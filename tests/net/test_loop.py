@@ -1,0 +1,51 @@
+"""Which event loop runs us."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from roquet.model.errors import ConnectFailed
+from roquet.net import loop
+from roquet.net.pool import Pool
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.wire.calls.route import GetKV, GetRoute
+
+
+async def kind() -> str:
+    return type(asyncio.get_running_loop()).__module__
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not run there")
+def test_uvloop_runs_us_where_there_is_one() -> None:
+    assert loop.run(kind()).startswith("uvloop")
+
+
+def test_asyncios_own_loop_serves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "new_event_loop", asyncio.new_event_loop)
+    assert loop.run(kind()).startswith("asyncio")
+
+
+@pytest.mark.parametrize(
+    "kind", [loop.new_event_loop, asyncio.new_event_loop], ids=["ours", "asyncio"]
+)
+def test_a_conversation_goes_the_same_way_on_either(
+    router: Router, kind: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "new_event_loop", kind)
+
+    async def scene() -> list[str]:
+        async with Pool() as pool:
+            async with Server(router, host="127.0.0.1") as server:
+                address = f"127.0.0.1:{server.port}"
+                slow = asyncio.create_task(pool.call(address, GetRoute(topic="100")))
+                keys = [GetKV(namespace="echo", key=str(i)) for i in range(200)]
+                replies = await asyncio.gather(*(pool.call(address, key) for key in keys))
+            assert (await slow).body == b"100"
+            with pytest.raises(ConnectFailed):
+                await pool.call(address, keys[0])
+        return [reply.value or "" for reply in replies]
+
+    assert loop.run(scene()) == [str(i) for i in range(200)]

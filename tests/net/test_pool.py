@@ -1,0 +1,177 @@
+"""One channel for each address, in virtual time."""
+
+import asyncio
+import os
+from itertools import pairwise
+
+import pytest
+
+from roquet.model.errors import CallTimeout, ConnectFailed, UsageError
+from roquet.net.channel import Channel
+from roquet.net.pool import BACK_OFF_MS, BACK_OFF_MS_MAX, IDLE_MS, Pool
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.route import GetKV, GetRoute, PutKV
+
+ECHO = GetKV(namespace="echo", key="k")
+PORT = 10911
+ADDRESS = f"127.0.0.1:{PORT}"
+
+
+def new_server(router: Router) -> Server:
+    return Server(router, port=PORT, clock=this_loop().clock)
+
+
+def new_pool() -> Pool:
+    return Pool(clock=this_loop().clock)
+
+
+@in_virtual_time
+async def test_many_callers_share_one_connection(router: Router) -> None:
+    this_loop().network.delay(20, 20)
+    made: list[Channel] = []
+    async with new_server(router) as server, new_pool() as pool:
+        pool.on_connect(made.append)
+        replies = await asyncio.gather(*(pool.call(ADDRESS, ECHO) for _ in range(50)))
+        assert [reply.value for reply in replies] == ["k"] * 50
+        assert len(server.peers) == len(made) == 1
+        assert await pool.get(ADDRESS) is made[0]
+
+
+@in_virtual_time
+async def test_a_caller_that_leaves_does_not_take_the_connection_along(router: Router) -> None:
+    this_loop().network.delay(20, 20)
+    async with new_server(router), new_pool() as pool:
+        leaves, stays = (asyncio.create_task(pool.call(ADDRESS, ECHO)) for _ in range(2))
+        await asyncio.sleep(0.01)
+        leaves.cancel()
+        assert (await stays).value == "k"
+
+
+@in_virtual_time
+async def test_a_oneway_call_connects_too(router: Router, kept: list[str]) -> None:
+    async with new_server(router), new_pool() as pool:
+        await pool.oneway(ADDRESS, PutKV(namespace="n", key="k", value="v"))
+        await pool.call(ADDRESS, ECHO)
+    assert kept == ["v"]
+
+
+@in_virtual_time
+async def test_after_a_failure_the_address_is_left_alone_for_longer_and_longer() -> None:
+    clock, pool = this_loop().clock, new_pool()
+    attempts: list[int] = []
+    while clock.monotonic_ms() < 60_000:
+        with pytest.raises(ConnectFailed, match=ADDRESS) as caught:
+            await pool.call(ADDRESS, ECHO)
+        assert caught.value.definite
+        if "next attempt" not in str(caught.value):
+            attempts.append(clock.monotonic_ms())
+        await clock.sleep(10)
+    pauses = [after - before for before, after in pairwise(attempts)]
+    assert pauses[0] == pytest.approx(BACK_OFF_MS, abs=10)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pytest.approx(BACK_OFF_MS_MAX, abs=10)
+
+
+@in_virtual_time
+async def test_a_server_that_comes_later_is_found(router: Router) -> None:
+    clock = this_loop().clock
+    async with new_pool() as pool:
+        with pytest.raises(ConnectFailed, match="cannot connect"):
+            await pool.call(ADDRESS, ECHO)
+        async with new_server(router):
+            with pytest.raises(ConnectFailed, match="next attempt within 100 ms"):
+                await pool.call(ADDRESS, ECHO)
+            await clock.sleep(BACK_OFF_MS)
+            assert (await pool.call(ADDRESS, ECHO)).value == "k"
+        async with new_server(router):  # a success has made up for the failure
+            assert (await pool.call(ADDRESS, ECHO)).value == "k"
+
+
+@in_virtual_time
+async def test_a_lost_connection_is_made_again(router: Router) -> None:
+    network = this_loop().network
+    made: list[Channel] = []
+    async with new_server(router), new_pool() as pool:
+        pool.on_connect(made.append)
+        await pool.call(ADDRESS, ECHO)
+        network.drop("127.0.0.1", "127.0.0.1")
+        await asyncio.sleep(0.001)
+        assert (await pool.call(ADDRESS, ECHO)).value == "k"
+    assert [channel.closed for channel in made] == [True, True]
+
+
+@in_virtual_time
+async def test_a_silent_connection_is_not_trusted(router: Router) -> None:
+    clock = this_loop().clock
+    made: list[Channel] = []
+    async with new_server(router), new_pool() as pool:
+        pool.on_connect(made.append)
+        await pool.call(ADDRESS, ECHO)
+        await clock.sleep(IDLE_MS - 1)
+        await pool.call(ADDRESS, ECHO)
+        assert len(made) == 1
+        await clock.sleep(IDLE_MS)
+        await pool.call(ADDRESS, ECHO)
+        assert [channel.closed for channel in made] == [True, False]
+
+
+@in_virtual_time
+async def test_the_time_of_a_call_includes_connecting(router: Router) -> None:
+    loop = this_loop()
+    async with new_pool() as pool:
+        loop.network.part("127.0.0.1", "10.0.0.1")
+        with pytest.raises(ConnectFailed, match=r"no connection to 10\.0\.0\.1:1 within 800 ms"):
+            await pool.call("10.0.0.1:1", ECHO, timeout_ms=800)
+        assert loop.clock.monotonic_ms() == 800
+    async with new_server(router), new_pool() as pool:
+        began = loop.clock.monotonic_ms()
+        loop.network.delay(200, 200)
+        with pytest.raises(CallTimeout):
+            await pool.call(ADDRESS, GetRoute(topic="5000"), timeout_ms=1_000)
+        assert loop.clock.monotonic_ms() - began == 1_000
+
+
+@in_virtual_time
+async def test_two_addresses_are_two_connections(router: Router) -> None:
+    loop = this_loop()
+    with loop.network.host("10.0.0.2"):
+        second = new_server(router)
+        await second.start()
+    async with new_server(router) as first, new_pool() as pool:
+        await pool.call(ADDRESS, ECHO)
+        await pool.call(f"10.0.0.2:{PORT}", ECHO)
+        assert [len(first.peers), len(second.peers)] == [1, 1]
+        await second.stop()
+
+
+@in_virtual_time
+async def test_a_closed_pool_is_closed(router: Router) -> None:
+    this_loop().network.delay(50, 50)
+    async with new_server(router):
+        pool = new_pool()
+        channel = await pool.get(ADDRESS)
+        waits = asyncio.create_task(pool.call("127.0.0.1:1", ECHO))
+        await asyncio.sleep(0)
+        await pool.close()
+        assert channel.closed
+        with pytest.raises(UsageError, match="closed: make a new one"):
+            await pool.call(ADDRESS, ECHO)
+        with pytest.raises(ConnectFailed, match="the client was closed"):
+            await waits
+
+
+@in_virtual_time
+async def test_an_address_that_is_none_is_named() -> None:
+    with pytest.raises(UsageError, match="'nowhere' is not an address"):
+        await new_pool().call("nowhere", ECHO)
+
+
+@in_virtual_time
+async def test_a_forked_process_needs_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = new_pool()
+    mother = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: mother + 1)
+    with pytest.raises(UsageError, match=f"made in process {mother} .* after the fork"):
+        await pool.call(ADDRESS, ECHO)

@@ -1,0 +1,142 @@
+"""Requests to handlers, and what comes back."""
+
+import logging
+from collections.abc import Coroutine
+from typing import Any, cast
+
+import pytest
+
+from roquet.model.errors import CallRefused, UsageError
+from roquet.net.router import Answer, Peer, Router
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply
+from roquet.wire.codes import FLAG_ONEWAY, ResponseCode
+from roquet.wire.command import Command, decode
+from roquet.wire.fields import encode_call
+
+NOBODY = cast("Peer", None)
+
+
+def request(call: Call[Any], *, oneway: bool = False) -> Command:
+    return decode(encode_call(call, opaque=7, oneway=oneway)[4:])
+
+
+def answer(frame: object) -> Command:
+    assert isinstance(frame, bytes)
+    command = decode(frame[4:])
+    assert command.is_response
+    assert command.opaque == 7
+    return command
+
+
+async def later(dispatched: object) -> bytes | None:
+    return await cast("Coroutine[Any, Any, bytes | None]", dispatched)
+
+
+def test_a_plain_function_answers_at_once(router: Router) -> None:
+    command = answer(router.dispatch(request(GetKV(namespace="echo", key="k")), NOBODY))
+    assert (command.code, command.ext) == (0, {"value": "k"})
+
+
+def test_no_answer_stands_for_a_plain_success(router: Router, kept: list[str]) -> None:
+    call = PutKV(namespace="n", key="k", value="v")
+    assert answer(router.dispatch(request(call), NOBODY)).code == 0
+    assert kept == ["v"]
+
+
+async def test_an_awaitable_answers_later(router: Router) -> None:
+    dispatched = router.dispatch(request(GetRoute(topic="1")), NOBODY)
+    assert answer(await later(dispatched)).body == b"1"
+
+
+async def test_a_coroutine_without_an_answer_is_a_plain_success() -> None:
+    async def nothing(call: GetRoute, peer: Peer) -> None:
+        return None
+
+    router = Router()
+    router.add(GetRoute, nothing)
+    assert answer(await later(router.dispatch(request(GetRoute(topic="t")), NOBODY))).code == 0
+
+
+def test_an_unknown_code_is_refused(router: Router) -> None:
+    command = answer(router.dispatch(Command(4711, opaque=7), NOBODY))
+    assert command.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert command.remark == " request type 4711 not supported"
+
+
+@pytest.mark.parametrize("fields", [{}, {"namespace": "echo"}, {"key": "k"}])
+def test_a_missing_field_is_named(router: Router, fields: dict[str, str]) -> None:
+    command = answer(router.dispatch(Command(GetKV.code, opaque=7, fields=fields), NOBODY))
+    assert command.code == ResponseCode.SYSTEM_ERROR
+    assert "GetKV (101): field" in (command.remark or "")
+    assert "is missing" in (command.remark or "")
+
+
+def test_a_refusal_says_why(router: Router) -> None:
+    command = answer(router.dispatch(request(GetKV(namespace="other", key="k")), NOBODY))
+    assert (command.code, command.remark) == (22, "no namespace other")
+
+
+async def test_a_refusal_may_come_later() -> None:
+    async def refuse(call: GetRoute, peer: Peer) -> Reply:
+        raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "none")
+
+    router = Router()
+    router.add(GetRoute, refuse)
+    command = answer(await later(router.dispatch(request(GetRoute(topic="t")), NOBODY)))
+    assert (command.code, command.remark) == (17, "none")
+
+
+def test_a_fault_is_logged_with_its_traceback_once(
+    router: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("a", "b"):
+        command = answer(router.dispatch(request(DeleteKV(namespace="n", key=key)), NOBODY))
+        assert (command.code, command.remark) == (1, f"ZeroDivisionError: {key}")
+    assert [r.message for r in caplog.records if r.levelno == logging.ERROR] == [
+        "DeleteKV failed: ZeroDivisionError: a",
+        "DeleteKV failed: ZeroDivisionError: b",
+    ]
+    assert [bool(r.exc_info) for r in caplog.records] == [True, False]
+
+
+def test_an_answer_that_cannot_be_written_is_a_fault_too() -> None:
+    def endless(call: GetKV, peer: Peer) -> ValueReply:
+        return ValueReply(value="x" * (1 << 24))
+
+    router = Router()
+    router.add(GetKV, endless)
+    assert answer(router.dispatch(request(GetKV(namespace="n", key="k")), NOBODY)).code != 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        PutKV(namespace="n", key="k", value="v"),
+        GetKV(namespace="echo", key="k"),
+        GetKV(namespace="refused", key="k"),
+        DeleteKV(namespace="broken", key="k"),
+    ],
+)
+def test_a_oneway_request_is_never_answered(router: Router, call: Call[Any]) -> None:
+    assert router.dispatch(request(call, oneway=True), NOBODY) is None
+
+
+def test_an_unknown_oneway_request_is_not_answered_either(router: Router) -> None:
+    assert router.dispatch(Command(4711, flag=FLAG_ONEWAY), NOBODY) is None
+
+
+async def test_a_oneway_request_is_not_answered_later(router: Router) -> None:
+    assert await later(router.dispatch(request(GetRoute(topic="1"), oneway=True), NOBODY)) is None
+
+
+def test_a_router_knows_who_serves_what(router: Router) -> None:
+    assert set(router.handlers) == {GetKV, GetRoute, DeleteKV, PutKV}
+
+
+def test_a_code_is_served_by_one_handler(router: Router) -> None:
+    def another(call: GetKV, peer: Peer) -> Answer:
+        return None
+
+    with pytest.raises(UsageError, match="served already: GetKV"):
+        router.add(GetKV, another)

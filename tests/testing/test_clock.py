@@ -1,0 +1,87 @@
+"""Virtual time."""
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+from roquet.testing.clock import START_MS, VirtualClock, in_virtual_time, run, this_loop
+
+
+def test_a_clock_stands_still_until_it_is_moved() -> None:
+    clock = VirtualClock()
+    assert (clock.now_ms(), clock.monotonic_ms()) == (START_MS, 0)
+    clock.jump(86_400_000)
+    assert (clock.now_ms(), clock.monotonic_ms()) == (START_MS + 86_400_000, 86_400_000)
+
+
+def test_a_year_passes_at_once_and_in_order() -> None:
+    async def scene() -> list[tuple[int, int]]:
+        clock, seen = this_loop().clock, list[tuple[int, int]]()
+
+        async def tick(pause_ms: int) -> None:
+            for _ in range(3):
+                await clock.sleep(pause_ms)
+                seen.append((clock.monotonic_ms(), pause_ms))
+
+        await asyncio.gather(tick(3_600_000), tick(5_000_000))
+        await clock.sleep(365 * 86_400_000)
+        return seen
+
+    began = time.perf_counter()
+    assert run(scene()) == [
+        (3_600_000, 3_600_000),
+        (5_000_000, 5_000_000),
+        (7_200_000, 3_600_000),
+        (10_000_000, 5_000_000),
+        (10_800_000, 3_600_000),
+        (15_000_000, 5_000_000),
+    ]
+    assert time.perf_counter() - began < 10
+
+
+@in_virtual_time
+async def test_asyncios_own_timeouts_live_by_the_clock() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3_600):
+            await asyncio.Event().wait()
+    assert this_loop().clock.monotonic_ms() == 3_600_000
+
+
+@in_virtual_time
+async def test_work_for_a_thread_is_done_here_and_takes_no_time() -> None:
+    assert await asyncio.to_thread(threading.get_ident) == threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.to_thread(lambda: 1 / 0)
+    assert this_loop().clock.monotonic_ms() == 0
+
+
+@in_virtual_time
+async def test_what_is_ready_comes_before_what_is_due() -> None:
+    loop = this_loop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.send(b"here")
+        assert await loop.sock_recv(ours, 10) == b"here"
+    assert loop.clock.monotonic_ms() == 0
+
+
+def test_waiting_for_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roquet.testing.clock.STUCK_S", 0.01)
+
+    async def scene() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="would last for ever"):
+        run(scene())
+
+
+def test_outside_virtual_time_there_is_no_virtual_loop() -> None:
+    async def scene() -> None:
+        this_loop()
+
+    with pytest.raises(AssertionError, match="not virtual time"):
+        asyncio.run(scene())

@@ -1,0 +1,58 @@
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+PROJECT = """
+from roquet.client.producer import Producer
+
+seen = []
+
+async def test_sends(roquet_cluster):
+    async with Producer(roquet_cluster.namesrv_addr) as producer:
+        receipt = await producer.send("orders", b"one")
+    assert receipt.ok
+    seen.append(roquet_cluster.namesrv_addr)
+
+def test_another_test_has_a_cluster_of_its_own(roquet_cluster):
+    assert len(roquet_cluster.brokers) == 1
+    assert roquet_cluster.namesrv_addr
+
+def test_the_sessions_cluster_is_another(roquet_session_cluster):
+    seen.append(roquet_session_cluster.namesrv_addr)
+
+def test_the_sessions_cluster_stays(roquet_session_cluster):
+    assert seen[-1] == roquet_session_cluster.namesrv_addr
+"""
+
+WITHOUT = """
+import sys
+
+def test_nothing_of_roquet_is_imported_but_the_plugin():
+    ours = {name for name in sys.modules if name.split(".")[0] == "roquet"}
+    assert ours == {"roquet", "roquet.testing", "roquet.testing.plugin"}
+    assert "msgspec" not in sys.modules
+"""
+
+
+def pytest_of(project: Path, code: str) -> str:
+    (project / "test_it.py").write_text(code)
+    (project / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "roquet.testing.plugin", "test_it.py"],
+        cwd=project,
+        env={"PYTHONPATH": str(SOURCE), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return run.stdout + run.stderr
+
+
+def test_the_fixtures_give_a_real_cluster_to_plain_and_async_tests(tmp_path: Path) -> None:
+    assert "4 passed" in pytest_of(tmp_path, PROJECT)
+
+
+def test_a_project_that_does_not_use_them_pays_for_no_import(tmp_path: Path) -> None:
+    assert "1 passed" in pytest_of(tmp_path, WITHOUT)
