@@ -1,0 +1,69 @@
+"""NameServer: listens, answers by the handlers, and forgets the silent."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from roquet.model.settings import join_address
+from roquet.namesrv import janitor
+from roquet.namesrv.brokers import Brokers
+from roquet.namesrv.config import NameServerConfig
+from roquet.namesrv.handlers import HANDLERS, State
+from roquet.namesrv.values import Values
+from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.store.files import RealFiles
+from roquet.store.memory import MemoryFiles
+
+
+class NameServer:
+    """A running name server: `async with NameServer(config) as server: server.address`."""
+
+    def __init__(self, config: NameServerConfig | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.config = config = config or NameServerConfig()
+        self.state = State(
+            config=config,
+            clock=clock,
+            brokers=Brokers(),
+            values=Values(
+                config.directory or Path("/"), RealFiles() if config.directory else MemoryFiles()
+            ),
+        )
+        self._running = AsyncExitStack()
+        self._server: Server | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        if self._server is None:
+            raise RuntimeError("the name server has not been started")
+        return self._server.port
+
+    @property
+    def address(self) -> str:
+        """Host and port for those on this machine."""
+        host = "127.0.0.1" if self.config.host in {"0.0.0.0", "::", ""} else self.config.host
+        return join_address(host, self.port)
+
+    async def __aenter__(self) -> Self:
+        router = Router()
+        for call, handler in HANDLERS.items():
+            router.add(call, partial(handler, self.state))
+        config, clock = self.config, self.state.clock
+        server = Server(router, host=config.host, port=config.port, clock=clock)
+        self._server = await self._running.enter_async_context(server)
+        watch = every(config.scan_ms, lambda _now: janitor.step(self.state), clock)
+        self._running.callback(asyncio.create_task(watch).cancel)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._running.aclose()

@@ -1,0 +1,30 @@
+"""NameServerConfig: where a name server listens, what it keeps and how patient it is."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+PORT: Final = 9876
+"""Where clients look for a name server."""
+
+SCAN_MS: Final = 5_000
+"""How often the silent are looked for: a dead broker stays known this much longer at most."""
+
+
+class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a name server listens, what it keeps and how patient it is."""
+
+    host: str = "0.0.0.0"
+    port: int = PORT
+    """Zero takes any free port."""
+    directory: Path | None = None
+    """Where kept values are saved; None keeps them in memory."""
+    scan_ms: int = SCAN_MS
+    order_messages: bool = False
+    """Whether a route tells the order setting of its topic."""
+    all_topics: bool = True
+    """Whether anybody may list all topics."""
+    whole_registrations: bool = False
+    """Whether a topic that a broker no longer registers is forgotten. Genuine brokers register a
+    new topic alone, so this is for clusters without them."""

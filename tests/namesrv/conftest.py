@@ -1,0 +1,114 @@
+"""A name server without a network: its state, a clock that the test moves, peers that hang up."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.topic import DataVersion, TopicConfig
+from roquet.namesrv.brokers import Brokers
+from roquet.namesrv.config import NameServerConfig
+from roquet.namesrv.handlers import State
+from roquet.namesrv.values import Values
+from roquet.net.router import Peer
+from roquet.store.memory import MemoryFiles
+from roquet.wire import dialect
+from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
+from roquet.wire.calls.route import RegisterBroker
+
+
+class MovedClock:
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    async def sleep(self, ms: int) -> None:
+        self.ms += ms
+
+
+class FakePeer:
+    """The other end of a connection that is not there."""
+
+    address = "127.0.0.1:5"
+    host_bytes = bytes(8)
+    language = 0
+
+    def __init__(self, version: int = 513) -> None:
+        self.version = version
+        self.closed = False
+        self._callbacks: list[Callable[[Peer], object]] = []
+
+    def oneway(self, call: Any) -> None:
+        raise AssertionError("a name server tells nobody anything")
+
+    async def call(self, call: Any, timeout_ms: int = 0) -> Any:
+        raise AssertionError("a name server asks nobody anything")
+
+    def on_close(self, callback: Callable[[Peer], object]) -> None:
+        self._callbacks.append(callback)
+
+    def hang_up(self) -> None:
+        self.closed = True
+        for callback in self._callbacks:
+            callback(self)
+
+
+def registration(
+    name: str = "a", broker_id: int = 0, *, port: int = 10911, edition: int = 1, **topics: int
+) -> RegisterBroker:
+    """A broker's registration; each keyword is a topic and its number of queues."""
+    table = {
+        topic: TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
+        for topic, count in (topics or {"orders": 4, "TBW102": 8}).items()
+    }
+    version = DataVersion(state_version=edition, counter=edition)
+    body = RegisterBrokerBody(
+        topic_config_serialize_wrapper=TopicsOfBroker(
+            topic_config_table=table, data_version=version
+        )
+    )
+    return RegisterBroker(
+        broker_name=name,
+        broker_id=broker_id,
+        broker_addr=f"10.0.0.{broker_id}:{port}",
+        cluster_name="c",
+        ha_server_addr=f"10.0.0.{broker_id}:10912",
+        body=dialect.dumps(body),
+    )
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def state(clock: MovedClock) -> State:
+    return State(
+        config=NameServerConfig(),
+        clock=clock,
+        brokers=Brokers(),
+        values=Values(Path("/"), MemoryFiles()),
+    )
+
+
+@pytest.fixture
+def peer() -> FakePeer:
+    return FakePeer()
+
+
+@pytest.fixture
+def dial() -> type[FakePeer]:
+    """Another connection: `dial()`, or `dial(version=317)`."""
+    return FakePeer
+
+
+@pytest.fixture
+def of_broker() -> Callable[..., RegisterBroker]:
+    return registration

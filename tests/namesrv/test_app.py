@@ -1,0 +1,104 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from roquet.model.errors import CallRefused, ConfigError
+from roquet.model.route import TopicRoute
+from roquet.namesrv.app import NameServer
+from roquet.namesrv.config import NameServerConfig
+from roquet.net.channel import Channel
+from roquet.wire import dialect
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.route import GetKV, GetRoute, PutKV, RegisterBroker
+from roquet.wire.codes import ResponseCode
+
+Registers = Callable[..., RegisterBroker]
+ANY_PORT = NameServerConfig(host="127.0.0.1", port=0)
+
+
+async def emptied(server: NameServer) -> None:
+    """Return when the name server has forgotten every broker."""
+    for _ in range(1000):
+        if not server.state.brokers.registrations:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("a broker is still known after five seconds")
+
+
+async def test_a_broker_registers_and_a_client_finds_its_topic(of_broker: Registers) -> None:
+    async with (
+        NameServer(ANY_PORT) as server,
+        await Channel.connect("127.0.0.1", server.port) as broker,
+        await Channel.connect("127.0.0.1", server.port) as client,
+    ):
+        await broker.call(of_broker("a", orders=4, x=1))
+        reply = await client.call(GetRoute(topic="orders"))
+        route = dialect.loads(reply.body, TopicRoute)
+        assert [q.broker_name for q in route.queue_datas] == ["a"]
+
+
+async def test_a_broker_whose_connection_breaks_has_no_route_any_more(of_broker: Registers) -> None:
+    async with (
+        NameServer(ANY_PORT) as server,
+        await Channel.connect("127.0.0.1", server.port) as client,
+    ):
+        async with await Channel.connect("127.0.0.1", server.port) as broker:
+            await broker.call(of_broker("a", orders=4, x=1))
+        await emptied(server)
+        with pytest.raises(CallRefused) as refusal:
+            await client.call(GetRoute(topic="orders"))
+        assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_what_only_a_broker_serves_is_refused_as_unknown() -> None:
+    async with (
+        NameServer(ANY_PORT) as server,
+        await Channel.connect("127.0.0.1", server.port) as client,
+    ):
+        with pytest.raises(CallRefused, match=r"request type 34 not supported"):
+            await client.call(Heartbeat())
+
+
+async def test_values_are_there_again_after_a_restart(tmp_path: Path) -> None:
+    config = NameServerConfig(host="127.0.0.1", port=0, directory=tmp_path)
+    async with (
+        NameServer(config) as server,
+        await Channel.connect("127.0.0.1", server.port) as client,
+    ):
+        await client.call(PutKV(namespace="n", key="k", value="v"))
+    async with (
+        NameServer(config) as server,
+        await Channel.connect("127.0.0.1", server.port) as client,
+    ):
+        assert (await client.call(GetKV(namespace="n", key="k"))).value == "v"
+
+
+async def test_the_address_is_one_that_this_machine_can_dial() -> None:
+    async with NameServer(NameServerConfig(port=0)) as server:
+        assert server.address == f"127.0.0.1:{server.port}"
+
+
+async def test_a_port_in_use_is_named() -> None:
+    async with NameServer(ANY_PORT) as first:
+        second = NameServerConfig(host="127.0.0.1", port=first.port)
+        with pytest.raises(ConfigError, match=f"port {first.port} is in use"):
+            async with NameServer(second):
+                pass
+
+
+def test_before_the_start_there_is_no_port() -> None:
+    with pytest.raises(RuntimeError, match="not been started"):
+        _ = NameServer(ANY_PORT).port
+
+
+async def test_the_silent_are_forgotten_while_it_runs(of_broker: Registers) -> None:
+    config = NameServerConfig(host="127.0.0.1", port=0, scan_ms=5)
+    async with (
+        NameServer(config) as server,
+        await Channel.connect("127.0.0.1", server.port) as broker,
+    ):
+        await broker.call(of_broker("a", orders=4, x=1))
+        server.state.brokers.spoke(("a", 0), 0, 1)
+        await emptied(server)
