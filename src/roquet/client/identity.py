@@ -1,0 +1,65 @@
+"""Who a client is: its id in a group, and the ids that it gives to messages."""
+
+import os
+import socket
+from ipaddress import ip_address
+from itertools import count
+from typing import Final
+
+from roquet.client.config import ClientConfig
+from roquet.model.errors import UsageError
+from roquet.wire.message_id import month_start_ms, unique_key
+
+_SOMEWHERE: Final = ("192.0.2.1", 9)
+"""An address that is kept for documents: nobody has it, so it leads where everything leads."""
+
+_LOCAL: Final = "127.0.0.1"
+_MONTH_MS: Final = 31 * 86_400_000
+_clients: Final = count(1)
+
+
+def own_ip() -> str:
+    """This machine's address on the way out; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_SOMEWHERE)
+        except OSError:
+            return _LOCAL
+        return str(probe.getsockname()[0])
+
+
+class Identity:
+    """One client of one process."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.pid = os.getpid()
+        self.ip = config.client_ip or own_ip()
+        instance = config.instance or f"{self.pid}#{config.clock.now_ms()}{next(_clients):06d}"
+        self.client_id = f"{self.ip}@{instance}"
+        self.keys = UniqueKeys(self.ip, self.pid, config.rng.getrandbits(32))
+
+    def check_process(self) -> None:
+        """Refuse to work in a forked child: the connections belong to its parent."""
+        if os.getpid() != self.pid:
+            raise UsageError(
+                "this client was made before a fork and cannot be used in the child: "
+                "make a new one there"
+            )
+
+
+class UniqueKeys:
+    """Ids for messages, no two alike: the machine, the process, the client, the time, a count."""
+
+    def __init__(self, ip: str, pid: int, client: int) -> None:
+        self._head = unique_key(ip_address(ip).packed, pid, client, 0, 0)[:-12]
+        self._count = 0
+        self._month_ms = 0
+
+    def make(self, now_ms: int) -> str:
+        """The next id."""
+        since = now_ms - self._month_ms
+        if not 0 <= since < _MONTH_MS:
+            self._month_ms = month_start_ms(now_ms)
+            since = now_ms - self._month_ms
+        self._count = self._count + 1 & 0xFFFF
+        return f"{self._head}{since:08X}{self._count:04X}"

@@ -1,0 +1,50 @@
+"""LoopThread: an event loop in a thread of its own, for callers that have none."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from roquet.model.errors import UsageError
+from roquet.net.loop import new_event_loop
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    _one: "LoopThread | None" = None
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = new_event_loop()
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="roquet-loop", daemon=True
+        )
+        self._thread.start()
+
+    @classmethod
+    def shared(cls) -> "LoopThread":
+        """This process's: a fork gets one of its own."""
+        with cls._lock:
+            if cls._one is None or cls._one.pid != os.getpid():
+                cls._one = cls()
+            return cls._one
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there, and wait here until it has ended."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise UsageError("this is the event loop's thread: use the async client there")
+        if self.pid != os.getpid():
+            work.close()
+            raise UsageError("this client was made before a fork: make a new one in the child")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # nobody waits for it any more, as after Ctrl-C
+            raise

@@ -1,0 +1,204 @@
+"""Sending: any number of messages, in batches that form by themselves.
+
+    messages ──▶ lane of queue 0  ▣▣▣▣ ──▶ one batch at a time ──▶ receipts
+             ──▶ lane of queue 1  ▣▣   ──▶
+
+A lane sends what has gathered while its last batch was under way, so the batches grow with the
+distance to the broker, and the messages of one queue never overtake each other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Sequence,
+)
+from typing import Any, Final
+
+from roquet.client.background import stop
+from roquet.client.delivery import Delivery, Parcel
+from roquet.client.outgoing import Outgoing
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt
+
+IN_FLIGHT: Final = 10_000
+"""Messages without a receipt: enough to fill batches of several queues."""
+
+BATCH_COUNT_MAX: Final = 500
+"""Messages of one batch: the broker stores it in one step, others wait as long."""
+
+BATCH_BYTES_MAX: Final = 256 * 1024
+"""Of one batch, for the same reason; a longer message goes alone."""
+
+Messages = Iterable[Message] | AsyncIterable[Message]
+Numbered = tuple[int, Outgoing]
+Sent = tuple[int, SendReceipt]
+
+
+class Sending:
+    """Messages under way: await it for all receipts, or iterate over them as they come."""
+
+    def __init__(
+        self,
+        messages: Messages,
+        prepare: Callable[[Message], Outgoing],
+        delivery: Delivery,
+        in_flight: int = IN_FLIGHT,
+    ) -> None:
+        self._messages = messages
+        self._prepare = prepare
+        self._delivery = delivery
+        self._in_flight_max = max(in_flight, 1)
+        self._in_flight = 0
+        self._lanes: dict[MessageQueue, Lane] = {}
+        self._queues: dict[str, Sequence[MessageQueue]] = {}
+        self._sent: deque[Sequence[Sent]] = deque()
+        self._moved = asyncio.Event()
+        self._room = asyncio.Event()
+        self._error: Exception | None = None
+
+    def __await__(self) -> Generator[Any, None, Sequence[SendReceipt]]:
+        return self._all().__await__()
+
+    async def __aiter__(self) -> AsyncGenerator[SendReceipt, None]:
+        async for sent in self._batches():
+            for _, receipt in sent:
+                yield receipt
+
+    async def _all(self) -> Sequence[SendReceipt]:
+        """The receipts in the order of the messages."""
+        found: dict[int, SendReceipt] = {}
+        async for sent in self._batches():
+            found.update(sent)
+        return [found[number] for number in range(len(found))]
+
+    async def _batches(self) -> AsyncIterator[Sequence[Sent]]:
+        feeding = asyncio.create_task(self._feed(), name="send_many")
+        feeding.add_done_callback(lambda _: self._moved.set())
+        try:
+            while not feeding.done() or self._is_busy() or self._sent:
+                await self._moved.wait()
+                self._moved.clear()
+                while self._sent:
+                    yield self._sent.popleft()
+                if self._error is not None:
+                    feeding.cancel()
+            if self._error is not None:
+                raise self._error
+            await feeding
+        finally:
+            await stop(feeding, *(lane.task for lane in self._lanes.values() if lane.task))
+
+    async def _feed(self) -> None:
+        """Put every message into its lane; wait while too many are under way."""
+        number = 0
+        async for message in _each(self._messages):
+            made = self._prepare(message)
+            queues = self._delivery.known_queues(made.topic)
+            if queues is None or queues is not self._queues.get(made.topic):
+                queues = await self._new_route(made.topic)
+            queue = self._delivery.choose(queues, made.order_hash)
+            self._in_flight += 1
+            self._lane(queue).put((number, made))
+            number += 1
+            if self._in_flight >= self._in_flight_max:
+                await self._until(self._in_flight_max * 3 // 4)
+            if self._error is not None:
+                return
+
+    async def _new_route(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues as they are now; a key may get another one, so wait for all before it."""
+        if topic in self._queues:
+            await self._until(0)
+        queues = await self._delivery.queues_in_time(topic)
+        self._queues[topic] = queues
+        return queues
+
+    async def _until(self, count: int) -> None:
+        """Return when no more than `count` are under way, or something failed."""
+        while self._in_flight > count and self._error is None:
+            self._room.clear()
+            await self._room.wait()
+
+    def _lane(self, queue: MessageQueue) -> "Lane":
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._lanes[queue] = Lane(queue, self)
+        return lane
+
+    def _is_busy(self) -> bool:
+        return any(lane.task is not None for lane in self._lanes.values())
+
+    async def deliver(self, batch: Sequence[Numbered], queue: MessageQueue) -> bool:
+        """Send one lane's batch; False when something failed, here or elsewhere."""
+        try:
+            receipts = await self._delivery.send(
+                Parcel.of([made for _, made in batch]), None, queue
+            )
+        except Exception as error:
+            if self._error is None:
+                error.add_note(f"a batch of {len(batch)} messages for queue {queue} failed")
+                self._error = error
+        else:
+            self._in_flight -= len(batch)
+            numbers = (number for number, _ in batch)
+            self._sent.append(list(zip(numbers, receipts, strict=True)))
+        self.wake()
+        return self._error is None
+
+    def wake(self) -> None:
+        """Something ended: whoever waits may look again."""
+        self._room.set()
+        self._moved.set()
+
+
+class Lane:
+    """One queue's messages: those that wait, and a task while there are any."""
+
+    __slots__ = ("_owner", "_queue", "_waiting", "task")
+
+    def __init__(self, queue: MessageQueue, owner: Sending) -> None:
+        self._queue = queue
+        self._owner = owner
+        self._waiting: deque[Numbered] = deque()
+        self.task: asyncio.Task[None] | None = None
+
+    def put(self, item: Numbered) -> None:
+        """One more."""
+        self._waiting.append(item)
+        if self.task is None:
+            self.task = asyncio.create_task(self._run(), name=f"lane of {self._queue}")
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting and await self._owner.deliver(self._batch(), self._queue):
+                pass
+        finally:
+            self.task = None
+            self._owner.wake()
+
+    def _batch(self) -> Sequence[Numbered]:
+        waiting = self._waiting
+        batch = [waiting.popleft()]
+        room = BATCH_BYTES_MAX - batch[0][1].batch_size
+        while waiting and len(batch) < BATCH_COUNT_MAX:
+            room -= waiting[0][1].batch_size
+            if room < 0 or waiting[0][1].topic != batch[0][1].topic:
+                break
+            batch.append(waiting.popleft())
+        return batch
+
+
+async def _each(messages: Messages) -> AsyncIterator[Message]:
+    if isinstance(messages, AsyncIterable):
+        async for message in messages:
+            yield message
+    else:
+        for message in messages:
+            yield message

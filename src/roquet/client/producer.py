@@ -1,0 +1,160 @@
+"""Producer: send, send_oneway, send_batch, send_many."""
+
+from collections.abc import AsyncIterable, Iterable, Sequence
+from typing import Final, Self, Unpack
+
+from roquet.client.config import ProducerConfig
+from roquet.client.delivery import Delivery, Parcel
+from roquet.client.many import IN_FLIGHT, Sending
+from roquet.client.outgoing import MessageFields, Outgoing, Preparer, message_of
+from roquet.client.session import Session
+from roquet.model.errors import MessageIllegal, UsageError
+from roquet.model.message import Message
+from roquet.model.names import check_group
+from roquet.model.results import SendReceipt
+from roquet.model.subscription import HeartbeatData, ProducerData
+
+DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
+"""Java's; a group of producers matters to transactions alone."""
+
+_DEFAULTS: Final = ProducerConfig()
+
+
+class Producer:
+    """Sends messages.
+
+        async with Producer("127.0.0.1:9876", group="shop") as producer:
+            receipt = await producer.send("orders", b"...", tag="new", keys=("4711",))
+
+    May be used by many tasks at once. It may be started before its name server or broker: a send
+    waits for them as long as its time allows.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        config: ProducerConfig = _DEFAULTS,
+    ) -> None:
+        self.group = check_group(group)
+        self._config = config
+        self._session = Session(namesrv, config)
+        self._preparer = Preparer(self._session.identity.keys, config)
+        self._delivery = Delivery(self._session, config, self.group)
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know this producer by."""
+        return self._session.identity.client_id
+
+    async def start(self) -> None:
+        """Open for sends; `async with` does this."""
+        self._session.start(self._data)
+
+    async def close(self) -> None:
+        """Leave the group and end the connections; sends under way fail."""
+        if self._session.is_open:
+            self._session.identity.check_process()
+            try:
+                await self._session.membership.leave(producer=self.group)
+            finally:
+                await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendReceipt:
+        """Send one message, a `Message` or its parts, and return when the broker has stored it.
+
+        Messages of one order key go to one queue. A failed send is tried again on another broker
+        (one with an order key on the same queue) as often as the settings say, within the time.
+        """
+        made = self._prepare(message_of(message, body, fields))
+        receipts = await self._delivery.send(Parcel.of([made]), timeout_ms)
+        return receipts[0]
+
+    async def send_oneway(
+        self, message: Message | str, body: bytes | None = None, **fields: Unpack[MessageFields]
+    ) -> None:
+        """Hand one message to the network: quickest, and nobody says whether it was stored."""
+        made = self._prepare(message_of(message, body, fields))
+        await self._delivery.send_oneway(Parcel.of([made]))
+
+    async def send_batch(
+        self, messages: Iterable[Message], *, timeout_ms: int | None = None
+    ) -> SendReceipt:
+        """Send messages of one topic to one queue, all or none; one receipt for all of them.
+
+        Those with an order key must share it. `send_many` takes any messages, and as many.
+        """
+        made = [self._prepare(message) for message in messages]
+        self._check_batch(made)
+        receipts = await self._delivery.send(Parcel.of(made), timeout_ms)
+        return _joined(receipts)
+
+    def send_many(
+        self,
+        messages: Iterable[Message] | AsyncIterable[Message],
+        *,
+        in_flight: int = IN_FLIGHT,
+    ) -> Sending:
+        """Send any number of messages, in batches made on the way.
+
+            receipts = await producer.send_many(messages)       # in the order of the messages
+            async for receipt in producer.send_many(messages):  # as brokers store them
+
+        The order of messages with the same order key is kept, also when a batch is tried again. At
+        most `in_flight` messages are without a receipt at one time. When one fails, no more are
+        sent, and its error is raised after the receipts of those under way.
+        """
+        self._session.check()
+        return Sending(messages, self._prepared, self._delivery, in_flight)
+
+    def _prepare(self, message: Message) -> Outgoing:
+        self._session.check()
+        return self._prepared(message)
+
+    def _prepared(self, message: Message) -> Outgoing:
+        return self._preparer.prepare(message, self._config.clock.now_ms())
+
+    def _check_batch(self, made: Sequence[Outgoing]) -> None:
+        if not made:
+            raise UsageError("a batch holds at least one message")
+        if len({one.topic for one in made}) > 1:
+            raise UsageError("a batch holds messages of one topic: send_many takes any")
+        if len({one.order_hash for one in made} - {None}) > 1:
+            raise UsageError("a batch goes to one queue: send_many takes several order keys")
+        if (size := sum(one.batch_size for one in made)) > self._config.body_size_max:
+            raise MessageIllegal(
+                f"a batch of {size} bytes is over the limit of {self._config.body_size_max}: "
+                "send_many splits it"
+            )
+
+    def _data(self) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=self.client_id, producer_data_set=[ProducerData(group_name=self.group)]
+        )
+
+
+def _joined(receipts: Sequence[SendReceipt]) -> SendReceipt:
+    """One receipt of many: the first one's place, everybody's ids."""
+    first = receipts[0]
+    return SendReceipt(
+        status=first.status,
+        message_id=",".join(receipt.message_id for receipt in receipts),
+        offset_message_id=",".join(receipt.offset_message_id for receipt in receipts),
+        queue=first.queue,
+        queue_offset=first.queue_offset,
+    )

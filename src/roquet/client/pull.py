@@ -1,0 +1,157 @@
+"""PullConsumer: you hold the offsets."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.consumer import Consumer
+from roquet.client.pulling import Taste
+from roquet.client.reader import QueueReader
+from roquet.client.routes import SEARCH_PAUSE_MS
+from roquet.model.errors import UsageError
+from roquet.model.names import check_topic
+from roquet.model.queue import MessageQueue
+from roquet.model.results import PullResult, PullStatus
+from roquet.model.subscription import ALL, ConsumeType
+from roquet.wire import record
+from roquet.wire.codes import ResponseCode
+
+STATUSES: Final = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCH,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+PULL_COUNT: Final = 32
+"""Messages of one pull, when nothing is said: what genuine brokers give at most."""
+
+NEW_TOPIC_MS: Final = 1_000
+"""A topic that its first message has just made may be unknown to the name server for so long."""
+
+_DEFAULTS: Final = ConsumerConfig()
+
+
+class PullConsumer(Consumer):
+    """Reads the queues that you name, from where you say.
+
+        async with PullConsumer("127.0.0.1:9876", group="audit") as consumer:
+            queue, *others = await consumer.queues("orders")
+            result = await consumer.pull(queue, 0)
+
+    Progress is saved when you say so: `commit`. With `assign`, the four words of all consumers
+    read the assigned queues.
+    """
+
+    _consume_type = ConsumeType.CONSUME_ACTIVELY
+    _saves_progress = False
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        config: ConsumerConfig = _DEFAULTS,
+    ) -> None:
+        super().__init__(namesrv, group, config)
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic; none when nobody knows it."""
+        self._session.check()
+        clock = self._config.clock
+        deadline_ms = clock.monotonic_ms() + NEW_TOPIC_MS
+        while not (found := await self._session.routes.find_readable(check_topic(topic))):
+            if clock.monotonic_ms() >= deadline_ms:
+                break
+            await clock.sleep(SEARCH_PAUSE_MS)
+        return found
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        count: int = PULL_COUNT,
+        *,
+        tags: str = ALL,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Messages from an offset on: at once, or after waiting so long for the first new one."""
+        await self._know(queue)
+        taste = Taste.of(queue.topic, tags, self._config.clock.now_ms())
+        reply = await self._puller.pull(queue, offset, taste, count=count, suspend_ms=wait_ms)
+        found = [
+            record.to_message(one, broker=queue.broker_name)
+            for one in record.decode_many(reply.body)
+        ]
+        wanted = taste.tags
+        return PullResult(
+            status=STATUSES[ResponseCode(reply.code)],
+            next_offset=reply.next_begin_offset,
+            min_offset=reply.min_offset,
+            max_offset=reply.max_offset,
+            messages=[one for one in found if wanted is None or one.tag in wanted],
+        )
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message that the queue holds."""
+        await self._know(queue)
+        return await self._offsets.first(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of the queue will get."""
+        await self._know(queue)
+        return await self._offsets.end(queue)
+
+    async def offset_by_time(self, queue: MessageQueue, stored_ms: int) -> int:
+        """The offset of the first message stored at a time or later."""
+        await self._know(queue)
+        return await self._offsets.by_time(queue, stored_ms)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's saved progress; None when there is none."""
+        await self._know(queue)
+        return await self._offsets.committed(queue)
+
+    async def commit(self, queue: MessageQueue | None = None, offset: int | None = None) -> None:
+        """Save an offset as the group's progress in a queue.
+
+        Without an offset: everything before the lowest message that was handed out and is not
+        acknowledged. Without a queue: so for all that are assigned.
+        """
+        self._session.check()
+        if queue is None:
+            for one in self.assignment():
+                await self.commit(one)
+            return
+        await self._know(queue)
+        if offset is None:
+            offset = self._reader(queue).window.committable
+        await self._offsets.commit(queue, offset)
+
+    async def assign(self, queues: Sequence[MessageQueue], *, tags: str = ALL) -> None:
+        """Read these queues, and no others, from the group's progress on."""
+        self._session.check()
+        await self._release([held for held in self._readers if held not in queues])
+        for queue in queues:
+            await self._know(queue)
+            if queue not in self._readers:
+                self._tastes[queue.topic] = Taste.of(queue.topic, tags, self._config.clock.now_ms())
+                self._hold(queue, await self._offsets.begin(queue))
+        self._session.membership.hurry()
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Read an assigned queue from an offset on."""
+        self._session.check()
+        self._reader(queue).release()
+        self._hold(queue, offset)
+
+    def _reader(self, queue: MessageQueue) -> QueueReader:
+        if (reader := self._readers.get(queue)) is None:
+            raise UsageError(f"{queue} is not assigned: call assign() first")
+        return reader
+
+    async def _know(self, queue: MessageQueue) -> None:
+        """See that the broker of a queue is known."""
+        self._session.check()
+        if self._session.routes.readable(queue.topic) is None:
+            await self._session.routes.refresh(queue.topic)

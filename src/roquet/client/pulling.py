@@ -1,0 +1,86 @@
+"""Pulling: one pull of one queue, for consumers of all kinds."""
+
+import msgspec
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.session import Session
+from roquet.model.flags import PullFlag
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import Subscription
+from roquet.rules.filter import tags
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.java import hash_code
+
+
+class Taste(msgspec.Struct, frozen=True):
+    """Which messages of a topic are wanted."""
+
+    subscription: Subscription
+    tags: frozenset[str] | None
+    """Their tags; None when all are wanted. The broker compares hashes, we the texts."""
+
+    @classmethod
+    def of(cls, topic: str, expression: str, version: int) -> "Taste":
+        """What an expression like `TagA || TagB` wants; `version` grows with each change."""
+        wanted = tags(expression)
+        names = sorted(wanted or ())
+        subscription = Subscription(
+            topic=topic,
+            sub_string=expression,
+            tags_set=names,
+            code_set=[hash_code(name) for name in names],
+            sub_version=version,
+        )
+        return cls(subscription, wanted)
+
+
+class Puller:
+    """Pulls for one group."""
+
+    def __init__(
+        self, session: Session, config: ConsumerConfig, group: str, *, saves_progress: bool
+    ) -> None:
+        self.config = config
+        self.saves_progress = saves_progress
+        """Whether each pull tells the broker how far the group is."""
+        self._session = session
+        self._group = group
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        taste: Taste,
+        *,
+        count: int,
+        suspend_ms: int = 0,
+        progress: int | None = None,
+    ) -> PullReply:
+        """What the broker finds; it may wait so long for something new."""
+        wanted = taste.subscription
+        flags = PullFlag.SUBSCRIPTION
+        if suspend_ms:
+            flags |= PullFlag.SUSPEND
+        if progress:
+            flags |= PullFlag.COMMIT_OFFSET
+        call = Pull(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=flags.value,
+            commit_offset=progress or 0,
+            suspend_timeout_millis=suspend_ms,
+            subscription=wanted.sub_string,
+            sub_version=wanted.sub_version,
+            expression_type=wanted.expression_type,
+            max_msg_bytes=self.config.pull_bytes,
+        )
+        address = self._session.routes.leader(queue.broker_name)
+        return await self._session.pool.call(address, call, self.config.pull_timeout_ms)
+
+    def doubt(self) -> None:
+        """A pull failed: the route may be stale, and the broker may have forgotten us."""
+        self._session.routes.doubt()
+        self._session.membership.hurry()

@@ -1,0 +1,57 @@
+"""Session: what every client stands on: who it is, its connections, routes and heartbeats."""
+
+import os
+from collections.abc import Sequence
+
+from roquet.client.background import Background
+from roquet.client.config import ClientConfig, name_servers
+from roquet.client.identity import Identity
+from roquet.client.membership import Describe, Membership
+from roquet.client.routes import NameServers, Routes
+from roquet.model.errors import UsageError
+from roquet.net.pool import Pool
+from roquet.net.router import Router
+
+
+class Session:
+    """One client's life, from `start` to `close`."""
+
+    pool: Pool
+    routes: Routes
+    membership: Membership
+
+    def __init__(self, namesrv: str | Sequence[str] | None, config: ClientConfig) -> None:
+        self.addresses = name_servers(namesrv, os.environ)
+        self.config = config
+        self.identity = Identity(config)
+        self.router = Router()
+        self.background = Background()
+        self.is_open = False
+        self._is_over = False
+
+    def start(self, data: Describe) -> None:
+        """Open for work; nobody need be there yet."""
+        self.identity.check_process()
+        if self.is_open or self._is_over:
+            raise UsageError("a client is started once: make a new one")
+        config = self.config
+        self.pool = Pool(self.router, clock=config.clock)
+        self.routes = Routes(NameServers(self.pool, self.addresses, config), config)
+        self.membership = Membership(self.pool, self.routes, config, data)
+        self.background.start(self.routes.keep(), "routes")
+        self.background.start(self.membership.keep(), "heartbeats")
+        self.is_open = True
+
+    def check(self) -> None:
+        """UsageError unless the client may be used here and now."""
+        self.identity.check_process()
+        if self._is_over:
+            raise UsageError("this client is closed: make a new one")
+        if not self.is_open:
+            raise UsageError("this client is not started: use `async with`, or await start()")
+
+    async def close(self) -> None:
+        """End all tasks and connections."""
+        self._is_over, self.is_open = True, False
+        await self.background.close()
+        await self.pool.close()

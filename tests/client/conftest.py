@@ -1,0 +1,319 @@
+"""A small cluster that does what it is told: brokers and a name server behind the real protocol."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import CallRefused
+from roquet.model.route import BrokerData, QueueData, TopicRoute
+from roquet.model.subscription import HeartbeatData
+from roquet.net.router import Peer, Router
+from roquet.net.server import Server
+from roquet.testing.clock import this_loop
+from roquet.wire import dialect, record
+from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import ConsumerIdList
+from roquet.wire.calls.heartbeat import (
+    ConsumersChanged,
+    GetConsumers,
+    Heartbeat,
+    HeartbeatReply,
+    Unregister,
+)
+from roquet.wire.calls.offset import (
+    MaxOffset,
+    MinOffset,
+    OffsetByTime,
+    OffsetReply,
+    QueryOffset,
+    UpdateOffset,
+)
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.route import GetRoute
+from roquet.wire.calls.send import Send, SendBatch, SendReply
+from roquet.wire.codes import ResponseCode
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+
+
+class FakeBroker:
+    """Keeps messages in lists; `faults` are raised one by one, before or after a send is stored."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: dict[tuple[str, int], list[bytes]] = {}
+        self.begins: dict[tuple[str, int], int] = {}
+        self.sends: list[Send] = []
+        self.pulls: list[Pull] = []
+        self.faults: list[Exception] = []
+        self.late_faults: list[Exception] = []
+        self.committed: dict[tuple[str, str, int], int] = {}
+        self.commits: list[UpdateOffset] = []
+        self.members: dict[str, dict[str, Peer]] = {}
+        self.heartbeats: list[HeartbeatData] = []
+        self.left: list[Unregister] = []
+        self.send_ms = 0
+        self.pull_faults: list[Exception] = []
+        self.pull_answers: list[PullReply] = []
+        self.holds_pulls = True
+        self.arrived = asyncio.Event()
+        self.server = Server(self.router(), host="127.0.0.1", clock=this_loop().clock)
+
+    def router(self) -> Router:
+        router = Router()
+        served: dict[Any, Any] = {
+            Send: self.send,
+            SendBatch: self.send_batch,
+            Pull: self.pull,
+            Heartbeat: self.heartbeat,
+            Unregister: self.unregister,
+            GetConsumers: self.consumers,
+            QueryOffset: self.query_offset,
+            UpdateOffset: self.update_offset,
+            MinOffset: self.min_offset,
+            MaxOffset: self.max_offset,
+            OffsetByTime: self.by_time,
+        }
+        for call, handler in served.items():
+            router.add(call, handler)
+        return router
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def bodies(self, topic: str, queue_id: int) -> list[bytes]:
+        """What a queue holds."""
+        held = self.queues.get((topic, queue_id), [])
+        return [record.to_message(record.decode(one)).body for one in held]
+
+    def put(self, topic: str, queue_id: int, *bodies: bytes, properties: bytes = b"") -> None:
+        """Store messages that nobody sent."""
+        for body in bodies:
+            self.store(topic, queue_id, body, properties)
+
+    def store(
+        self, topic: str, queue_id: int, body: bytes, properties: bytes, sys_flag: int = 0
+    ) -> int:
+        queue = self.queues.setdefault((topic, queue_id), [])
+        offset = self.begins.get((topic, queue_id), 0) + len(queue)
+        queue.append(
+            record.pack(
+                queue_id, 0, offset, offset * 100, sys_flag, 1, HOST, 2, HOST, 0, 0,
+                body, topic.encode(), properties,
+            )
+        )  # fmt: skip
+        self.arrived.set()
+        return offset
+
+    async def send(self, call: Send, peer: Peer) -> SendReply:
+        return await self.take(call, [(call.body, call.properties.encode(), call.sys_flag)])
+
+    async def send_batch(self, call: SendBatch, peer: Peer) -> SendReply:
+        items = record.decode_batch(call.body)
+        return await self.take(call, [(item.body, item.properties, 0) for item in items])
+
+    async def take(self, call: Send, items: list[tuple[bytes, bytes, int]]) -> SendReply:
+        self.sends.append(call)
+        if self.send_ms:
+            await asyncio.sleep(self.send_ms / 1000)
+        if self.faults:
+            raise self.faults.pop(0)
+        offsets = [self.store(call.topic, call.queue_id, *item) for item in items]
+        if self.late_faults:
+            raise self.late_faults.pop(0)
+        ids = ",".join(f"{self.name}-{call.queue_id}-{offset}" for offset in offsets)
+        return SendReply(msg_id=ids, queue_id=call.queue_id, queue_offset=offsets[0])
+
+    async def pull(self, call: Pull, peer: Peer) -> PullReply:
+        self.pulls.append(call)
+        if self.pull_faults:
+            raise self.pull_faults.pop(0)
+        if self.pull_answers:
+            return self.pull_answers.pop(0)
+        key = (call.topic, call.queue_id)
+        if call.sys_flag & 1:
+            self.committed[(call.consumer_group, *key)] = call.commit_offset
+        begin = self.begins.get(key, 0)
+        deadline = asyncio.get_running_loop().time() + call.suspend_timeout_millis / 1000
+        while call.queue_offset == begin + len(self.queues.get(key, [])):
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0 or not call.sys_flag & 2 or not self.holds_pulls:
+                return self.answer(call, ResponseCode.PULL_NOT_FOUND, call.queue_offset)
+            self.arrived.clear()
+            try:
+                await asyncio.wait_for(self.arrived.wait(), left)
+            except TimeoutError:
+                continue
+        held = self.queues.get(key, [])
+        if not begin <= call.queue_offset < begin + len(held):
+            return self.answer(call, ResponseCode.PULL_OFFSET_MOVED, begin)
+        found = held[call.queue_offset - begin :][: call.max_msg_nums]
+        end = call.queue_offset + len(found)
+        return self.answer(call, ResponseCode.SUCCESS, end, b"".join(found))
+
+    def answer(self, call: Pull, code: int, next_offset: int, body: bytes = b"") -> PullReply:
+        key = (call.topic, call.queue_id)
+        begin = self.begins.get(key, 0)
+        return PullReply(
+            code=code,
+            body=body,
+            next_begin_offset=next_offset,
+            min_offset=begin,
+            max_offset=begin + len(self.queues.get(key, [])),
+        )
+
+    def heartbeat(self, call: Heartbeat, peer: Peer) -> HeartbeatReply:
+        data = dialect.loads(call.body, HeartbeatData)
+        self.heartbeats.append(data)
+        for consumer in data.consumer_data_set:
+            members = self.members.setdefault(consumer.group_name, {})
+            if members.get(data.client_id) is not peer:
+                members[data.client_id] = peer
+                peer.on_close(partial(self.gone, consumer.group_name, data.client_id))
+                self.notify(consumer.group_name)
+        return HeartbeatReply()
+
+    def gone(self, group: str, client_id: str, peer: Peer) -> None:
+        if self.members[group].get(client_id) is peer:
+            del self.members[group][client_id]
+            self.notify(group)
+
+    def notify(self, group: str) -> None:
+        for peer in self.members[group].values():
+            peer.oneway(ConsumersChanged(consumer_group=group))
+
+    def unregister(self, call: Unregister, peer: Peer) -> None:
+        self.left.append(call)
+        if call.consumer_group:
+            self.gone(call.consumer_group, call.client_id, peer)
+
+    def consumers(self, call: GetConsumers, peer: Peer) -> Reply:
+        members = list(self.members.get(call.consumer_group, {}))
+        if not members:
+            raise CallRefused(1, f"no consumer for this group, {call.consumer_group}")
+        return Reply(body=dialect.dumps(ConsumerIdList(consumer_id_list=members)))
+
+    def query_offset(self, call: QueryOffset, peer: Peer) -> OffsetReply:
+        found = self.committed.get((call.consumer_group, call.topic, call.queue_id))
+        if found is None:
+            raise CallRefused(ResponseCode.QUERY_NOT_FOUND, "not found")
+        return OffsetReply(offset=found)
+
+    def update_offset(self, call: UpdateOffset, peer: Peer) -> None:
+        self.commits.append(call)
+        self.committed[call.consumer_group, call.topic, call.queue_id] = call.commit_offset
+
+    def min_offset(self, call: MinOffset, peer: Peer) -> OffsetReply:
+        return OffsetReply(offset=self.begins.get((call.topic, call.queue_id), 0))
+
+    def max_offset(self, call: MaxOffset, peer: Peer) -> OffsetReply:
+        key = (call.topic, call.queue_id)
+        return OffsetReply(offset=self.begins.get(key, 0) + len(self.queues.get(key, [])))
+
+    def by_time(self, call: OffsetByTime, peer: Peer) -> OffsetReply:
+        return OffsetReply(offset=call.timestamp % 1_000)
+
+
+class FakeCluster:
+    """A name server that says what `topics` holds, and its brokers."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[str, FakeBroker] = {}
+        self.topics: dict[str, dict[str, int]] = {}
+        self.asked: list[str] = []
+        self.unready = 0
+        router = Router()
+        router.add(GetRoute, self.route)
+        self.server = Server(router, host="127.0.0.1", clock=this_loop().clock)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def route(self, call: GetRoute, peer: Peer) -> Reply:
+        self.asked.append(call.topic)
+        if self.unready:
+            self.unready -= 1
+            raise CallRefused(1, "name server not ready")
+        queues = self.topics.get(call.topic)
+        if not queues:
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info: {call.topic}")
+        found = TopicRoute(
+            queue_datas=[
+                QueueData(broker_name=name, read_queue_nums=count, write_queue_nums=count)
+                for name, count in queues.items()
+            ],
+            broker_datas=[
+                BrokerData(
+                    cluster="c", broker_name=name, broker_addrs={0: self.brokers[name].address}
+                )
+                for name in queues
+            ],
+        )
+        return Reply(body=dialect.dumps(found))
+
+    async def add(self, name: str) -> FakeBroker:
+        """One more broker."""
+        broker = self.brokers[name] = FakeBroker(name)
+        await broker.server.start()
+        return broker
+
+    async def kill(self, name: str) -> None:
+        """A broker dies, and the name server notices."""
+        await self.brokers[name].server.stop(0)
+        for queues in self.topics.values():
+            queues.pop(name, None)
+
+
+@asynccontextmanager
+async def fake_cluster(**topics: dict[str, int]) -> AsyncIterator[FakeCluster]:
+    cluster = FakeCluster()
+    for name in sorted({name for queues in topics.values() for name in queues}):
+        await cluster.add(name)
+    cluster.topics.update(topics)
+    await cluster.server.start()
+    try:
+        yield cluster
+    finally:
+        for broker in cluster.brokers.values():
+            await broker.server.stop(0)
+        await cluster.server.stop(0)
+
+
+@pytest.fixture
+def fakes() -> Callable[..., Any]:
+    """`async with fakes(topic={"a": 4, "b": 2}) as cluster`, in virtual time."""
+    return fake_cluster
+
+
+@pytest.fixture
+def until() -> Callable[..., Any]:
+    """`await until(lambda: ...)`: lets virtual time pass until it holds, two minutes at most."""
+
+    async def wait(
+        holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while not holds():
+            assert loop.time() < deadline, "it never came true"
+            await asyncio.sleep(step_s)
+
+    return wait
+
+
+@pytest.fixture
+def virtual() -> Callable[..., Any]:
+    """`virtual(ProducerConfig, retries=0)`: a configuration for virtual time, always the same."""
+
+    def make(kind: Any, **settings: Any) -> Any:
+        clock = this_loop().clock
+        return kind(clock=clock, rng=Random(7), client_ip="127.0.0.1", **settings)
+
+    return make

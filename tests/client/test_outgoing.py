@@ -1,0 +1,122 @@
+"""Messages are checked before anything is sent."""
+
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.client.config import ProducerConfig
+from roquet.client.identity import UniqueKeys
+from roquet.client.outgoing import MessageFields, Outgoing, Preparer, message_of
+from roquet.model.errors import MessageIllegal, UsageError
+from roquet.model.flags import ZLIB, SysFlag
+from roquet.model.message import Message
+from roquet.model.properties import RESERVED
+from roquet.wire.batch import encode_batch
+from roquet.wire.property_text import decode_properties
+
+texts = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
+
+
+def prepare(message: Message, **settings: Any) -> Outgoing:
+    keys = UniqueKeys("10.0.0.1", 7, 1)
+    return Preparer(keys, ProducerConfig(**settings)).prepare(message, 1_760_000_000_000)
+
+
+def refused(message: Message) -> str:
+    with pytest.raises((MessageIllegal, UsageError)) as caught:
+        prepare(message)
+    return str(caught.value)
+
+
+def test_everything_that_was_said_travels_as_a_property() -> None:
+    made = prepare(Message("t", b"x", "new", ("a", "b"), "o-1", {"colour": "red"}, 3))
+    assert decode_properties(made.properties) == {
+        "UNIQ_KEY": made.message_id,
+        "KEYS": "a b",
+        "TAGS": "new",
+        "__SHARDINGKEY": "o-1",
+        "colour": "red",
+    }
+    assert (made.topic, made.body, made.flag, made.born_ms) == ("t", b"x", 3, 1_760_000_000_000)
+
+
+def test_the_order_key_is_hashed_as_java_does() -> None:
+    assert prepare(Message("t", b"x", order_key="XXX001")).order_hash == -1691662887
+    assert prepare(Message("t", b"x", order_key="")).order_hash == 0
+    assert prepare(Message("t", b"x")).order_hash is None
+
+
+@given(st.dictionaries(texts.filter(lambda n: n not in RESERVED), texts, max_size=4))
+def test_users_properties_come_back_as_they_were(properties: dict[str, str]) -> None:
+    found = decode_properties(prepare(Message("t", b"x", properties=properties)).properties)
+    del found["UNIQ_KEY"]
+    assert found == properties
+
+
+def test_a_long_body_travels_squeezed_when_alone() -> None:
+    body = b"x" * 4097
+    squeezed, flag = prepare(Message("t", body)).squeezed(ProducerConfig())
+    assert zlib.decompress(squeezed) == body
+    assert flag == SysFlag.COMPRESSED | ZLIB
+    assert prepare(Message("t", body[:4096])).squeezed(ProducerConfig()) == (body[:4096], 0)
+
+
+def test_in_a_batch_a_body_stays_as_it_is() -> None:
+    made = prepare(Message("t", b"x" * 5000, flag=9))
+    item = made.batch_item()
+    assert (item.flag, item.body, item.properties.decode()) == (9, made.body, made.properties)
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_the_systems_properties_cannot_be_set(name: str) -> None:
+    assert f"property {name} belongs" in refused(Message("t", b"x", properties={name: "1"}))
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message("no such", b"x"), "topic name"),
+        (Message("", b"x"), "blank"),
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "the broker's own"),
+        (Message("t", b""), "empty"),
+        (Message("t", "text"), "encode it"),  # type: ignore[arg-type]
+        (Message("t", b"x" * (4 * 1024 * 1024 + 1)), "over the limit of 4194304"),
+        (Message("t", b"x", keys=("a b",)), "blank"),
+        (Message("t", b"x", keys=("",)), "empty"),
+        (Message("t", b"x", keys="ab"), "tuple"),  # type: ignore[arg-type]
+        (Message("t", b"x", tag="a\x01b"), "the tag holds U+0001"),
+        (Message("t", b"x", properties={"a": "b\x02"}), "'a' holds"),
+        (Message("t", b"x", order_key="\x02"), "the order key holds"),
+        (Message("t", b"x", keys=("a\x01",)), "a key holds"),
+        (Message("t", b"x", properties={"a": ""}), "empty"),
+        (Message("t", b"x", properties={"": "a"}), "empty"),
+        (Message("t", b"x", properties={"a": "é" * 17_000}), "over the limit of 32767"),
+    ],
+    ids=range(16),
+)
+def test_what_is_wrong_is_said(message: Message, reason: str) -> None:
+    assert reason in refused(message)
+
+
+def test_a_message_is_made_of_parts() -> None:
+    fields: MessageFields = {"tag": "new", "keys": ["a"], "properties": {"b": "c"}}
+    assert message_of("t", b"x", fields) == Message("t", b"x", "new", ("a",), None, {"b": "c"})
+    assert message_of("t", b"x", {"keys": "a"}).keys == ("a",)
+    whole = Message("t", b"x")
+    assert message_of(whole, None, {}) is whole
+
+
+def test_parts_and_a_whole_do_not_mix() -> None:
+    with pytest.raises(UsageError, match="as it is"):
+        message_of(Message("t", b"x"), None, {"tag": "a"})
+    with pytest.raises(UsageError, match="a body is wanted"):
+        message_of("t", None, {})
+
+
+@given(texts)
+def test_the_size_in_a_batch_is_counted_in_bytes(text: str) -> None:
+    made = prepare(Message("t", b"x", properties={"text": text}))
+    assert made.batch_size == len(encode_batch([made.batch_item()]))

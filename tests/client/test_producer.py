@@ -1,0 +1,168 @@
+"""Producer: what its user sees."""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ProducerConfig
+from roquet.client.producer import Producer
+from roquet.model.errors import ConfigError, ConnectFailed, MessageIllegal, UsageError
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.property_text import decode_properties
+
+Fakes = Callable[..., Any]
+
+
+def producer_of(virtual: Fakes, address: str, **settings: Any) -> Producer:
+    return Producer(address, group="shop", config=virtual(ProducerConfig, **settings))
+
+
+@in_virtual_time
+async def test_a_message_is_stored_and_its_receipt_says_where(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        receipt = await producer.send("t", b"hello", tag="new", keys="k1")
+        (call,) = cluster.brokers["a"].sends
+        properties = decode_properties(call.properties)
+        assert receipt.ok
+        assert receipt.queue == MessageQueue("t", "a", 0)
+        assert receipt.queue_offset == 0
+        assert receipt.message_id == properties["UNIQ_KEY"]
+        assert receipt.offset_message_id == "a-0-0"
+        assert (call.producer_group, call.body, properties["TAGS"], properties["KEYS"]) == (
+            "shop",
+            b"hello",
+            "new",
+            "k1",
+        )
+
+
+@in_virtual_time
+async def test_a_ready_message_does_as_well(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        await producer.send(Message("t", b"x" * 9_000, flag=4))
+        (call,) = cluster.brokers["a"].sends
+        assert (zlib.decompress(call.body), call.flag, call.sys_flag) == (b"x" * 9_000, 4, 0x301)
+
+
+@in_virtual_time
+async def test_one_key_one_queue_as_java_chooses_it(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+        orders = ["XXX001", "XXX002", "XXX003"]
+        sent = [await producer.send("t", b"x", order_key=key) for key in orders * 2]
+        assert [receipt.queue.queue_id for receipt in sent] == [3, 2, 1] * 2
+
+
+@in_virtual_time
+async def test_brokers_know_the_producer_until_it_leaves(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        async with producer_of(virtual, cluster.address) as producer:
+            await producer.send("t", b"x")
+            await asyncio.sleep(1)
+        broker = cluster.brokers["a"]
+        assert broker.heartbeats[0].producer_data_set[0].group_name == "shop"
+        assert broker.left[0].producer_group == "shop"
+        assert broker.left[0].client_id == producer.client_id
+
+
+@in_virtual_time
+async def test_a_send_waits_for_a_cluster_that_is_still_starting(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        cluster.unready = 5
+        assert (await producer.send("t", b"x")).ok
+        assert 500 <= this_loop().clock.monotonic_ms() < 3_000
+
+
+@in_virtual_time
+async def test_without_a_cluster_a_send_fails_in_time_and_says_why(virtual: Fakes) -> None:
+    async with producer_of(virtual, "127.0.0.1:1") as producer:
+        with pytest.raises(ConnectFailed, match="is it running") as caught:
+            await producer.send("t", b"x", timeout_ms=2_000)
+        assert caught.value.definite
+        assert this_loop().clock.monotonic_ms() == 2_000
+
+
+@in_virtual_time
+async def test_a_joining_broker_gets_its_share_within_a_route_refresh(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 4, "b": 2}) as cluster,
+        producer_of(virtual, cluster.address) as producer,
+    ):
+        await producer.send("t", b"x")
+        new = await cluster.add("c")
+        cluster.topics["t"]["c"] = 3
+        await asyncio.sleep(31)
+        for _ in range(90):
+            await producer.send("t", b"x")
+        assert len(new.sends) == 30
+
+
+@in_virtual_time
+async def test_a_batch_goes_to_one_queue_with_one_receipt(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+        messages = [Message("t", b"%d" % i, order_key="o") for i in range(3)]
+        receipt = await producer.send_batch(messages)
+        (call,) = cluster.brokers["a"].sends
+        queue = receipt.queue.queue_id
+        assert (call.code, call.batch, call.queue_id) == (320, True, queue)
+        assert cluster.brokers["a"].bodies("t", queue) == [b"0", b"1", b"2"]
+        assert len(receipt.message_id.split(",")) == 3
+        assert receipt.offset_message_id == f"a-{queue}-0,a-{queue}-1,a-{queue}-2"
+
+
+@in_virtual_time
+async def test_batches_that_cannot_be_are_refused_before_the_wire(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 4}) as cluster,
+        producer_of(virtual, cluster.address, body_size_max=2_000) as producer,
+    ):
+        with pytest.raises(UsageError, match="at least one"):
+            await producer.send_batch([])
+        with pytest.raises(UsageError, match="one topic"):
+            await producer.send_batch([Message("t", b"x"), Message("u", b"x")])
+        with pytest.raises(UsageError, match="one queue"):
+            await producer.send_batch([Message("t", b"x", order_key=k) for k in "ab"])
+        with pytest.raises(MessageIllegal, match=r"over the limit of 2000: send_many splits it"):
+            await producer.send_batch([Message("t", b"x" * 1_000)] * 2)
+        assert not cluster.brokers["a"].sends
+
+
+@in_virtual_time
+async def test_one_way_arrives(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        await producer.send_oneway("t", b"x")
+        await asyncio.sleep(0.1)
+        assert cluster.brokers["a"].bodies("t", 0) == [b"x"]
+
+
+@in_virtual_time
+async def test_a_producer_is_used_while_it_is_open(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        producer = producer_of(virtual, cluster.address)
+        with pytest.raises(UsageError, match="not started"):
+            await producer.send("t", b"x")
+        async with producer:
+            await producer.send("t", b"x")
+        with pytest.raises(UsageError, match="closed"):
+            await producer.send("t", b"x")
+        with pytest.raises(UsageError, match="closed"):
+            producer.send_many([])
+        await producer.close()  # twice is fine
+
+
+def test_what_cannot_work_is_said_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(ConfigError, match="no name server given"):
+        Producer()
+    with pytest.raises(UsageError, match="group name"):
+        Producer("127.0.0.1:1", group="a b")

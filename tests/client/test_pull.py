@@ -1,0 +1,173 @@
+"""PullConsumer: you hold the offsets."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.pull import PullConsumer
+from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.results import PullStatus
+from roquet.model.subscription import ConsumeType
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.record import encode_properties
+
+Fakes = Callable[..., Any]
+
+QUEUE = MessageQueue("t", "a", 0)
+OTHER = MessageQueue("t", "a", 1)
+
+
+def consumer_of(virtual: Fakes, address: str, **settings: Any) -> PullConsumer:
+    return PullConsumer(address, group="audit", config=virtual(ConsumerConfig, **settings))
+
+
+@in_virtual_time
+async def test_a_pull_gives_messages_and_where_to_go_on(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
+        assert await consumer.queues("t") == [QUEUE, OTHER]
+        result = await consumer.pull(QUEUE, 0, 2)
+        assert result.status is PullStatus.FOUND
+        assert [m.body for m in result.messages] == [b"x", b"y"]
+        assert {m.broker_name for m in result.messages} == {"a"}
+        assert (result.next_offset, result.min_offset, result.max_offset) == (2, 0, 3)
+
+
+@in_virtual_time
+async def test_a_pull_of_an_unknown_queue_asks_where_it_is(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        assert (await consumer.pull(QUEUE, 0)).status is PullStatus.NO_NEW
+        with pytest.raises(ConnectFailed, match="broker zz"):
+            await consumer.pull(MessageQueue("t", "zz", 0), 0)
+
+
+@in_virtual_time
+async def test_a_pull_may_wait_for_something_new(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        assert (await consumer.pull(QUEUE, 0, wait_ms=2_000)).status is PullStatus.NO_NEW
+        assert this_loop().clock.monotonic_ms() == 2_000
+        pulling = asyncio.create_task(consumer.pull(QUEUE, 0, wait_ms=9_000))
+        await asyncio.sleep(3)
+        cluster.brokers["a"].put("t", 0, b"x")
+        assert (await pulling).messages[0].body == b"x"
+        assert this_loop().clock.monotonic_ms() == 5_000
+
+
+@in_virtual_time
+async def test_an_offset_that_is_gone_is_said(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        cluster.brokers["a"].begins["t", 0] = 10
+        cluster.brokers["a"].put("t", 0, b"x")
+        result = await consumer.pull(QUEUE, 3)
+        assert (result.status, result.next_offset) == (PullStatus.OFFSET_ILLEGAL, 10)
+
+
+@in_virtual_time
+async def test_only_wanted_tags_are_given(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        for tag in ("Aa", "BB"):
+            properties = encode_properties({"TAGS": tag})
+            cluster.brokers["a"].put("t", 0, tag.encode(), properties=properties)
+        result = await consumer.pull(QUEUE, 0, tags="BB")
+        assert [m.body for m in result.messages] == [b"BB"]
+        assert result.next_offset == 2
+
+
+@in_virtual_time
+async def test_bounds_times_and_progress_of_a_queue(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        cluster.brokers["a"].begins["t", 0] = 10
+        cluster.brokers["a"].put("t", 0, b"x")
+        assert await consumer.min_offset(QUEUE) == 10
+        assert await consumer.max_offset(QUEUE) == 11
+        assert await consumer.offset_by_time(QUEUE, 1_003) == 3
+        assert await consumer.committed(QUEUE) is None
+        await consumer.commit(QUEUE, 11)
+        assert await consumer.committed(QUEUE) == 11
+
+
+@in_virtual_time
+async def test_assigned_queues_are_read_from_the_progress_on(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x", b"y", b"z")
+        broker.put("t", 1, b"q")
+        broker.committed["audit", "t", 0] = 1
+        broker.committed["audit", "t", 1] = 0
+        await consumer.assign([QUEUE, OTHER])
+        assert consumer.assignment() == [QUEUE, OTHER]
+        assert sorted(m.body for m in await consumer.fetch(3)) == [b"q", b"y", b"z"]
+
+
+@in_virtual_time
+async def test_progress_is_saved_when_it_is_said_and_not_before(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x", b"y")
+        broker.committed["audit", "t", 0] = 0
+        await consumer.assign([QUEUE])
+        first, _ = await consumer.fetch(2)
+        await first.ack()
+        await asyncio.sleep(60)
+        assert broker.committed["audit", "t", 0] == 0
+        await consumer.commit()
+        assert broker.committed["audit", "t", 0] == 1
+
+
+@in_virtual_time
+async def test_a_seek_goes_anywhere(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(9)])
+        await consumer.assign([QUEUE])
+        for offset in (7, 2, 8):
+            consumer.seek(QUEUE, offset)
+            (message,) = await consumer.fetch(1)
+            assert message.queue_offset == offset
+
+
+@in_virtual_time
+async def test_another_assignment_takes_the_place_of_the_first(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        await consumer.assign([QUEUE])
+        await consumer.assign([OTHER])
+        assert consumer.assignment() == [OTHER]
+        with pytest.raises(UsageError, match="t@a:0 is not assigned"):
+            consumer.seek(QUEUE, 0)
+        with pytest.raises(UsageError, match="t@a:0 is not assigned"):
+            await consumer.commit(QUEUE)
+
+
+@in_virtual_time
+async def test_brokers_know_what_it_reads(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        await consumer.assign([QUEUE])
+        await asyncio.sleep(2)
+        (data,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
+        assert (data.group_name, data.consume_type) == ("audit", ConsumeType.CONSUME_ACTIVELY)
+        assert [s.topic for s in data.subscription_data_set] == ["t"]
+
+
+@in_virtual_time
+async def test_a_topic_that_was_just_made_is_waited_for(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        asking = asyncio.create_task(consumer.queues("new"))
+        await asyncio.sleep(0.3)
+        cluster.topics["new"] = {"a": 1}
+        assert await asking == [MessageQueue("new", "a", 0)]
+
+
+@in_virtual_time
+async def test_a_topic_that_nobody_knows_has_no_queues(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        assert await consumer.queues("other") == []
+        assert this_loop().clock.monotonic_ms() == 1_000
+        with pytest.raises(UsageError, match="topic name"):
+            await consumer.queues("a b")

@@ -1,0 +1,260 @@
+"""PushConsumer: queues come by rebalance."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.push import PushConsumer
+from roquet.client.received import ReceivedMessage
+from roquet.model.errors import UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumeType
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.record import encode_properties
+
+Fakes = Callable[..., Any]
+
+
+def consumer_of(virtual: Fakes, address: str, **settings: Any) -> PushConsumer:
+    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
+    return PushConsumer(address, group="g", topic="t", config=config)
+
+
+def ids(consumer: PushConsumer) -> list[int]:
+    return [queue.queue_id for queue in consumer.assignment()]
+
+
+async def started(consumer: PushConsumer) -> PushConsumer:
+    await consumer.start()
+    await asyncio.sleep(1)
+    return consumer
+
+
+@in_virtual_time
+async def test_the_only_member_gets_all_queues_at_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 4}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        await asyncio.sleep(0.1)
+        assert ids(consumer) == [0, 1, 2, 3]
+
+
+@in_virtual_time
+async def test_members_that_come_and_go_share_at_the_brokers_notice(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 8}) as cluster:
+        members = sorted(
+            [await started(consumer_of(virtual, cluster.address)) for _ in range(3)],
+            key=lambda member: member.client_id,
+        )
+        assert [ids(m) for m in members] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+        await members.pop(0).close()
+        await asyncio.sleep(0.1)
+        assert [ids(m) for m in members] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        this_loop().network.drop("127.0.0.1", "127.0.0.1")  # all are gone, and come again
+        await asyncio.sleep(30)
+        assert [ids(m) for m in members] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        for member in members:
+            await member.close()
+
+
+@in_virtual_time
+async def test_without_a_notice_members_look_every_20_s(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 4}) as cluster:
+        cluster.brokers["a"].notify = lambda group: None
+        first = await started(consumer_of(virtual, cluster.address))
+        second = await started(consumer_of(virtual, cluster.address))
+        assert len(ids(first)) == 4
+        await asyncio.sleep(20)
+        assert sorted(ids(first) + ids(second)) == [0, 1, 2, 3]
+        await first.close()
+        await second.close()
+
+
+@in_virtual_time
+async def test_a_joining_broker_is_read_within_a_route_refresh(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        await asyncio.sleep(1)
+        await cluster.add("b")
+        cluster.topics["t"]["b"] = 1
+        await asyncio.sleep(31)
+        assert MessageQueue("t", "b", 0) in consumer.assignment()
+
+
+@in_virtual_time
+async def test_a_broker_that_left_is_read_no_more(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        consumer_of(virtual, cluster.address) as consumer,
+    ):
+        await asyncio.sleep(1)
+        await cluster.kill("b")
+        await asyncio.sleep(31)
+        assert consumer.assignment() == [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)]
+
+
+@in_virtual_time
+async def test_a_broker_that_forgot_its_members_hears_of_them_and_nothing_is_dropped(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 4}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        await asyncio.sleep(1)
+        revoked: list[Any] = []
+        consumer.on_revoked(revoked.append)
+        cluster.brokers["a"].members.clear()
+        await asyncio.sleep(60)
+        assert cluster.brokers["a"].members["g"]
+        assert ids(consumer) == [0, 1, 2, 3]
+        assert not revoked
+
+
+@in_virtual_time
+async def test_who_takes_over_goes_on_where_the_other_stopped(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        broker = cluster.brokers["a"]
+        for queue_id in (0, 1):
+            broker.put("t", queue_id, *[b"%d" % n for n in range(50)])
+        seen: list[tuple[int, bytes]] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            await asyncio.sleep(0.01)
+            seen.append((message.queue_id, message.body))
+
+        first = consumer_of(virtual, cluster.address, concurrency=1)
+        second = consumer_of(virtual, cluster.address, concurrency=1)
+        await first.start()
+        running = [asyncio.create_task(first.run(handler))]
+        await asyncio.sleep(0.3)
+        await second.start()
+        running.append(asyncio.create_task(second.run(handler)))
+        await asyncio.sleep(10)
+        await first.close()
+        await second.close()
+        await asyncio.gather(*running)
+        assert len(set(seen)) == 100
+        assert len(seen) <= 101  # the one that was at work while its queue went
+        assert {broker.committed["g", "t", n] for n in (0, 1)} == {50}
+
+
+@in_virtual_time
+async def test_a_member_may_start_before_its_cluster(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes() as cluster, consumer_of(virtual, cluster.address) as consumer:
+        await asyncio.sleep(120)
+        assert ids(consumer) == []
+        assert caplog.text.count("topic t does not exist yet") == 1
+        await cluster.add("a")
+        cluster.topics["t"] = {"a": 2}
+        await asyncio.sleep(2)
+        assert ids(consumer) == [0, 1]
+
+
+@in_virtual_time
+async def test_a_member_may_start_before_its_name_server(
+    virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_of(virtual, "127.0.0.1:1"):
+        await asyncio.sleep(300)
+    assert caplog.text.count("no name server answered") == 1
+
+
+@in_virtual_time
+async def test_heartbeats_say_what_the_group_listens_to(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        await asyncio.sleep(1)
+        consumer.subscribe("t", "A || B")
+        await asyncio.sleep(2)
+        (data,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
+        assert (data.group_name, data.consume_type) == ("g", ConsumeType.CONSUME_PASSIVELY)
+        (subscription,) = data.subscription_data_set
+        assert (subscription.topic, subscription.sub_string) == ("t", "A || B")
+        assert consumer.subscriptions == {"t": "A || B"}
+
+
+@in_virtual_time
+async def test_only_wanted_tags_arrive(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
+        consumer = PushConsumer(cluster.address, group="g", config=config)
+        consumer.subscribe("t", "A || C")
+        async with consumer:
+            for tag in "ABC":
+                properties = encode_properties({"TAGS": tag})
+                cluster.brokers["a"].put("t", 0, tag.encode(), properties=properties)
+            assert [m.body for m in await consumer.fetch(3, 1_000)] == [b"A", b"C"]
+
+
+@in_virtual_time
+async def test_a_topic_may_be_left_and_another_one_taken(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}, u={"a": 1}) as cluster,
+        consumer_of(virtual, cluster.address) as consumer,
+    ):
+        await asyncio.sleep(1)
+        consumer.unsubscribe("t")
+        consumer.subscribe("u")
+        await asyncio.sleep(1)
+        assert consumer.assignment() == [MessageQueue("u", "a", 0)]
+
+
+@in_virtual_time
+async def test_watchers_hear_what_came_and_went(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        heard: list[tuple[str, int]] = []
+        first = consumer_of(virtual, cluster.address)
+        first.on_assigned(lambda queues: heard.append(("came", len(queues))))
+
+        async def went(queues: Sequence[MessageQueue]) -> None:
+            heard.append(("went", len(queues)))
+            raise ValueError("broken watcher")
+
+        first.on_revoked(went)
+        await started(first)
+        second = await started(consumer_of(virtual, cluster.address))
+        assert heard == [("came", 2), ("went", 1)]
+        assert "broken watcher" in caplog.text
+        await second.close()
+        await asyncio.sleep(1)
+        assert heard[2:] == [("came", 1)]
+        await first.close()
+
+
+@in_virtual_time
+async def test_a_strategy_that_raises_leaves_all_as_it_is(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(queues: Any, members: Any) -> Any:
+        raise ZeroDivisionError("no idea")
+
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        consumer_of(virtual, cluster.address, strategy=broken) as consumer,
+    ):
+        await asyncio.sleep(5)
+        assert ids(consumer) == []
+        assert "no idea" in caplog.text
+
+
+@in_virtual_time
+async def test_the_group_is_left_in_good_order(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        async with consumer_of(virtual, cluster.address) as consumer:
+            await asyncio.sleep(1)
+        (left,) = cluster.brokers["a"].left
+        assert (left.client_id, left.consumer_group) == (consumer.client_id, "g")
+        assert not cluster.brokers["a"].members["g"]
+        await consumer.close()  # twice is fine
+
+
+def test_a_wrong_topic_or_expression_is_said_at_once() -> None:
+    with pytest.raises(UsageError, match="topic name"):
+        PushConsumer("127.0.0.1:1", group="g", topic="a b")
+    with pytest.raises(UsageError, match="names no tag"):
+        PushConsumer("127.0.0.1:1", group="g", topic="t", tags="||")
