@@ -1,0 +1,1 @@
+"""Stored bytes to columns: numpy and pyarrow, no message objects, no Spark."""

@@ -1,0 +1,121 @@
+r"""Property text to columns: one property, or all of them as a map.
+
+    name \x01 value \x02 name \x01 value \x02 …
+
+The texts of all rows are one run of bytes, so the control bytes alone say where each name and each
+value begins. Odd texts (no last \x02, an empty or a doubled name, bytes that are not UTF-8) send
+their whole batch through the loop of `wire`.
+"""
+
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from roquet.arrow.slices import bytes_of, offsets_of, sliced
+from roquet.model.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from roquet.wire.property_text import decode_properties
+
+_MIDDLE: Final = ord(NAME_VALUE_SEPARATOR)
+_END: Final = ord(PROPERTY_SEPARATOR)
+
+
+class Properties:
+    """The properties of many messages: all names, all values, and where each row's begin."""
+
+    def __init__(self, offsets: NDArray[np.int32], names: pa.Array, values: pa.Array) -> None:
+        self._offsets = offsets
+        self._names = names
+        self._values = values
+
+    @classmethod
+    def parse(cls, texts: pa.Array) -> "Properties":
+        """The properties of a binary column of texts, null in none of its rows."""
+        found = _parse_even(texts)
+        return _parse_odd(texts) if found is None else found
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def as_map(self) -> pa.Array:
+        """All of them: a map column."""
+        return pa.MapArray.from_arrays(pa.array(self._offsets), self._names, self._values)
+
+    def column(self, name: str) -> pa.Array:
+        """One of them: a string column, null where a message has no such property."""
+        codes, known = self._coded
+        if name not in known:
+            return pa.nulls(len(self), pa.string())
+        at = np.flatnonzero(codes == known.index(name))
+        if at.size == len(self):
+            return self._values.take(pa.array(at))
+        rows = np.searchsorted(self._offsets, at, side="right") - 1
+        index, missing = np.zeros(len(self), np.int64), np.ones(len(self), np.bool_)
+        index[rows], missing[rows] = at, False
+        return self._values.take(pa.array(index, mask=missing))
+
+    def has_doubles(self) -> bool:
+        """Whether a message says a name twice."""
+        codes, known = self._coded
+        rows = np.repeat(np.arange(len(self)), np.diff(self._offsets))
+        said = np.sort(rows * len(known) + codes)
+        return bool((said[1:] == said[:-1]).any())
+
+    @cached_property
+    def _coded(self) -> tuple[NDArray[np.int32], list[str]]:
+        coded = self._names.dictionary_encode()
+        return coded.indices.to_numpy(), coded.dictionary.to_pylist()
+
+
+def _parse_even(texts: pa.Array) -> Properties | None:
+    """Without a loop; None when a text is odd."""
+    offsets, data = offsets_of(texts), bytes_of(texts)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data, offsets = data[first:last], offsets - first
+    separators = np.flatnonzero((data == _MIDDLE) | (data == _END))
+    middles, ends = separators[0::2], separators[1::2]
+    starts = np.empty(len(ends), np.int64)
+    starts[:1], starts[1:] = 0, ends[:-1] + 1
+    if not _is_even(data, offsets, starts, middles, ends):
+        return None
+    names = sliced(data, starts, middles, pa.binary())
+    values = sliced(data, middles + 1, ends, pa.binary())
+    try:
+        found = Properties(
+            np.searchsorted(ends, offsets).astype(np.int32),
+            names.cast(pa.string()),  # no copy, but a look for bytes that are not UTF-8
+            values.cast(pa.string()),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return None if found.has_doubles() else found
+
+
+def _is_even(
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    middles: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> bool:
+    """Whether names, values and separators take turns, nothing is empty and rows are closed."""
+    closes = offsets[1:][np.diff(offsets) > 0] - 1
+    return bool(
+        len(middles) == len(ends)
+        and (data[middles] == _MIDDLE).all()
+        and (data[ends] == _END).all()
+        and (starts < middles).all()
+        and (middles + 1 < ends).all()
+        and (data[closes] == _END).all()
+    )
+
+
+def _parse_odd(texts: pa.Array) -> Properties:
+    found = [decode_properties(str(text, "utf-8", "replace")) for text in texts.to_pylist()]
+    offsets = np.zeros(len(found) + 1, np.int32)
+    np.cumsum([len(properties) for properties in found], out=offsets[1:])
+    names = [name for properties in found for name in properties]
+    values = [value for properties in found for value in properties.values()]
+    return Properties(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()))

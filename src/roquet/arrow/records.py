@@ -1,0 +1,206 @@
+"""Record bytes to a RecordBatch: offsets, keys, tags, times, bodies, without a loop per message.
+
+`Records.of(block)` finds the records, `batch` makes the columns that are asked for. The one loop
+left is over compressed bodies.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from roquet.arrow.parts import Parts
+from roquet.arrow.properties import Properties
+from roquet.arrow.slices import even_texts, sliced
+from roquet.model import properties as names
+from roquet.model.errors import RecordError
+from roquet.model.flags import SysFlag
+from roquet.wire.compression import decompress
+from roquet.wire.host import HOST_SIZES
+
+_TIME: Final = pa.timestamp("us", "UTC")
+
+SCHEMA: Final = pa.schema(
+    {
+        "topic": pa.string(),
+        "broker": pa.string(),
+        "queue_id": pa.int32(),
+        "queue_offset": pa.int64(),
+        "message_id": pa.string(),
+        "key": pa.string(),
+        "tag": pa.string(),
+        "body": pa.binary(),
+        "properties": pa.map_(pa.string(), pa.string()),
+        "born_at": _TIME,
+        "stored_at": _TIME,
+        "keys": pa.string(),
+        "offset_message_id": pa.string(),
+        "position": pa.int64(),
+        "size": pa.int32(),
+        "flag": pa.int32(),
+        "sys_flag": pa.int32(),
+        "reconsume_times": pa.int32(),
+    }
+)
+"""Every column there is. All may be null and none is of a large kind: Spark takes no others."""
+
+COLUMNS: Final[tuple[str, ...]] = tuple(SCHEMA.names[: SCHEMA.names.index("keys")])
+"""The columns of a message when nobody chooses."""
+
+_TIMES_MS: Final = (-62_135_596_800_000, 253_402_300_799_999)
+"""The years 1 to 9999: what a timestamp column can show."""
+
+_HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).reshape(256, 2)
+
+
+class Records:
+    """The records of one block, read from `broker`; `restore=False` leaves bodies compressed."""
+
+    def __init__(self, parts: Parts, *, broker: str = "", restore: bool = True) -> None:
+        self._parts, self._broker, self._restore = parts, broker, restore
+
+    @classmethod
+    def of(cls, block: bytes | memoryview, *, broker: str = "", restore: bool = True) -> "Records":
+        """All records of a block; `RecordError` when it is not made of whole ones."""
+        return cls(Parts.of(block), broker=broker, restore=restore)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def queue_offsets(self) -> NDArray[np.int64]:
+        """The place of each record in its queue."""
+        return self._parts.head["queue_offset"].astype(np.int64)
+
+    def between(self, first: int, last: int) -> "Records":
+        """The records from row `first` to row `last`, that one excluded."""
+        parts = self._parts.between(first, last)
+        return Records(parts, broker=self._broker, restore=self._restore)
+
+    def batch(self, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
+        """The records as columns."""
+        schema = pa.schema([SCHEMA.field(name) for name in columns])
+        return pa.RecordBatch.from_arrays(
+            [_BUILDERS[name](self) for name in columns], schema=schema
+        )
+
+    def head(self, name: str) -> pa.Array:
+        """A number that stands at the same place in every record."""
+        values = self._parts.head[name]
+        return pa.array(values.astype(values.dtype.newbyteorder("=")))
+
+    def brokers(self) -> pa.Array:
+        """The broker that the block was read from, over and over."""
+        return pa.repeat(pa.scalar(self._broker, pa.string()), len(self))
+
+    def topics(self) -> pa.Array:
+        """The topics."""
+        parts = self._parts
+        return sliced(parts.block, parts.topic_at, parts.topic_end, pa.string())
+
+    def bodies(self) -> pa.Array:
+        """The bodies, restored when they are compressed."""
+        parts = self._parts
+        stored = sliced(parts.block, parts.body_at, parts.body_end, pa.binary())
+        squeezed = (parts.head["sys_flag"] & SysFlag.COMPRESSED) != 0
+        if not self._restore or not squeezed.any():
+            return stored
+        rows = np.flatnonzero(squeezed)
+        restored = pa.array([self._restored(stored, int(row)) for row in rows], pa.binary())
+        return pc.replace_with_mask(stored, pa.array(squeezed), restored)
+
+    def message_ids(self) -> pa.Array:
+        """The ids that the producers gave, else the brokers'."""
+        given = self.properties.column(names.UNIQUE_KEY)
+        return pc.coalesce(given, self.offset_message_ids()) if given.null_count else given
+
+    def offset_message_ids(self) -> pa.Array:
+        """The broker's ids: its address and the position."""
+        parts, found = self._parts, pa.nulls(len(self), pa.string())
+        is_v6 = (parts.head["sys_flag"] & SysFlag.STORE_HOST_V6) != 0
+        for rows, host_size in ((~is_v6, HOST_SIZES[0]), (is_v6, HOST_SIZES[1])):
+            if rows.any():
+                host = parts.gather(parts.store_host_at[rows], f"V{host_size}")
+                raw = np.hstack([_raw(host), _raw(parts.head["position"][rows])])
+                texts = even_texts(_HEX[raw].reshape(len(raw), -1))
+                found = pc.replace_with_mask(found, pa.array(rows), texts)
+        return found
+
+    def property(self, name: str) -> pa.Array:
+        """One property."""
+        return self.properties.column(name)
+
+    def first_keys(self) -> pa.Array:
+        """The first of each message's keys."""
+        keys = pc.utf8_ltrim_whitespace(self.property(names.KEYS))
+        first = pc.list_element(pc.utf8_split_whitespace(keys, max_splits=1), 0)
+        return pc.if_else(pc.equal(first, ""), None, first)
+
+    def born_times(self) -> pa.Array:
+        """When the producers made the messages."""
+        return self._times(self._parts.born_at)
+
+    def stored_times(self) -> pa.Array:
+        """When the broker stored the messages."""
+        return self._times(self._parts.stored_at)
+
+    def reconsume_times(self) -> pa.Array:
+        """How often the messages were given back."""
+        return pa.array(self._parts.gather(self._parts.times_at, ">i4").astype(np.int32))
+
+    @cached_property
+    def properties(self) -> Properties:
+        """The properties of all records."""
+        parts = self._parts
+        return Properties.parse(
+            sliced(parts.block, parts.properties_at, parts.properties_end, pa.binary())
+        )
+
+    def _times(self, at: Any) -> pa.Array:
+        ms = self._parts.gather(at, ">i8").astype(np.int64)
+        shown = (ms >= _TIMES_MS[0]) & (ms <= _TIMES_MS[1])
+        if shown.all():
+            return pa.array(ms * 1000).view(_TIME)
+        return pa.array(np.where(shown, ms, 0) * 1000, mask=~shown).view(_TIME)
+
+    def _restored(self, stored: pa.Array, row: int) -> bytes:
+        head = self._parts.head[row]
+        try:
+            return decompress(stored[row].as_py(), int(head["sys_flag"]))
+        except RecordError as error:
+            place = f"queue {head['queue_id']} offset {head['queue_offset']}"
+            raise RecordError(f"{place} of broker {self._broker!r}: {error}") from error
+
+
+def _raw(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of each value, as the rows of a matrix."""
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Records], pa.Array]]] = MappingProxyType(
+    {
+        "topic": Records.topics,
+        "broker": Records.brokers,
+        "queue_id": partial(Records.head, name="queue_id"),
+        "queue_offset": partial(Records.head, name="queue_offset"),
+        "message_id": Records.message_ids,
+        "key": Records.first_keys,
+        "tag": partial(Records.property, name=names.TAGS),
+        "body": Records.bodies,
+        "properties": lambda records: records.properties.as_map(),
+        "born_at": Records.born_times,
+        "stored_at": Records.stored_times,
+        "keys": partial(Records.property, name=names.KEYS),
+        "offset_message_id": Records.offset_message_ids,
+        "position": partial(Records.head, name="position"),
+        "size": partial(Records.head, name="total"),
+        "flag": partial(Records.head, name="flag"),
+        "sys_flag": partial(Records.head, name="sys_flag"),
+        "reconsume_times": Records.reconsume_times,
+    }
+)

@@ -1,0 +1,1 @@
+"""The PySpark data source and the jobs on it."""

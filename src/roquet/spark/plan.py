@@ -1,0 +1,171 @@
+"""Offsets to partitions: pure, tested without Spark.
+
+A batch is a range of offsets for each queue. Ranges are cut into pieces and the pieces dealt to
+partitions of about the same size: a partition costs Spark tens of milliseconds, however little is
+in it, so many queues share one and a full queue is shared by many.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from roquet.model.errors import ConfigError
+
+Queue = tuple[str, int]
+"""A broker's name and the id of one of its queues."""
+
+Offsets = dict[Queue, int]
+"""For each queue the offset of the next message."""
+
+Edge = Literal["earliest", "latest"] | Offsets
+"""Where to begin or end: everywhere the same, or an offset for each queue."""
+
+EARLIEST_MARK: Final = -2
+LATEST_MARK: Final = -1
+"""Offsets that mean an edge; Spark's Kafka source uses the same."""
+
+PARTITION_ROWS_MIN: Final = 10_000
+"""Rows that a task reads in the time it takes to start one; fewer do not deserve a partition."""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A range of one queue's messages, the end excluded."""
+
+    broker: str
+    queue_id: int
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """The form in which Spark keeps offsets: {broker: {queue id: offset}}, sorted."""
+    nested: dict[str, dict[str, int]] = {}
+    for (broker, queue_id), offset in sorted(offsets.items()):
+        nested.setdefault(broker, {})[str(queue_id)] = offset
+    return nested
+
+
+def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Offsets as Spark kept them."""
+    return {
+        (broker, int(queue_id)): int(offset)
+        for broker, queues in nested.items()
+        for queue_id, offset in queues.items()
+    }
+
+
+def resolved(edge: Edge, earliest: Offsets, latest: Offsets, rest: Offsets) -> Offsets:
+    """An offset for each queue there is; those that the user did not name are where `rest` is."""
+    if isinstance(edge, str):
+        return dict(earliest if edge == "earliest" else latest)
+    if unknown := sorted(edge.keys() - latest.keys()):
+        raise ConfigError(f"there is no queue {unknown[0][1]} of a broker {unknown[0][0]!r}")
+    marks = {EARLIEST_MARK: earliest, LATEST_MARK: latest}
+    return {
+        queue: marks[edge[queue]][queue] if edge.get(queue, 0) < 0 else edge.get(queue, offset)
+        for queue, offset in rest.items()
+    }
+
+
+def checked_range(start: Offsets, end: Offsets, latest: Offsets) -> list[Piece]:
+    """The ranges of a batch read; ConfigError for one that cannot be as the user gave it."""
+    for (broker, queue_id), first in sorted(start.items()):
+        queue, last = f"queue {queue_id} of broker {broker!r}", end[broker, queue_id]
+        if first > last:
+            raise ConfigError(f"{queue} is to be read from {first}, but only up to {last}")
+        if last > latest[broker, queue_id]:
+            have = latest[broker, queue_id]
+            raise ConfigError(f"{queue} is to be read up to {last}, but has messages up to {have}")
+    return ranges(start, end)
+
+
+def ranges(start: Offsets, end: Offsets) -> list[Piece]:
+    """What lies between two sets of offsets, sorted; queues with nothing new are left out."""
+    return [
+        Piece(broker, queue_id, start[broker, queue_id], last)
+        for (broker, queue_id), last in sorted(end.items())
+        if start[broker, queue_id] < last
+    ]
+
+
+def losses(start: Offsets, latest: Offsets) -> list[str]:
+    """What has become of queues that were read before, where it is not plain growth."""
+    found = []
+    for queue, offset in sorted(start.items()):
+        name = f"queue {queue[1]} of broker {queue[0]!r}"
+        if queue not in latest:
+            found.append(f"{name}, read up to offset {offset}, is not in the topic's route")
+        elif latest[queue] < offset:
+            found.append(f"{name} ends at offset {latest[queue]}, but was read up to {offset}")
+    return found
+
+
+def restarted(start: Offsets, end: Offsets, earliest: Offsets) -> Offsets:
+    """Where to read from up to `end`: new queues, and those made anew, from their first message."""
+    return {
+        queue: start[queue] if start.get(queue, last + 1) <= last else earliest.get(queue, 0)
+        for queue, last in end.items()
+    }
+
+
+def capped(latest: Offsets, target: Offsets | None, before: Offsets) -> Offsets:
+    """The latest offsets, but none beyond the target; queues that it does not know stay away."""
+    if target is None:
+        return latest
+    return {
+        queue: max(min(offset, target[queue]), min(offset, before.get(queue, 0)))
+        for queue, offset in latest.items()
+        if queue in target
+    }
+
+
+def bounded(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
+    """The offsets that at most `rows_max` messages lead to, each queue by its share of the rest.
+
+    Shares are rounded down by running totals, so that they add up exactly and every queue comes
+    to its turn within a few batches, however small its share is.
+    """
+    pieces = ranges(start, latest)
+    total = sum(map(len, pieces))
+    if total <= rows_max:
+        return dict(latest)
+    end = {queue: min(start[queue], offset) for queue, offset in latest.items()}
+    before = 0
+    for piece in pieces:
+        share = (before + len(piece)) * rows_max // total - before * rows_max // total
+        before += len(piece)
+        end[piece.broker, piece.queue_id] = piece.start + share
+    return end
+
+
+def partition_count(rows: int, least: int, most: int) -> int:
+    """How many partitions so many rows deserve."""
+    return max(1, least, min(most, -(-rows // PARTITION_ROWS_MIN)))
+
+
+def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
+    """The pieces dealt to at most `count` partitions, whose sizes differ by one row at most."""
+    total = sum(map(len, pieces))
+    edges = [total * number // count for number in range(1, count + 1)]
+    packed: list[list[Piece]] = [[] for _ in range(count)]
+    number, place = 0, 0
+    for piece in pieces:
+        for part in _cut(piece, place, edges):
+            while place >= edges[number]:
+                number += 1
+            packed[number].append(part)
+            place += len(part)
+    return [tuple(partition) for partition in packed if partition]
+
+
+def _cut(piece: Piece, place: int, edges: Sequence[int]) -> Iterator[Piece]:
+    """The piece, cut where a partition ends; `place` is how many rows come before it."""
+    cuts = [edge - place for edge in edges if 0 < edge - place < len(piece)]
+    starts = [piece.start, *(piece.start + cut for cut in cuts)]
+    for start, end in zip(starts, [*starts[1:], piece.end], strict=True):
+        if start < end:
+            yield Piece(piece.broker, piece.queue_id, start, end)

@@ -1,0 +1,44 @@
+"""Tasks: what one Spark task reads, and the reading of it in a worker."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import cpu_count
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from roquet.spark import plan
+from roquet.spark.options import SourceOptions
+from roquet.spark.plan import Piece
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Task(InputPartition):
+    """Pieces of queues, and where their brokers were when the read was planned."""
+
+    def __init__(self, pieces: Sequence[Piece], addresses: Mapping[str, str]) -> None:
+        super().__init__(tuple(pieces))
+        self.addresses = dict(addresses)
+
+
+def tasks_for(
+    settings: SourceOptions, pieces: Sequence[Piece], addresses: Mapping[str, str]
+) -> list[Task]:
+    """The pieces dealt to as many tasks as are worth it, at most one for each core."""
+    most = settings.max_partitions or max(settings.min_partitions, cpu_count() or 1)
+    count = plan.partition_count(sum(map(len, pieces)), settings.min_partitions, most)
+    return [Task(part, addresses) for part in plan.pack(pieces, count)]
+
+
+def read(
+    settings: SourceOptions, columns: Sequence[str], partition: InputPartition
+) -> Iterator["pa.RecordBatch"]:
+    """The messages of one task."""
+    # Imported here, in the worker that reads: planning needs no columns.
+    from roquet.spark.cluster import Cluster
+    from roquet.spark.fetch import RangeReader
+
+    if isinstance(partition, Task):  # Spark makes an empty partition of its own for no tasks
+        cluster = Cluster(settings, partition.addresses)
+        yield from RangeReader(cluster, columns).batches(partition.value)

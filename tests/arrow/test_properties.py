@@ -1,0 +1,68 @@
+"""Property columns say what the loop of `wire` says."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.arrow import properties
+from roquet.arrow.properties import Properties
+from roquet.wire.property_text import decode_properties, encode_properties
+
+words = st.text(st.sampled_from("abKEYS é中😀"), min_size=1, max_size=5)
+even = st.dictionaries(words, words, max_size=4).map(encode_properties)
+odd = st.lists(st.sampled_from([b"a", b"b", b"\x01", b"\x02", b"\xff", b"\xed\xa0\xbd"])).map(
+    b"".join
+)
+
+
+def oracle(text: bytes) -> dict[str, str]:
+    return decode_properties(str(text, "utf-8", "replace"))
+
+
+def check(texts: list[bytes]) -> None:
+    expected = [oracle(text) for text in texts]
+    found = Properties.parse(pa.array(texts, pa.binary()))
+    assert len(found) == len(texts)
+    assert [dict(row) for row in found.as_map().to_pylist()] == expected
+    for name in {name for row in expected for name in row} | {"absent"}:
+        assert found.column(name).to_pylist() == [row.get(name) for row in expected]
+
+
+@given(st.lists(even, max_size=8))
+def test_even_texts_are_read_without_a_loop(texts: list[bytes]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(properties, "_parse_odd", lambda texts: pytest.fail("the loop was used"))
+        check(texts)
+
+
+@given(st.lists(st.one_of(even, odd), max_size=6))
+def test_odd_texts_are_read_as_the_loop_reads_them(texts: list[bytes]) -> None:
+    check(texts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a\x01b",
+        b"\x01b\x02",
+        b"a\x01\x02",
+        b"ab\x02cd\x01e\x02",
+        b"a\x01b\x02a\x01c\x02",
+        b"a\x01b\x01c\x02",
+        b"a\x01\xff\x02",
+        b"\x02",
+    ],
+)
+def test_one_odd_text_among_even_ones(text: bytes) -> None:
+    check([b"x\x01y\x02", text, b"", b"z\x01\xc3\xa9\x02"])
+
+
+def test_a_part_of_a_column_is_read_as_such() -> None:
+    texts = pa.array([b"a\x01b\x02", b"c\x01d\x02", b"", b"e\x01f\x02"], pa.binary()).slice(1, 2)
+    assert Properties.parse(texts).as_map().to_pylist() == [[("c", "d")], []]
+
+
+def test_a_map_is_what_spark_takes() -> None:
+    found = Properties.parse(pa.array([b"a\x01b\x02"], pa.binary())).as_map()
+    assert found.type == pa.map_(pa.string(), pa.string())

@@ -1,0 +1,149 @@
+"""Columns of records say what the loop of `wire` says of each."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.arrow.records import COLUMNS, SCHEMA, Records
+from roquet.model.errors import RecordError
+from roquet.model.message import StoredMessage
+from roquet.wire import record
+from roquet.wire.compression import Compression, compress, flagged
+from roquet.wire.property_text import encode_properties
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "records.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+GENUINE = [
+    bytes.fromhex(line["in"]["record"])
+    for line in LINES
+    if line["in"]["op"] == "decode" and line["in"]["decompress"] and line["out"]
+]
+ALL = tuple(SCHEMA.names)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+hosts = st.sampled_from([8, 20]).flatmap(lambda size: st.binary(min_size=size, max_size=size))
+longs = st.integers(-(2**63), 2**63 - 1)
+ints = st.integers(-(2**31), 2**31 - 1)
+times = st.one_of(longs, st.integers(0, 2_000_000_000_000))
+words = st.text(st.characters(codec="utf-8", exclude_characters="\x00\x01\x02"), min_size=1)
+texts = st.dictionaries(
+    st.one_of(st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY"]), words), words, max_size=4
+).map(encode_properties)
+
+
+@st.composite
+def packed(draw: st.DrawFn) -> bytes:
+    born, store = draw(hosts), draw(hosts)
+    sys_flag = 16 * (len(born) == 20) | 32 * (len(store) == 20)
+    body = draw(st.binary(max_size=40))
+    kind = draw(st.sampled_from([None, *Compression]))
+    if kind:
+        body, sys_flag = compress(body, kind), flagged(sys_flag, kind)
+    topic = draw(st.sampled_from([b"orders", b"t" * 127, b"t" * 128, b"t" * 300]))
+    return record.pack(
+        draw(ints), draw(ints), draw(longs), draw(longs), sys_flag, draw(times), born,
+        draw(times), store, draw(ints), draw(longs), body, topic, draw(texts),
+    )  # fmt: skip
+
+
+def moment(ms: int) -> datetime | None:
+    try:
+        return EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+
+
+def row(message: StoredMessage) -> dict[str, Any]:
+    keys = message.properties.get("KEYS")
+    return {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "message_id": message.message_id,
+        "key": message.key,
+        "tag": message.tag,
+        "body": message.body,
+        "properties": sorted(message.properties.items()),
+        "born_at": moment(message.born_ms),
+        "stored_at": moment(message.stored_ms),
+        "keys": keys,
+        "offset_message_id": message.offset_message_id,
+        "position": message.position,
+        "size": message.size,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "reconsume_times": message.reconsume_times,
+    }
+
+
+def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    found = batch.to_pylist()
+    for each in found:
+        each["properties"] = sorted(each["properties"])
+    return found  # type: ignore[no-any-return]
+
+
+def check(block: bytes) -> None:
+    expected = [row(record.to_message(r, broker="b")) for r in record.decode_many(block)]
+    assert rows(Records.of(block, broker="b").batch(ALL)) == expected
+
+
+def test_genuine_records_of_every_shape_in_one_block() -> None:
+    check(b"".join(GENUINE))
+
+
+@given(st.lists(packed(), max_size=6))
+def test_any_records_become_the_rows_that_the_loop_makes(records: list[bytes]) -> None:
+    check(b"".join(records))
+
+
+def test_an_empty_block_is_an_empty_batch() -> None:
+    batch = Records.of(b"").batch(ALL)
+    assert (batch.num_rows, batch.schema) == (0, SCHEMA)
+
+
+def test_columns_are_those_asked_for_in_their_order() -> None:
+    batch = Records.of(GENUINE[0]).batch(["body", "queue_offset"])
+    assert batch.schema.names == ["body", "queue_offset"]
+    assert Records.of(GENUINE[0]).batch().schema.names == list(COLUMNS)
+
+
+def test_the_types_are_what_spark_takes() -> None:
+    batch = Records.of(GENUINE[0]).batch(ALL)
+    assert batch.schema == SCHEMA
+    for field in SCHEMA:
+        assert field.nullable
+        assert field.type in {
+            pa.string(), pa.binary(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"),
+            pa.map_(pa.string(), pa.string()),
+        }  # fmt: skip
+
+
+def test_a_part_of_the_rows() -> None:
+    records = Records.of(b"".join(GENUINE[:4]), broker="b").between(1, 3)
+    expected = [record.decode(raw).queue_offset for raw in GENUINE[1:3]]
+    assert records.queue_offsets.tolist() == expected
+    assert rows(records.batch(ALL))[0]["broker"] == "b"
+
+
+def test_compressed_bodies_stay_as_they_are_when_asked() -> None:
+    squeezed = compress(b"body" * 9)
+    raw = squeezed_record(squeezed)
+    assert Records.of(raw).batch(["body"])["body"].to_pylist() == [b"body" * 9]
+    assert Records.of(raw, restore=False).batch(["body"])["body"].to_pylist() == [squeezed]
+
+
+def test_a_body_that_cannot_be_restored_is_named() -> None:
+    with pytest.raises(RecordError, match="queue 3 offset 77 of broker 'b': body is not zlib"):
+        Records.of(squeezed_record(b"nonsense"), broker="b").batch(["body"])
+
+
+def squeezed_record(body: bytes) -> bytes:
+    return record.pack(3, 0, 77, 0, 1, 0, bytes(8), 0, bytes(8), 0, 0, body, b"t", b"")

@@ -1,0 +1,153 @@
+"""A cluster that answers from a dict, with moods; and the one Spark."""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.model.route import BrokerData, QueueData, TopicRoute
+from roquet.spark import cluster
+from roquet.spark.session import session
+from roquet.wire import record
+from roquet.wire.call import Reply
+from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.route import GetRoute
+from roquet.wire.codes import ResponseCode
+from roquet.wire.dialect import dumps
+
+HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+NAMESRV = "namesrv:9876"
+BROKERS = {"broker-a": "broker-a:10911", "broker-b": "broker-b:10911"}
+
+
+class CannedQueue:
+    """One queue: records from `first` on."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.records: list[bytes] = []
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.records)
+
+    def forget(self, count: int) -> None:
+        """What retention does."""
+        self.first += count
+        del self.records[:count]
+
+
+class CannedCluster:
+    """A topic of two queues on each broker; `moods` are failures that the next calls meet."""
+
+    def __init__(self, addresses: Mapping[str, str], topic: str = "orders") -> None:
+        self.topic = topic
+        self.namesrv = NAMESRV
+        self.addresses = dict(addresses)
+        self.queues = {(name, queue_id): CannedQueue() for name in addresses for queue_id in (0, 1)}
+        self.moods: deque[CallError] = deque()
+        self.calls: list[Any] = []
+        self.pull_max = 32
+
+    def send(self, broker: str, queue_id: int, *bodies: bytes, **properties: str) -> None:
+        """More messages at a queue's end."""
+        queue, text = self.queues[broker, queue_id], record.encode_properties(properties)
+        for body in bodies:
+            packed = record.pack(
+                queue_id, 0, queue.end, queue.end * 100, 0, 1_700_000_000_000, HOST,
+                1_700_000_000_500, HOST, 0, 0, body, self.topic.encode(), text,
+            )  # fmt: skip
+            queue.records.append(packed)
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        return {queue: canned.end for queue, canned in self.queues.items()}
+
+    def route(self, call: GetRoute) -> Reply:
+        """What the name server answers."""
+        if call.topic != self.topic:
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        route = TopicRoute(
+            queue_datas=[
+                QueueData(broker_name=name, read_queue_nums=2, write_queue_nums=2)
+                for name in self.addresses
+            ],
+            broker_datas=[
+                BrokerData(cluster="c", broker_name=name, broker_addrs={0: address})
+                for name, address in self.addresses.items()
+            ],
+        )
+        return Reply(body=dumps(route, standard=True))
+
+    def answer(self, broker: str, call: Any) -> Reply:
+        """What a broker answers."""
+        queue = self.queues[broker, call.queue_id]
+        if isinstance(call, MinOffset):
+            return OffsetReply(offset=queue.first)
+        if isinstance(call, MaxOffset):
+            return OffsetReply(offset=queue.end)
+        return self._pulled(queue, call)
+
+    def _pulled(self, queue: CannedQueue, call: Pull) -> PullReply:
+        edges: Any = {"min_offset": queue.first, "max_offset": queue.end}
+        at = call.queue_offset
+        if at < queue.first:
+            code = ResponseCode.PULL_OFFSET_MOVED
+            return PullReply(code=code, next_begin_offset=queue.first, **edges)
+        found = queue.records[at - queue.first :][: min(self.pull_max, call.max_msg_nums)]
+        if not found:
+            return PullReply(code=ResponseCode.PULL_NOT_FOUND, next_begin_offset=at, **edges)
+        return PullReply(next_begin_offset=at + len(found), body=b"".join(found), **edges)
+
+
+class CannedChannel:
+    """Stands in for `net.blocking.BlockingChannel`."""
+
+    cluster: CannedCluster
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_open = True
+
+    def call(self, call: Any, _timeout_ms: int) -> Any:
+        assert self.is_open
+        self.cluster.calls.append(call)
+        if self.cluster.moods:
+            raise self.cluster.moods.popleft()
+        if self.address == NAMESRV:
+            return self.cluster.route(call)
+        for name, address in self.cluster.addresses.items():
+            if address == self.address:
+                return self.cluster.answer(name, call)
+        raise ConnectFailed(f"cannot connect to {self.address}")
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+@pytest.fixture
+def canned(monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
+    """Two brokers, reached without a network."""
+    found = CannedCluster(BROKERS)
+    monkeypatch.setattr(CannedChannel, "cluster", found, raising=False)
+    monkeypatch.setattr(cluster, "BlockingChannel", CannedChannel)
+    monkeypatch.setattr(cluster, "_channels", {})
+    return found
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark of all tests: it takes seconds to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Its workers are other processes, which know nothing of pytest's `pythonpath`.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_LOCAL_IP"):
+            patch.setenv(name, os.environ.get(name, ""))  # `session` sets them; put back after us
+        found = session("tests", master="local[2]", **{"spark.sql.shuffle.partitions": "2"})
+        yield found
+        found.stop()

@@ -1,0 +1,95 @@
+"""Spark's strings become settings, and what cannot be used is named."""
+
+import pickle
+
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.options import SourceOptions, parse
+from roquet.spark.schema import DEFAULT
+
+LEAST = {"namesrv": "127.0.0.1:9876", "topic": "orders"}
+
+
+def test_the_least_that_is_needed() -> None:
+    settings = parse(LEAST, {})
+    assert settings == SourceOptions(namesrv=("127.0.0.1:9876",), topic="orders")
+    assert settings.starting_offsets == "earliest"
+    assert settings.fail_on_data_loss
+    assert settings.columns == DEFAULT
+
+
+def test_every_option_with_lower_case_names_as_spark_hands_them_over() -> None:
+    settings = parse(
+        {
+            "namesrv": "a:1;b:2",
+            "topic": "orders",
+            "startingoffsets": '{"broker-a": {"0": 23, "1": -2}}',
+            "endingoffsets": "Latest",
+            "maxoffsetspertrigger": "1000",
+            "failondataloss": "false",
+            "columns": "body, key",
+            "minpartitions": "2",
+            "maxpartitions": "8",
+            "group": "G",
+            "decompress": "false",
+            "timeout": "5s",
+        },
+        {},
+    )
+    assert settings == SourceOptions(
+        namesrv=("a:1", "b:2"),
+        topic="orders",
+        starting_offsets={("broker-a", 0): 23, ("broker-a", 1): -2},
+        ending_offsets="latest",
+        max_offsets_per_trigger=1000,
+        fail_on_data_loss=False,
+        columns=("body", "key"),
+        min_partitions=2,
+        max_partitions=8,
+        group="G",
+        decompress=False,
+        timeout_ms=5000,
+    )
+
+
+def test_the_name_server_may_come_from_the_environment() -> None:
+    assert parse({"topic": "t"}, {"NAMESRV_ADDR": "a:1"}).namesrv == ("a:1",)
+    assert parse({**LEAST}, {"NAMESRV_ADDR": "a:1"}).namesrv == ("127.0.0.1:9876",)
+
+
+def test_settings_travel_to_workers() -> None:
+    settings = parse({**LEAST, "startingOffsets": '{"b": {"0": 1}}'}, {})
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"startingOffset": "earliest"}, "no option 'startingOffset'; did you mean 'startingOff"),
+        ({"startingOffsets": "first"}, "startingOffsets: 'first' is not earliest, latest or JSON"),
+        ({"startingOffsets": '{"b": 1}'}, "is not earliest"),
+        ({"startingOffsets": '{"b": {"0": -3}}'}, "is not earliest"),
+        ({"startingOffsets": '{"b": {"0": "1"}}'}, "is not earliest"),
+        ({"startingOffsets": "[1]"}, "is not earliest"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: 0 is less than 1"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger: 'many'"),
+        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss: 'perhaps'"),
+        ({"columns": "bodi"}, "no column 'bodi'; did you mean 'body'"),
+        ({"columns": " , "}, "no column is chosen"),
+        ({"minPartitions": "3", "maxPartitions": "2"}, "maxPartitions is less than minPartitions"),
+        ({"namesrv": "nowhere"}, "namesrv"),
+        ({"topic": " "}, "'topic' is empty"),
+        ({"timeout": "5"}, "timeout"),
+    ],
+)
+def test_what_cannot_be_used_is_named(more: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse({**LEAST, **more}, {})
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match="'namesrv' is missing"):
+        parse({"topic": "t"}, {})
+    with pytest.raises(ConfigError, match="'topic' is missing"):
+        parse({"namesrv": "a:1"}, {})

@@ -1,0 +1,143 @@
+"""Offsets to partitions: nothing twice, nothing left out, nothing too large."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import ConfigError
+from roquet.spark import plan
+from roquet.spark.plan import PARTITION_ROWS_MIN, Offsets, Piece, Queue
+
+A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
+queues = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 12))
+offsets = st.integers(0, 2**62)
+spans = st.dictionaries(queues, st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8)
+
+
+def split(found: dict[Queue, tuple[int, int]]) -> tuple[Offsets, Offsets]:
+    start = {queue: first for queue, (first, _) in found.items()}
+    return start, {queue: first + count for queue, (first, count) in found.items()}
+
+
+def rows(pieces: list[Piece]) -> list[tuple[str, int, int]]:
+    return [(p.broker, p.queue_id, at) for p in pieces for at in range(p.start, p.end)]
+
+
+@given(st.dictionaries(queues, offsets))
+def test_offsets_come_back_from_sparks_checkpoint(given_offsets: Offsets) -> None:
+    assert plan.from_json(plan.to_json(given_offsets)) == given_offsets
+
+
+def test_offsets_in_a_checkpoint_are_by_broker_and_queue() -> None:
+    assert plan.to_json({B0: 3, A1: 2, A0: 1}) == {"a": {"0": 1, "1": 2}, "b": {"0": 3}}
+
+
+def test_ranges_leave_out_queues_with_nothing_new() -> None:
+    found = plan.ranges({A0: 5, A1: 7, B0: 1}, {A0: 5, A1: 9, B0: 0})
+    assert found == [Piece("a", 1, 7, 9)]
+
+
+@given(spans, st.integers(1, 7))
+def test_partitions_hold_every_row_once_and_are_even(
+    found: dict[Queue, tuple[int, int]], count: int
+) -> None:
+    pieces = plan.ranges(*split(found))
+    packed = plan.pack(pieces, count)
+    assert rows([piece for part in packed for piece in part]) == rows(pieces)
+    sizes = [sum(map(len, part)) for part in packed]
+    assert len(packed) <= count
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def test_a_full_queue_is_cut_and_small_ones_share() -> None:
+    pieces = [Piece("a", 0, 100, 106), Piece("a", 1, 0, 1), Piece("b", 0, 0, 1)]
+    assert plan.pack(pieces, 2) == [
+        (Piece("a", 0, 100, 104),),
+        (Piece("a", 0, 104, 106), Piece("a", 1, 0, 1), Piece("b", 0, 0, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "least", "most", "wanted"),
+    [
+        (0, 1, 8, 1),
+        (1, 1, 8, 1),
+        (PARTITION_ROWS_MIN, 1, 8, 1),
+        (PARTITION_ROWS_MIN + 1, 1, 8, 2),
+        (PARTITION_ROWS_MIN * 100, 1, 8, 8),
+        (1, 4, 8, 4),
+    ],
+)
+def test_few_rows_deserve_few_partitions(count: int, least: int, most: int, wanted: int) -> None:
+    assert plan.partition_count(count, least, most) == wanted
+
+
+@given(spans, st.integers(1, 60))
+def test_a_bounded_batch_moves_on_by_just_the_limit(
+    found: dict[Queue, tuple[int, int]], rows_max: int
+) -> None:
+    start, latest = split(found)
+    end = plan.bounded(start, latest, rows_max)
+    total = sum(map(len, plan.ranges(start, latest)))
+    assert sum(map(len, plan.ranges(start, end))) == min(total, rows_max)
+    assert all(start[queue] <= end[queue] <= latest[queue] for queue in latest)
+
+
+@given(spans, st.integers(1, 60))
+def test_bounded_batches_reach_the_end(found: dict[Queue, tuple[int, int]], rows_max: int) -> None:
+    start, latest = split(found)
+    steps = 0
+    while start != latest:
+        start, steps = plan.bounded(start, latest, rows_max), steps + 1
+        assert steps <= 401
+
+
+def test_a_limit_is_shared_by_what_is_waiting() -> None:
+    end = plan.bounded({A0: 0, A1: 0, B0: 9}, {A0: 300, A1: 100, B0: 9}, 40)
+    assert end == {A0: 30, A1: 10, B0: 9}
+
+
+def test_a_target_caps_what_came_later_and_hides_new_queues() -> None:
+    assert plan.capped({A0: 9, A1: 5, B0: 2}, {A0: 7, A1: 5}, {A0: 3}) == {A0: 7, A1: 5}
+    assert plan.capped({A0: 9}, None, {}) == {A0: 9}
+    assert plan.capped({A0: 9}, {A0: 7}, {A0: 8}) == {A0: 8}, "never back"
+
+
+def test_growth_is_no_loss() -> None:
+    assert plan.losses({A0: 5}, {A0: 5, A1: 2}) == []
+
+
+def test_a_queue_that_is_away_or_went_back_is_a_loss() -> None:
+    assert plan.losses({A0: 5, B0: 3}, {A0: 4}) == [
+        "queue 0 of broker 'a' ends at offset 4, but was read up to 5",
+        "queue 0 of broker 'b', read up to offset 3, is not in the topic's route",
+    ]
+
+
+def test_new_queues_and_those_made_anew_begin_at_their_first_message() -> None:
+    start = plan.restarted({A0: 5, A1: 8}, {A0: 9, A1: 4, B0: 3}, {A0: 1, A1: 2, B0: 0})
+    assert start == {A0: 5, A1: 2, B0: 0}
+
+
+EARLIEST, LATEST = {A0: 1, A1: 2, B0: 0}, {A0: 10, A1: 20, B0: 30}
+
+
+def test_an_edge_is_the_same_everywhere_or_named_for_each_queue() -> None:
+    assert plan.resolved("earliest", EARLIEST, LATEST, EARLIEST) == EARLIEST
+    assert plan.resolved("latest", EARLIEST, LATEST, EARLIEST) == LATEST
+    named: Offsets = {A0: 7, A1: -1}
+    assert plan.resolved(named, EARLIEST, LATEST, EARLIEST) == {A0: 7, A1: 20, B0: 0}
+    assert plan.resolved({A1: -2}, EARLIEST, LATEST, LATEST) == {A0: 10, A1: 2, B0: 30}
+
+
+def test_a_queue_that_there_is_not_is_named() -> None:
+    with pytest.raises(ConfigError, match="no queue 9 of a broker 'a'"):
+        plan.resolved({("a", 9): 1}, EARLIEST, LATEST, EARLIEST)
+
+
+def test_a_batch_range_must_be_there_and_in_order() -> None:
+    assert plan.checked_range({A0: 3}, {A0: 5}, {A0: 9}) == [Piece("a", 0, 3, 5)]
+    with pytest.raises(ConfigError, match="from 6, but only up to 5"):
+        plan.checked_range({A0: 6}, {A0: 5}, {A0: 9})
+    with pytest.raises(ConfigError, match="up to 10, but has messages up to 9"):
+        plan.checked_range({A0: 6}, {A0: 10}, {A0: 9})

@@ -1,0 +1,34 @@
+"""The columns' names and types agree with what Arrow makes, and a wrong one is named."""
+
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from roquet.arrow import records
+from roquet.model.errors import ConfigError
+from roquet.spark.schema import DEFAULT, TYPES, checked, chosen, ddl
+
+
+def test_sparks_types_are_those_of_the_arrow_columns() -> None:
+    made = from_arrow_schema(records.SCHEMA)
+    assert {field.name: field.dataType.simpleString() for field in made} == dict(TYPES)
+    assert tuple(DEFAULT) == records.COLUMNS
+
+
+def test_ddl_keeps_the_order_of_the_choice() -> None:
+    assert ddl(("body", "queue_id")) == "body binary, queue_id int"
+
+
+def test_an_unknown_column_is_named_with_the_right_one() -> None:
+    with pytest.raises(ConfigError, match="no column 'queueOffset'; did you mean 'queue_offset'"):
+        chosen(["queueOffset"])
+
+
+def test_at_least_one_column_is_needed() -> None:
+    with pytest.raises(ConfigError, match="no column is chosen"):
+        chosen([])
+
+
+def test_a_users_schema_must_have_our_types() -> None:
+    assert checked([("body", "binary"), ("key", "string")]) == ("body", "key")
+    with pytest.raises(ConfigError, match="'body' is a binary, not a string: cast it"):
+        checked([("body", "string")])

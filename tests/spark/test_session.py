@@ -1,0 +1,27 @@
+"""A session is made ready for the source."""
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from roquet.spark.session import LOCAL, prepare
+
+
+def test_workers_get_this_python_and_a_java(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    prepare(environ)
+    assert environ["PYSPARK_PYTHON"] == environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert (Path(environ["JAVA_HOME"]) / "bin" / "java").exists()
+
+
+def test_an_address_that_the_user_gave_stays(tmp_path: Path) -> None:
+    environ = {"SPARK_LOCAL_IP": "10.0.0.5", "XDG_CACHE_HOME": str(tmp_path), "PATH": ""}
+    prepare(environ)
+    assert environ["SPARK_LOCAL_IP"] == "10.0.0.5"
+
+
+def test_a_session_has_our_settings_and_those_of_the_caller(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == LOCAL["spark.sql.session.timeZone"]
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.sparkContext.master == "local[2]"
