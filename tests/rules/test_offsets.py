@@ -1,7 +1,4 @@
-from hypothesis import given
-from hypothesis import strategies as st
-
-from roquet.rules.offsets import clamped, is_recent, progress
+from roquet.rules.offsets import is_recent, progress
 
 
 def test_what_was_committed_is_the_answer_whatever_the_queue_holds() -> None:
@@ -24,10 +21,3 @@ def test_a_client_may_ask_not_to_be_given_a_zero() -> None:
 def test_the_end_of_the_log_is_recent() -> None:
     assert is_recent(1_000, 1_400, 1_000)
     assert not is_recent(1_000, 1_401, 1_000)
-
-
-@given(st.integers(-9, 99), st.integers(0, 50), st.integers(0, 50))
-def test_a_clamped_offset_can_be_read(offset: int, minimum: int, length: int) -> None:
-    found = clamped(offset, minimum, minimum + length)
-    assert minimum <= found <= minimum + length
-    assert found == offset or not minimum <= offset <= minimum + length

@@ -20,45 +20,50 @@ def aged(*hours: int) -> list[FileAge]:
     return [FileAge(start, NOW - age * HOUR_MS) for start, age in enumerate(hours)]
 
 
-def starts(files, hour=4, usage=ROOMY, policy=POLICY):
+def starts(
+    files: list[FileAge],
+    hour: int = 4,
+    usage: DiskUsage = ROOMY,
+    policy: RetentionPolicy = POLICY,
+) -> list[int]:
     return [file.start for file in expendable(files, NOW, hour, usage, policy)]
 
 
-def test_old_files_go_at_their_hour():
+def test_old_files_go_at_their_hour() -> None:
     assert starts(aged(100, 73, 72, 71, 1)) == [0, 1, 2]
 
 
-def test_at_other_hours_they_stay_while_there_is_room():
+def test_at_other_hours_they_stay_while_there_is_room() -> None:
     assert starts(aged(100, 73, 1), hour=5) == []
 
 
-def test_a_filling_disk_lets_old_files_go_at_any_hour():
+def test_a_filling_disk_lets_old_files_go_at_any_hour() -> None:
     assert starts(aged(100, 73, 10, 1), hour=5, usage=FILLING) == [0, 1]
 
 
-def test_a_pressed_disk_lets_young_files_go_as_well():
+def test_a_pressed_disk_lets_young_files_go_as_well() -> None:
     assert starts(aged(3, 2, 1, 0), hour=5, usage=PRESSING) == [0, 1, 2]
 
 
-def test_pressure_takes_a_few_files_at_a_time():
+def test_pressure_takes_a_few_files_at_a_time() -> None:
     assert len(starts(aged(*range(40, 0, -1)), usage=PRESSING)) == FORCED_FILES_MAX
 
 
-def test_a_young_file_protects_those_behind_it():
+def test_a_young_file_protects_those_behind_it() -> None:
     assert starts(aged(100, 1, 100, 1)) == [0]
 
 
-def test_the_newest_file_never_goes():
+def test_the_newest_file_never_goes() -> None:
     assert starts(aged(1000), usage=FULL) == []
 
 
-def test_writes_are_refused_above_the_ratio_only():
+def test_writes_are_refused_above_the_ratio_only() -> None:
     assert [must_refuse(usage, POLICY) for usage in (ROOMY, FILLING, PRESSING, FULL)] == [
         False, False, False, True,
     ]  # fmt: skip
 
 
-def test_a_floor_of_free_bytes_replaces_the_ratios():
+def test_a_floor_of_free_bytes_replaces_the_ratios() -> None:
     policy = RetentionPolicy(free_min=10)
     assert must_refuse(DiskUsage(100_000, 9), policy)
     assert not must_refuse(DiskUsage(100, 10), policy)
@@ -67,7 +72,7 @@ def test_a_floor_of_free_bytes_replaces_the_ratios():
     assert starts(aged(99, 2, 1), hour=5, usage=DiskUsage(100, 29), policy=policy) == [0]
 
 
-def test_a_disk_of_no_size_is_not_full():
+def test_a_disk_of_no_size_is_not_full() -> None:
     assert DiskUsage(0, 0).ratio == 0
 
 
@@ -76,7 +81,7 @@ def test_a_disk_of_no_size_is_not_full():
     st.integers(0, 23),
     st.integers(0, 100),
 )
-def test_what_goes_is_a_head_and_never_all(hours, hour, free):
+def test_what_goes_is_a_head_and_never_all(hours: list[int], hour: int, free: int) -> None:
     files = aged(*hours)
     gone = list(expendable(files, NOW, hour, DiskUsage(100, free), POLICY))
     assert gone == files[: len(gone)]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import FieldError, RemoteProtocolError
 from roquet.wire.codes import Language, RequestCode, SerializeType
-from roquet.wire.command import JSON, ROCKETMQ, TRUNCATED, Command, decode, encode, java_text
+from roquet.wire.command import JSON, ROCKETMQ, Command, decode, encode, java_text
+from roquet.wire.compact import TRUNCATED
 from roquet.wire.frame import FrameReader, join_frame
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "headers.jsonl"

@@ -22,7 +22,7 @@ from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply, QueryOff
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendLongNames, SendReply
 from roquet.wire.codes import Language, ResponseCode, SerializeType
-from roquet.wire.command import Command, decode
+from roquet.wire.command import ROCKETMQ, Command, decode, encode
 from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
 from roquet.wire.frame import FrameReader, join_frame
 from roquet.wire.shapes import SHAPES, Field
@@ -115,6 +115,46 @@ def test_every_value_leaves_as_a_string(value: Any) -> None:
     sent = json.loads(stream[8 : 8 + size]).get("extFields", {})
     assert sent == to_ext(value)
     assert all(type(text) is str for text in sent.values())
+
+
+@given(instances(CALLS + REPLIES))
+def test_both_forms_say_the_same(value: Any) -> None:
+    stream = (
+        encode_call(value, opaque=1, serialize_type=ROCKETMQ)
+        if isinstance(value, Call)
+        else encode_reply(value, Command(10, serialize_type=ROCKETMQ))
+    )
+    assert decode(frame(stream)).ext == to_ext(value)
+
+
+@pytest.mark.parametrize("text", ["x" * 255, "x" * 256, "x" * 70_000, "\0", "\u0651" * 200])
+def test_the_compact_form_holds_any_text(text: str) -> None:
+    call = Send(producer_group="g", topic="t", queue_id=0, born_timestamp=1, properties=text)
+    stream = encode_call(call, opaque=1, serialize_type=ROCKETMQ)
+    assert decode_call(decode(frame(stream)), Send) == call
+
+
+def understood(command: Command, call: Any) -> Any:
+    try:
+        return decode_call(command, call)
+    except FieldError as error:
+        return str(error)
+
+
+odd_texts = st.integers().map(str) | st.sampled_from(
+    ["", " 1", "+1", "1.0", "1e3", "TRUE", "false", "0", "null", "x\0", "\u0651", "9" * 30]
+)
+
+
+@given(st.sampled_from(CALLS), st.data())
+def test_compact_fields_mean_what_their_texts_mean(call: Any, data: st.DataObject) -> None:
+    names = st.sampled_from([field.wire_name for field in SHAPES[call].fields] + ["body", "x"])
+    sent = data.draw(
+        st.dictionaries(names, odd_texts | st.text(st.characters(codec="utf-8"), max_size=9))
+    )
+    arrived = decode(frame(encode(Command(call.code, fields=sent, serialize_type=ROCKETMQ))))
+    texts = {name: value for name, value in sent.items() if value}
+    assert understood(arrived, call) == understood(Command(call.code, fields=texts), call)
 
 
 RECORDED = [

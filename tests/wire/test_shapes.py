@@ -49,10 +49,24 @@ def test_a_value_is_printed_as_strings_without_what_is_none() -> None:
     assert SHAPES[Bare].to_json(Bare()) == b""
 
 
-def test_texts_of_numbers_are_read() -> None:
-    assert SHAPES[Sample].from_json(b'{"queueId":"5","limited":"6","off":"TRUE"}') == Sample(
-        queue_id=5, limited=6, off=True
+def test_the_compact_form_has_lengths_before_names_and_values() -> None:
+    to_compact = SHAPES[Sample].to_compact
+    assert to_compact(Sample(queue_id=-12, region="é", limited=7)) == (
+        b"\0\7queueId\0\0\0\3-12"
+        b"\0\x0aMSG_REGION\0\0\0\2\xc3\xa9"
+        b"\0\2on\0\0\0\5false"
+        b"\0\7limited\0\0\0\0017"
     )
+    assert SHAPES[Bare].to_compact(Bare()) == b""
+    with pytest.raises(OverflowError):
+        to_compact(Sample(region="x" * 256))
+
+
+def test_texts_of_numbers_are_read() -> None:
+    read = Sample(queue_id=5, limited=6, off=True)
+    sent = {"queueId": "5", "limited": "6", "off": "TRUE"}
+    assert SHAPES[Sample].from_json(msgspec.json.encode(sent)) == read
+    assert SHAPES[Sample].from_packed(msgspec.msgpack.encode(sent)) == read
 
 
 def test_a_shape_is_found_out_once() -> None:

@@ -5,7 +5,13 @@ from roquet.wire.record import decode, pack
 from roquet.wire.skim import PLACE, index_keys, is_torn, property_value, skim, tag_code
 
 
-def packed(position=0, sys_flag=0, topic=b"T", body=b"body", properties=b"TAGS\x01a\x02"):
+def packed(
+    position: int = 0,
+    sys_flag: int = 0,
+    topic: bytes = b"T",
+    body: bytes = b"body",
+    properties: bytes = b"TAGS\x01a\x02",
+) -> bytes:
     born = bytes(20 if sys_flag & 16 else 8)
     store = bytes(20 if sys_flag & 32 else 8)
     return pack(3, 9, 77, position, sys_flag, 1, born, 1234, store, 2, 0, body, topic, properties)
@@ -18,7 +24,9 @@ def packed(position=0, sys_flag=0, topic=b"T", body=b"body", properties=b"TAGS\x
     st.binary(max_size=40),
     st.integers(0, 20),
 )
-def test_the_facts_are_those_of_the_decoded_record(sys_flag, body, topic_size, properties, at):
+def test_the_facts_are_those_of_the_decoded_record(
+    sys_flag: int, body: bytes, topic_size: int, properties: bytes, at: int
+) -> None:
     record = packed(500, sys_flag, b"t" * topic_size, body, properties)
     view = memoryview(bytes(at) + record + b"rest")
     found = skim(view, at, len(view), 500, True)
@@ -30,7 +38,7 @@ def test_the_facts_are_those_of_the_decoded_record(sys_flag, body, topic_size, p
 
 
 @given(st.data())
-def test_bytes_cut_short_or_from_elsewhere_are_no_record(data):
+def test_bytes_cut_short_or_from_elsewhere_are_no_record(data: st.DataObject) -> None:
     record = packed()
     cut = data.draw(st.integers(0, len(record) - 1))
     view = memoryview(record[:cut])
@@ -38,7 +46,7 @@ def test_bytes_cut_short_or_from_elsewhere_are_no_record(data):
     assert skim(memoryview(record), 0, len(record), 1, True) is None
 
 
-def test_a_flipped_bit_of_the_body_is_seen_when_asked_for():
+def test_a_flipped_bit_of_the_body_is_seen_when_asked_for() -> None:
     record = bytearray(packed(body=b"body"))
     record[record.index(b"body")] ^= 1
     assert skim(memoryview(record), 0, len(record), 0, True) is None
@@ -46,14 +54,16 @@ def test_a_flipped_bit_of_the_body_is_seen_when_asked_for():
 
 
 @given(st.integers(0, 90), st.integers(0, 255))
-def test_any_byte_of_the_head_may_be_anything(at, value):
+def test_any_byte_of_the_head_may_be_anything(at: int, value: int) -> None:
     record = bytearray(packed() + bytes(50))
     record[at] = value
     skim(memoryview(record), 0, len(record), 0, True)
 
 
 @given(st.binary(min_size=91, max_size=200), st.sampled_from([0, 16, 32, 48]))
-def test_noise_with_a_right_beginning_is_refused_or_read_within_bounds(noise, sys_flag):
+def test_noise_with_a_right_beginning_is_refused_or_read_within_bounds(
+    noise: bytes, sys_flag: int
+) -> None:
     data = bytearray(noise)
     PLACE.pack_into(data, 0, len(data), 0xDAA320AB, 0)
     data[36:40] = sys_flag.to_bytes(4, "big")
@@ -61,7 +71,7 @@ def test_noise_with_a_right_beginning_is_refused_or_read_within_bounds(noise, sy
     assert found is None or found[0] == len(data)
 
 
-def test_the_last_of_equal_properties_counts_and_names_are_whole():
+def test_the_last_of_equal_properties_counts_and_names_are_whole() -> None:
     text = b"XTAGS\x01no\x02TAGS\x01one\x02TAGS\x01two\x02KEY\x01TAGS"
     assert property_value(text, b"TAGS") == b"two"
     assert property_value(text, b"XTAGS") == b"no"
@@ -70,17 +80,17 @@ def test_the_last_of_equal_properties_counts_and_names_are_whole():
     assert property_value(b"", b"TAGS") is None
 
 
-def test_the_tag_code_is_javas_hash():
+def test_the_tag_code_is_javas_hash() -> None:
     assert tag_code(b"TAGS\x01red\x02") == 112785
     assert tag_code(b"KEYS\x01red\x02") == 0
 
 
-def test_keys_are_the_unique_one_and_each_of_the_own_ones():
+def test_keys_are_the_unique_one_and_each_of_the_own_ones() -> None:
     assert index_keys(b"KEYS\x01a  b\x02UNIQ_KEY\x01U\x02") == [b"U", b"a", b"b"]
     assert index_keys(b"KEYS\x01\x02") == []
 
 
-def test_zeros_where_text_should_be_are_a_torn_write():
+def test_zeros_where_text_should_be_are_a_torn_write() -> None:
     assert is_torn(b"To\x00", b"")
     assert is_torn(b"T", b"TAGS\x01a\x00")
     assert is_torn(b"T", b"TAGS\x01a\x02KE\x00\x00\x02")

@@ -96,9 +96,9 @@ class Router:
         try:
             answer = handler(decode_call(command, call_type), peer)
             if answer is None:
-                return _frame(_DONE, command)
+                answer = _DONE
             if isinstance(answer, Reply):
-                return _frame(answer, command)
+                return None if command.flag & FLAG_ONEWAY else encode_reply(answer, command)
         except Exception as error:
             return self._refuse(error, command)
         return self._later(answer, command)

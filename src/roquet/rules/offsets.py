@@ -1,4 +1,4 @@
-"""Physical, logical and queue offset arithmetic; where to begin; how to correct."""
+"""Queue offsets: where a group stands that has said nothing yet."""
 
 from typing import Final
 
@@ -23,8 +23,3 @@ def progress(
 def is_recent(position: int, end_position: int, memory: int) -> bool:
     """Whether a record is likely to be in memory still, not only on the disk."""
     return end_position - position <= memory * MEMORY_SHARE
-
-
-def clamped(offset: int, minimum: int, maximum: int) -> int:
-    """The nearest offset at which a queue can be read on."""
-    return max(minimum, min(offset, maximum))

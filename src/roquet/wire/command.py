@@ -1,9 +1,10 @@
 """Command: one header and one body, in JSON or the compact form."""
 
 import json
+import struct
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -15,8 +16,16 @@ from roquet.wire.codes import (
     Language,
     SerializeType,
 )
-from roquet.wire.compact import encode_compact, read_header, write_pairs
-from roquet.wire.frame import WORD_SIZE, header_end, join_frame
+from roquet.wire.compact import (
+    COMPACT_HEAD,
+    TRUNCATED,
+    Packed,
+    encode_compact,
+    read_pairs,
+    read_remark,
+    write_pairs,
+)
+from roquet.wire.frame import HEADER_SIZE_MAX, WORD_SIZE, header_end, join_frame
 
 JSON: Final = int(SerializeType.JSON)
 ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
@@ -34,10 +43,10 @@ _LANGUAGES: Final[dict[str | int | None, Language]] = {
 _NAMES: Final = tuple(language.name for language in Language)
 
 
-class Command(msgspec.Struct, frozen=True):
+class Command(msgspec.Struct, frozen=True, gc=False):
     """What travels: a request, or the answer to one.
 
-    `fields` is the header's string map, as received (JSON) or as made; `ext` reads it.
+    `fields` is the header's string map, as received or as made; `ext` reads it.
     """
 
     code: int
@@ -46,7 +55,7 @@ class Command(msgspec.Struct, frozen=True):
     opaque: int = 0
     flag: int = 0
     remark: str | None = None
-    fields: msgspec.Raw | dict[str, str] = _NO_FIELDS
+    fields: msgspec.Raw | Packed | dict[str, str] = _NO_FIELDS
     body: bytes = b""
     serialize_type: int = JSON
 
@@ -63,14 +72,16 @@ class Command(msgspec.Struct, frozen=True):
     @property
     def ext(self) -> dict[str, str]:
         """The header's string map: numbers and booleans as Java prints them, null left out."""
-        if isinstance(self.fields, dict):
-            return self.fields
+        if not isinstance(self.fields, msgspec.Raw):
+            return self.loose()
         return {name: java_text(value) for name, value in self.loose().items() if value is not None}
 
     def loose(self) -> dict[str, Any]:
         """The header's map as its sender typed it, numbers as their text."""
         if isinstance(self.fields, dict):
             return self.fields
+        if isinstance(self.fields, Packed):
+            return self.fields.as_dict()
         text = bytes(self.fields)
         try:
             found = json.loads(text, parse_int=str, parse_float=str)
@@ -109,12 +120,12 @@ _decode_json_header = msgspec.json.Decoder(_JsonHeader, strict=False).decode
 
 def decode(frame: bytes) -> Command:
     """The command of one frame (without its length word)."""
-    end = header_end(frame)
-    kind = frame[0]
+    kind = frame[0] if frame else JSON
     if kind == JSON:
+        end = header_end(frame)
         return _from_json(frame[WORD_SIZE:end], frame[end:])
     if kind == ROCKETMQ:
-        return _from_compact(frame, end)
+        return _from_compact(frame)
     raise RemoteProtocolError(f"header of unknown kind {kind}")
 
 
@@ -144,11 +155,13 @@ def encode_json(
     code: int, flag: int, opaque: int, who: bytes, remark: str | None, pairs: bytes, body: bytes
 ) -> bytes:
     """The whole frame in JSON; `pairs` is the inside of the fields' object, `who` its `sender`."""
-    if remark is not None:
-        who += b',"remark":%b' % quoted(remark).encode()
+    said = b"" if remark is None else b',"remark":%b' % quoted(remark).encode()
     if pairs:
-        who += b',"extFields":{%b}' % pairs
-    header = b'{"code":%d,"flag":%d,"opaque":%d,%b}' % (code, flag, opaque, who)
+        header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b,"extFields":{%b}}' % (
+            code, flag, opaque, who, said, pairs,
+        )  # fmt: skip
+    else:
+        header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b}' % (code, flag, opaque, who, said)
     return join_frame(header, body)
 
 
@@ -180,16 +193,26 @@ def _from_odd_json(header: bytes) -> _JsonHeader:
         raise RemoteProtocolError(f"broken JSON header: {error}") from error
 
 
-def _from_compact(frame: bytes, end: int) -> Command:
-    code, language, version, opaque, flag, remark, fields = read_header(frame, end)
-    return Command(
-        code,
-        _LANGUAGES.get(language, Language.OTHER),
-        version,
-        opaque,
-        flag,
-        remark,
-        fields,
-        frame[end:],
-        ROCKETMQ,
-    )
+def _from_compact(frame: bytes) -> Command:
+    remark, at = None, COMPACT_HEAD.size
+    try:
+        (word, code, language, version, opaque, flag, remark_size, size) = COMPACT_HEAD.unpack_from(
+            frame
+        )
+        if remark_size:
+            remark, at, size = read_remark(frame, remark_size)
+        end = WORD_SIZE + (word & HEADER_SIZE_MAX)
+        if not at <= at + size <= end <= len(frame):
+            _refuse(size)
+        fields = read_pairs(frame[at : at + size])
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"broken compact header: {error}") from error
+    if code in TRUNCATED and not flag & FLAG_RESPONSE:
+        code = TRUNCATED[code]
+    language = _LANGUAGES.get(language, Language.OTHER)
+    body = frame[end:]
+    return Command(code, language, version, opaque, flag, remark, fields, body, ROCKETMQ)
+
+
+def _refuse(size: int) -> NoReturn:
+    raise struct.error(f"{size} bytes of fields are not what it holds")

@@ -7,7 +7,7 @@
 Behind it come pairs of name (2 + n) and value (4 + n). Pairs are nearly MessagePack: a text there
 has a marker byte before its length, where the compact form has zeros. Genuine clients' benchmarks
 speak this form, so each send goes this way: three replacements make it MessagePack, which is read
-in a sixth of the time that a loop over the pairs takes.
+in a third of the time that a loop over the pairs takes.
 """
 
 from struct import Struct, error
@@ -15,15 +15,16 @@ from typing import Final
 
 import msgspec
 
-from roquet.model.errors import MessageIllegal, RemoteProtocolError
-from roquet.wire.codes import FLAG_RESPONSE, RequestCode, SerializeType
+from roquet.model.errors import MessageIllegal
+from roquet.wire.codes import RequestCode, SerializeType
 from roquet.wire.frame import HEADER_SIZE_MAX, WORD_SIZE
 
 TRUNCATED: Final = {int(c) & 0xFFFF: int(c) for c in RequestCode if c > 0xFFFF}
 """The compact form has 16 bits for a code; what is left of the POP codes means nothing else."""
 
-_HEAD: Final = Struct(">4xhBhiii")
-"""Of a frame as FrameReader gives it."""
+COMPACT_HEAD: Final = Struct(">IhBhiiii")
+"""Of a frame as FrameReader gives it: word, code, language, version, opaque, flag, length of the
+remark and, when that is 0, of the pairs."""
 
 _WHOLE: Final = Struct(">IIhBhiii")
 """Of a frame as it goes to the socket, up to the remark."""
@@ -31,58 +32,60 @@ _WHOLE: Final = Struct(">IIhBhiii")
 _COUNT: Final = Struct(">i")
 _NAME: Final = Struct(">h")
 _KIND: Final = SerializeType.ROCKETMQ << 24
-_FIXED_SIZE: Final = 25
-_RESPONSE: Final = int(FLAG_RESPONSE)
+_FIXED_SIZE: Final = COMPACT_HEAD.size - WORD_SIZE
 
 _STR8: Final = b"\xd9"
 _STR16: Final = b"\xda"
-_PAIRS_MAX: Final = 63
-_MAPS: Final = tuple(b"\xde\0%c" % count for count in range(_PAIRS_MAX + 1))
-"""How a MessagePack map of so many pairs begins."""
+_SIZES: Final = tuple((b"\xde\0%c" % pairs, b"\xdc\0%c" % (2 * pairs)) for pairs in range(64))
+"""How a map of so many pairs begins, and a list of as many texts; no client's header has more."""
 
-_unpack_texts: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
-
-
-Header = tuple[int, int, int, int, int, str | None, dict[str, str]]
-"""Code, language, version, opaque, flag, remark, fields."""
+_unpack_texts: Final = msgspec.msgpack.Decoder(list[str]).decode
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, IndexError)
 
 
-def read_header(frame: bytes, header_end: int) -> Header:
-    """What the header of a frame (without its length word) says, which ends there."""
-    try:
-        code, language, version, opaque, flag, remark_size = _HEAD.unpack_from(frame)
-        remark_end = _HEAD.size + remark_size
-        (size,) = _COUNT.unpack_from(frame, remark_end)
-        at = remark_end + _COUNT.size
-        if remark_size < 0 or size < 0 or at + size > header_end:
-            raise error("its lengths are not what it holds")
-        remark = str(frame[_HEAD.size : remark_end], "utf-8") if remark_size else None
-        fields = read_pairs(frame[at : at + size])
-    except (error, UnicodeDecodeError) as fault:
-        raise RemoteProtocolError(f"broken compact header: {fault}") from fault
-    if not flag & _RESPONSE and code in TRUNCATED:
-        code = TRUNCATED[code]
-    return code, language, version, opaque, flag, remark, fields
+class Packed(msgspec.Struct, frozen=True, gc=False):
+    """Pairs, ready to be read as what they mean."""
+
+    texts: list[str]
+    """Names and values by turns."""
+    packed: bytes
+    """The same as a MessagePack map."""
+
+    def as_dict(self) -> dict[str, str]:
+        """The values by their names."""
+        return dict(zip(self.texts[::2], self.texts[1::2], strict=True))
 
 
-def read_pairs(pairs: bytes) -> dict[str, str]:
-    """Names and values; a pair with an empty name or value is as if it were absent."""
-    shorter = pairs.replace(b"\0\0\0", _STR8)  # a value of 1 to 255 bytes
-    marked = shorter.replace(b"\0\0", _STR16)  # one of up to 64 KiB
+def read_remark(frame: bytes, size: int) -> tuple[str, int, int]:
+    """The remark of so many bytes, where the pairs begin and what length they say they have."""
+    begin = COMPACT_HEAD.size - _COUNT.size
+    end = begin + size
+    if not begin <= end <= len(frame):
+        raise error(f"a remark of {size} bytes")
+    (pairs_size,) = _COUNT.unpack_from(frame, end)
+    return str(frame[begin:end], "utf-8"), end + _COUNT.size, pairs_size
+
+
+def read_pairs(pairs: bytes) -> Packed | dict[str, str]:
+    """Names and values, or what holds them; struct.error when a length lies."""
+    shorter = pairs.replace(b"\0\0\0", _STR8)  # before a value of 1 to 255 bytes
+    marked = shorter.replace(b"\0\0", _STR16)  # before one of up to 64 KiB
     count = (len(pairs) - len(shorter)) // 2 + len(shorter) - len(marked)
-    # What is left of zeros stands before names. Empty texts, zeros in texts and longer ones do not
-    # come out well, neither here nor in the decoder: a zero that became a marker inside of a text
-    # is no UTF-8.
-    if count > _PAIRS_MAX or not (pairs.isascii() or marked.count(0) == count):
-        return walk_pairs(pairs)
-    try:
-        return _unpack_texts(_MAPS[count] + marked.replace(b"\0", _STR8))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return walk_pairs(pairs)
+    # What is left of zeros stands before names; where some do not, a byte that came may pass for a
+    # marker. What has empty texts, texts with zeros or longer ones becomes no list of so many
+    # texts: a zero in a text, or what a length that lies takes in, makes it bad UTF-8.
+    if pairs.isascii() or marked.count(0) == count:
+        texts = marked.replace(b"\0", _STR8)
+        try:
+            map_size, list_size = _SIZES[count]
+            return Packed(_unpack_texts(list_size + texts), map_size + texts)
+        except _UNREADABLE:
+            pass
+    return walk_pairs(pairs)
 
 
 def walk_pairs(pairs: bytes) -> dict[str, str]:
-    """The same for any pairs, one after the other; struct.error when a length lies."""
+    """Any pairs, one after the other; one with an empty name or value is as if it were absent."""
     fields: dict[str, str] = {}
     at, end = 0, len(pairs)
     while at < end:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from roquet.wire.call import Call
-from roquet.wire.codes import VERSION, SerializeType
+from roquet.wire.codes import FLAG_RESPONSE, VERSION, SerializeType
 from roquet.wire.command import PYTHON, Command, decode
 from roquet.wire.fields import encode_call
 from roquet.wire.frame import FRAME_SIZE_MAX, FrameReader
@@ -76,7 +76,7 @@ class Connection:
         events: list[Event] = []
         for frame in self._reader.feed(chunk):
             command = decode(frame)
-            if not command.is_response:
+            if not command.flag & FLAG_RESPONSE:
                 events.append(RequestReceived(command))
             elif (entry := self._pending.pop(command.opaque, None)) is not None:
                 events.append(ReplyReceived(command, entry))

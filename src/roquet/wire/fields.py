@@ -23,12 +23,12 @@ from roquet.wire.command import (
     JSON,
     PYTHON,
     Command,
-    encode_compact,
     encode_json,
     java_text,
     json_pairs,
     sender,
 )
+from roquet.wire.compact import Packed, encode_compact, write_pairs
 from roquet.wire.shapes import SHAPES, Field
 
 AnyCall = Call[Any]
@@ -38,6 +38,7 @@ FieldsT = TypeVar("FieldsT", bound=AnyCall | Reply)
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
+_set: Final = msgspec.structs.force_setattr
 _SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -45,7 +46,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 def decode_call(command: Command, call_type: type[CallT]) -> CallT:
     """The call that a request makes; FieldError when a field is missing or ill-typed."""
     call = _decode(command, call_type)
-    msgspec.structs.force_setattr(call, "body", command.body)
+    _set(call, "body", command.body)
     return call
 
 
@@ -59,10 +60,9 @@ def decode_reply(
         if command.code in accepts:
             raise
         reply = Reply()
-    force = msgspec.structs.force_setattr
-    force(reply, "code", command.code)
-    force(reply, "remark", command.remark)
-    force(reply, "body", command.body)
+    _set(reply, "code", command.code)
+    _set(reply, "remark", command.remark)
+    _set(reply, "body", command.body)
     return reply
 
 
@@ -80,9 +80,9 @@ def encode_call(
     code = int(call.code)
     if serialize_type == JSON:
         who = sender(language, version)
-        return encode_json(code, flag, opaque, who, None, _pairs(call), call.body)
-    command = Command(code, language, version, opaque, flag, body=call.body)
-    return encode_compact(command, to_ext(call))
+        return encode_json(code, flag, opaque, who, None, _json_pairs(call), call.body)
+    speaks = language, version
+    return encode_compact(code, flag, opaque, speaks, None, _compact_pairs(call), call.body)
 
 
 def encode_reply(
@@ -92,9 +92,9 @@ def encode_reply(
     code, remark, body, opaque = reply.code, reply.remark, reply.body, command.opaque
     if command.serialize_type == JSON:
         who = sender(language, version)
-        return encode_json(code, FLAG_RESPONSE, opaque, who, remark, _pairs(reply), body)
-    answer = Command(code, language, version, opaque, FLAG_RESPONSE, remark, body=body)
-    return encode_compact(answer, to_ext(reply))
+        return encode_json(code, FLAG_RESPONSE, opaque, who, remark, _json_pairs(reply), body)
+    speaks, pairs = (language, version), _compact_pairs(reply)
+    return encode_compact(code, FLAG_RESPONSE, opaque, speaks, remark, pairs, body)
 
 
 def to_ext(value: AnyCall | Reply) -> dict[str, str]:
@@ -104,7 +104,7 @@ def to_ext(value: AnyCall | Reply) -> dict[str, str]:
     return {name: java_text(item) for name, item in pairs if item is not None}
 
 
-def _pairs(value: AnyCall | Reply) -> bytes:
+def _json_pairs(value: AnyCall | Reply) -> bytes:
     """The inside of the JSON object of a value's fields."""
     try:
         return SHAPES[type(value)].to_json(value)
@@ -112,12 +112,24 @@ def _pairs(value: AnyCall | Reply) -> bytes:
         return json_pairs(to_ext(value))
 
 
+def _compact_pairs(value: AnyCall | Reply) -> bytes:
+    """The pairs of a value's fields in the compact form."""
+    try:
+        return SHAPES[type(value)].to_compact(value)
+    except (UnicodeEncodeError, OverflowError):  # as above, or a text of more than 255 bytes
+        return write_pairs(to_ext(value))
+
+
 def _decode(command: Command, struct: type[FieldsT]) -> FieldsT:
     fields = command.fields
+    decoded: FieldsT
     try:
-        if type(fields) is dict:
-            return msgspec.convert(fields, struct, strict=False)
-        decoded: FieldsT = SHAPES[struct].from_json(fields)
+        if type(fields) is Packed:
+            decoded = SHAPES[struct].from_packed(fields.packed)
+        elif type(fields) is dict:
+            decoded = msgspec.convert(fields, struct, strict=False)
+        else:
+            decoded = SHAPES[struct].from_json(fields)
     except _UNREADABLE:
         return _decode_loosely(command, struct)
     return decoded

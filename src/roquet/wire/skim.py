@@ -31,9 +31,7 @@ _CRC_MASK: Final = 0x7FFF_FFFF
 
 
 # One function, since a call more for each record is a tenth of the time that recovery takes.
-def skim(  # noqa: PLR0911
-    view: memoryview, at: int, limit: int, position: int, check_crc: bool
-) -> Skimmed | None:
+def skim(view: memoryview, at: int, limit: int, position: int, check_crc: bool) -> Skimmed | None:
     """The facts of the record at `at`, or None when no whole one is there.
 
     `position` is what the record must say of its own place: stale or torn bytes hardly ever do.
@@ -54,9 +52,9 @@ def skim(  # noqa: PLR0911
         *_, stored_ms, size = fixed.unpack_from(view, at)
     body_at = at + fixed.size
     body_end = body_at + size
-    if not body_at <= body_end <= end - 3:
-        return None
-    if check_crc and crc32(view[body_at:body_end]) & _CRC_MASK != crc:
+    if not body_at <= body_end <= end - 3 or (
+        check_crc and crc32(view[body_at:body_end]) & _CRC_MASK != crc
+    ):
         return None
     # Topic and properties, if their lengths fill the record to its end.
     texts, width = bytes(view[body_end:end]), 1 if magic == MAGIC_V1 else 2
