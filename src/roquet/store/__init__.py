@@ -1,0 +1,1 @@
+"""Bytes to disk: synchronous, one writer, many readers; told the time, never asking."""

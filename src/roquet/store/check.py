@@ -1,0 +1,268 @@
+"""Check: a whole directory judged without changing it: log, queues and index together."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from roquet.model.errors import StoreError
+from roquet.rules.recovery import Damage, Run, is_tail, true_end
+from roquet.store.commitlog import CommitLog
+from roquet.store.config import StoreConfig
+from roquet.store.dispatch import KeyHasher
+from roquet.store.files import Files, RealFiles
+from roquet.store.index import KeyIndex
+from roquet.store.layout import FILLER_SIZE
+from roquet.store.mapped import MapPool
+from roquet.store.opening import load_log, load_queues, read_checkpoint
+from roquet.store.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.rebuild import has_entry
+from roquet.wire.skim import Skimmed, index_keys, is_torn, property_value
+
+PROBLEMS_MAX: Final = 100
+"""Lines of one report; more of them would not help whoever reads it."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a directory holds and what is wrong with it."""
+
+    directory: str
+    is_closed: bool
+    begin: int
+    end: int
+    records: int
+    queues: int
+    damage: tuple[Damage, ...]
+    """Bytes that cannot be read, and the messages that were there."""
+    problems: tuple[str, ...]
+    """What contradicts itself, and opening the store does not mend."""
+    pending: tuple[str, ...]
+    """What opening the store will mend: the traces of a crash."""
+
+    @property
+    def verdict(self) -> str:
+        """One word: whole, recoverable or damaged."""
+        if self.damage or self.problems:
+            return "damaged"
+        return "recoverable" if self.pending else "whole"
+
+
+def check(
+    directory: Path, config: StoreConfig | None = None, *, files: Files | None = None
+) -> Report:
+    """Judge a directory that no process is writing to. Raises StoreError if there is none."""
+    files, config = files or RealFiles(), config or StoreConfig()
+    listed = files.list(directory)
+    if not listed.keys() & {"commitlog", "lock", "checkpoint"}:
+        raise StoreError(f"{directory} is no data directory: there is no commitlog in it")
+    return _Check(directory, config, files, is_closed="abort" not in listed).run()
+
+
+class _Seen:
+    """What the log says of one queue."""
+
+    __slots__ = ("absent", "gaps", "next", "odd", "queue")
+
+    def __init__(self, queue: ConsumeQueue | None, first: int) -> None:
+        self.queue = queue
+        self.next = first
+        self.gaps: list[tuple[int, int]] = []
+        """Offsets without records: from one up to another."""
+        self.absent = 0
+        """Records that no entry leads to."""
+        self.odd = 0
+        """Entries that lead elsewhere."""
+
+
+class _Check:
+    def __init__(
+        self, directory: Path, config: StoreConfig, files: Files, *, is_closed: bool
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._files = files
+        self._is_closed = is_closed
+        self._pool = MapPool(files, config.maps_max or files.maps_max(), writable=False)
+        self._seen: dict[tuple[bytes, int], _Seen] = {}
+        self._problems: list[str] = []
+        self._pending: list[str] = []
+        self._holes: Sequence[Run] = ()
+        self._records = 0
+        self._begin = 0
+
+    def run(self) -> Report:
+        """Look at everything."""
+        begin = end = 0
+        queue_names: Sequence[tuple[str, int]] = ()
+        damage: tuple[Damage, ...] = ()
+        try:
+            checkpoint = read_checkpoint(self._files, self._directory)
+            commit_log = load_log(self._pool, self._directory, self._config, checkpoint)
+            queues = load_queues(self._pool, self._directory, self._config, checkpoint)
+            self._begin = begin = commit_log.begin
+            queue_names = queues.names()
+            reach = queues.reach() if self._is_closed else begin
+            durable = checkpoint.note.position if checkpoint.note else reach
+            end = commit_log.end = self._walk(commit_log, queues, durable)
+            damage = tuple(
+                Damage(hole.start, hole.stop, queues.lost_in(hole.start, hole.stop))
+                for hole in self._holes
+            )
+            self._judge_queues(queues, end)
+            self._judge_index(commit_log)
+        except StoreError as error:
+            self._problems.append(str(error))
+        if not self._is_closed:
+            self._pending.append("abort is there: the store was not closed, or is in use")
+        return Report(
+            directory=str(self._directory),
+            is_closed=self._is_closed,
+            begin=begin,
+            end=end,
+            records=self._records,
+            queues=len(queue_names),
+            damage=damage,
+            problems=tuple(self._problems[:PROBLEMS_MAX]),
+            pending=tuple(self._pending[:PROBLEMS_MAX]),
+        )
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def _walk(self, commit_log: CommitLog, queues: ConsumeQueues, durable: int) -> int:
+        """Every record of the log against its queue; gives where the log ends."""
+        begin, limit = commit_log.begin, commit_log.segments.limit
+        runs, run_start, end = list[Run](), begin, begin
+        last: Skimmed | None = None
+        for expected, position, found in commit_log.walk(begin, limit, limit, check_crc=True):
+            if expected != position:
+                is_over = is_tail(expected, durable)
+                runs.append(
+                    Run(run_start, max(end, min(expected, durable)) if is_over else expected)
+                )
+                run_start = position
+                if is_over:
+                    end = position + found[0]
+                    break
+            self._look_at(queues, position, found)
+            end, last = position + found[0], found
+        else:
+            if last is not None and end > durable and is_torn(last[5], last[6]):
+                end -= last[0]
+            end = commit_log.behind_blank(end, durable)
+        runs.append(Run(run_start, end))
+        verdict = true_end(runs, begin, durable)
+        self._holes = verdict.damage
+        if verdict.cut:
+            self._pending.append(f"records behind a torn one, at {verdict.cut[0].start}, will go")
+        elif self._is_torn_at(commit_log, verdict.end):
+            self._pending.append(f"a write that never ended is left at {verdict.end}")
+        return verdict.end
+
+    def _is_torn_at(self, commit_log: CommitLog, end: int) -> bool:
+        file = commit_log.segments.file_at(end)
+        if file is None or commit_log.is_blank_at(end, 0):
+            return False
+        data_end = self._files.data_end(file.path, file.size)
+        return bool(bytes(file.view()[end - file.start : data_end]).strip(b"\x00"))
+
+    def _look_at(self, queues: ConsumeQueues, position: int, found: Skimmed) -> None:
+        """One record against the entry that should lead to it."""
+        size, queue_id, offset, sys_flag, _, topic, _ = found
+        self._records += 1
+        if not has_entry(sys_flag):
+            return
+        seen = self._seen.get((topic, queue_id))
+        if seen is None:
+            queue = queues.get(topic.decode(errors="replace"), queue_id)
+            seen = self._seen[topic, queue_id] = _Seen(queue, offset)
+        if offset > seen.next:
+            seen.gaps.append((seen.next, offset))
+        seen.next = max(seen.next, offset + 1)
+        queue = seen.queue
+        if queue is None or offset >= queue.end:
+            seen.absent += 1
+        elif offset >= queue.begin and queue.entry(offset)[:2] != (position, size):
+            seen.odd += 1
+
+    # -- queues ------------------------------------------------------------------------------
+
+    def _judge_queues(self, queues: ConsumeQueues, end: int) -> None:
+        for (topic, queue_id), seen in self._seen.items():
+            name = _name(topic, queue_id)
+            if seen.odd:
+                self._note(f"{name} has {seen.odd} entries that lead elsewhere")
+            if seen.absent:
+                self._note(f"{name} lacks {seen.absent} entries")
+        for topic_text, queue_id in queues.names():
+            queue = queues.get(topic_text, queue_id)
+            if queue is not None:
+                known = self._seen.get((topic_text.encode(), queue_id))
+                self._judge_offsets(queue, known, end)
+
+    def _judge_offsets(self, queue: ConsumeQueue, seen: _Seen | None, end: int) -> None:
+        """Offsets that a queue has and the log does not: lost, or never to have been."""
+        name, behind = _name(queue.name, queue.queue_id), queue.offset_of(end)
+        if behind < queue.end:
+            self._note(f"{name} has {queue.end - behind} entries that lead behind the log's end")
+        if seen is None:
+            gaps = [(queue.offset_of(self._begin), behind)]
+        else:
+            gaps = [*seen.gaps, (seen.next, behind)]
+        for first, stop in gaps:
+            odd = [o for o in range(max(first, queue.begin), stop) if not self._is_lost(queue, o)]
+            if odd:
+                self._problems.append(
+                    f"{name} has no records for {len(odd)} offsets, from {odd[0]}"
+                )
+
+    def _is_lost(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether it is known why an offset has no record."""
+        position, size, _ = queue.entry(offset)
+        return size == FILLER_SIZE or self._is_in_hole(position)
+
+    def _note(self, text: str) -> None:
+        """A contradiction: in a store that was not closed, opening mends it."""
+        (self._problems if self._is_closed else self._pending).append(text)
+
+    # -- index -------------------------------------------------------------------------------
+
+    def _judge_index(self, commit_log: CommitLog) -> None:
+        config, hasher = self._config, KeyHasher()
+        index = KeyIndex(
+            self._pool,
+            self._directory / "index",
+            config.index_slots,
+            config.index_entries,
+            config.index_step,
+        )
+        index.load(self._files.list(self._directory / "index"))
+        odd = 0
+        for key_hash, position in _index_entries(index):
+            if position >= commit_log.begin and not self._is_in_hole(position):
+                found = commit_log.skim_at(position, check_crc=False)
+                odd += found is None or all(
+                    hasher(found[5], key) != key_hash for key in _keys(found[6])
+                )
+        if odd:
+            self._note(f"the index has {odd} entries that lead to records without their key")
+
+    def _is_in_hole(self, position: int) -> bool:
+        return any(hole.start <= position < hole.stop for hole in self._holes)
+
+
+def _index_entries(index: KeyIndex) -> Iterator[tuple[int, int]]:
+    for file in index.files:
+        for number in range(1, file.next):
+            key_hash, position, _, _ = file.entry(number)
+            yield key_hash, position
+
+
+def _keys(properties: bytes) -> list[bytes]:
+    """All that may lead to a record: Apache RocketMQ 5.5 finds it by its tag as well."""
+    tag = property_value(properties, b"TAGS")
+    return [*index_keys(properties), b"T#" + tag] if tag else index_keys(properties)
+
+
+def _name(topic: bytes, queue_id: int) -> str:
+    return f"{topic.decode(errors='replace')} queue {queue_id}"

@@ -1,0 +1,182 @@
+"""Dump: walks any file as values, for eyes and tests."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from roquet.model.errors import FieldError, RecordError, StoreError
+from roquet.store.commitlog import BLANK_SIZE, CommitLog
+from roquet.store.config import StoreConfig
+from roquet.store.files import Files, RealFiles
+from roquet.store.index import IndexFile
+from roquet.store.layout import (
+    ENTRY,
+    ENTRY_SIZE,
+    FILLER_SIZE,
+    INDEX_HEAD,
+    file_start,
+    unpack_checkpoint,
+)
+from roquet.store.mapped import MappedFile, MapPool
+from roquet.wire import dialect, record
+
+Values = dict[str, Any]
+"""One thing of a file, ready for text or JSON."""
+
+INDEX_NAME_SIZE: Final = 17
+
+
+def kind_of(path: Path) -> str | None:
+    """What a file of a store is, by where it lies and what it is called; None for none of ours."""
+    name, folder = path.name, path.parent.name
+    if name in ("checkpoint", "abort", "lock"):
+        return name
+    if file_start(name) is not None:
+        return "queue" if folder.isdigit() else "log"
+    if len(name) == INDEX_NAME_SIZE and name.isdigit():
+        return "index"
+    return "table" if name.endswith((".json", ".json.bak")) else None
+
+
+def walk(
+    path: Path, *, files: Files | None = None, config: StoreConfig | None = None
+) -> Iterator[Values]:
+    """What a file holds, one thing after the other. Raises StoreError for an unknown file.
+
+    `config` is asked for the shape of an index file that has not the usual size.
+    """
+    files, kind = files or RealFiles(), kind_of(path)
+    size = files.list(path.parent).get(path.name)
+    if size is None:
+        raise StoreError(f"{path} is not a file")
+    if kind is None:
+        raise StoreError(f"{path} is no store file: give one of commitlog, consumequeue, index …")
+    return _WALKS[kind](path, size, files, config or StoreConfig())
+
+
+def _map(path: Path, size: int, files: Files) -> MappedFile:
+    pool = MapPool(files, 8, writable=False)
+    return MappedFile(pool, path, file_start(path.name) or 0, size)
+
+
+def _log(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[Values]:
+    """Records, and what lies between them."""
+    file = _map(path, size, files)
+    commit_log = CommitLog(file.pool, path.parent, size, config.log_step)
+    commit_log.segments.files = [file]
+    start, stop = file.start, file.start + size
+    at = start
+    for expected, position, found in commit_log.walk(start, stop, start, check_crc=True):
+        if expected != position:
+            yield {"kind": "damage", "position": expected, "size": position - expected}
+        at = position + found[0]
+        yield _record(position, bytes(file.view()[position - start : at - start]))
+    if at < stop:
+        is_blank = commit_log.is_blank_at(at, start) or stop - at < BLANK_SIZE
+        rest = bytes(file.view()[at - start : files.data_end(path, size)]).strip(b"\x00")
+        kind = "blank" if is_blank else "torn" if rest else "free"
+        yield {"kind": kind, "position": at, "size": stop - at}
+
+
+def _record(position: int, data: bytes) -> Values:
+    try:
+        found = record.decode(data)
+    except RecordError as error:
+        return {"kind": "odd", "position": position, "size": len(data), "reason": str(error)}
+    values: Values = {"kind": "record", **msgspec.structs.asdict(found)}
+    values["born_host"] = record.decode_host(found.born_host)
+    values["store_host"] = record.decode_host(found.store_host)
+    values["properties"] = record.decode_properties(found.properties)
+    try:
+        values["body"] = found.body.decode()
+    except UnicodeDecodeError:
+        values["body"] = found.body.hex()
+        values["body_is_hex"] = True
+    return values
+
+
+def _queue(path: Path, size: int, files: Files, _: StoreConfig) -> Iterator[Values]:
+    """Entries up to the first empty one."""
+    file = _map(path, size, files)
+    offset = file.start // ENTRY_SIZE
+    whole = size // ENTRY_SIZE * ENTRY_SIZE
+    for position, length, tag_code in ENTRY.iter_unpack(file.view()[:whole]):
+        if length == 0:
+            return
+        kind = "filler" if length == FILLER_SIZE else "entry"
+        yield {
+            "kind": kind,
+            "offset": offset,
+            "position": position,
+            "size": length,
+            "tag_code": tag_code,
+        }
+        offset += 1
+
+
+def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[Values]:
+    """The head, and the entries in the order of their coming."""
+    right = INDEX_HEAD.size + config.index_slots * 4 + config.index_entries * 20
+    index = IndexFile(
+        _map(path, size, files), config.index_slots, config.index_entries, config.index_step
+    )
+    index.load()
+    yield {
+        "kind": "index",
+        "begin_ms": index.begin_ms,
+        "end_ms": index.end_ms,
+        "begin_position": index.begin_position,
+        "end_position": index.end_position,
+        "slots_used": index.slots_used,
+        "next": index.next,
+    }
+    if size != right:
+        raise StoreError(
+            f"{path} has {size} bytes where {config.index_slots} slots and {config.index_entries}"
+            f" entries make {right}: its entries cannot be told apart"
+        )
+    for number in range(1, index.next):
+        key_hash, position, seconds, before = index.entry(number)
+        yield {
+            "kind": "entry",
+            "number": number,
+            "hash": key_hash,
+            "position": position,
+            "about_ms": index.begin_ms + seconds * 1000,
+            "before": before,
+        }
+
+
+def _checkpoint(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[Values]:
+    checkpoint = unpack_checkpoint(files.read(path))
+    yield {"kind": "checkpoint", **msgspec.to_builtins(checkpoint)}
+
+
+def _mark(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[Values]:
+    yield {"kind": path.name, "text": files.read(path).decode(errors="replace")}
+
+
+def _table(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[Values]:
+    content = files.read(path)
+    try:
+        yield {"kind": "table", "content": dialect.loads(content, Any)}
+    except FieldError as error:
+        raise StoreError(f"{path} holds no JSON: {error}") from error
+
+
+_WALKS: Final[Mapping[str, Callable[[Path, int, Files, StoreConfig], Iterator[Values]]]] = (
+    MappingProxyType(
+        {
+            "log": _log,
+            "queue": _queue,
+            "index": _index,
+            "checkpoint": _checkpoint,
+            "abort": _mark,
+            "lock": _mark,
+            "table": _table,
+        }
+    )
+)

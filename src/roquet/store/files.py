@@ -1,0 +1,262 @@
+"""Files: the few things we ask of a file system; RealFiles does them.
+
+We assume: a file's length is set once, in full; the blocks of a piece are on the disk before we
+write into it through a map, so that a full disk is an error of `allocate` and not a signal; what
+was written through a map is durable after `sync` of the file; a new name is durable after `sync`
+of its directory; `replace` shows either the old or the new content, whatever happens.
+"""
+
+import errno
+import mmap
+import os
+import shutil
+import sys
+from io import FileIO
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from roquet.rules.retention import DiskUsage
+from roquet.store.locks import FileLock, Lock, refused
+
+_PIECE_SIZE: Final = 64 * 1024
+
+_MAP_OPTIONS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+"""Before 3.13 a map keeps its file's descriptor open."""
+
+MAPS_MAX: Final = 16_384
+"""A quarter of what Linux allows a process by default."""
+
+MAPS_MIN: Final = 400
+"""What a process with the usual limit of 1,024 descriptors can spare."""
+
+DESCRIPTORS_KEPT: Final = 500
+"""For connections and everything else."""
+
+
+class Files(Protocol):
+    """What the store asks of a file system."""
+
+    def list(self, directory: Path) -> dict[str, int | None]:
+        """Names in a directory with the sizes of files, None for directories; empty if missing."""
+
+    def create(self, path: Path, size: int) -> None:
+        """A file of that length, its directories as well; no blocks yet. What is there stays."""
+
+    def allocate(self, path: Path, start: int, size: int) -> None:
+        """Blocks for a piece, which keeps what it holds. Raises StoreFull."""
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
+        """The first `size` bytes of a file, to be read and written as memory."""
+
+    def maps_max(self) -> int:
+        """How many maps may be held at once."""
+
+    def growing(self, view: memoryview, is_growing: bool) -> None:
+        """Whether a map's untouched pages are about to be written, or else to be read."""
+
+    def forget(self, view: memoryview, size: int) -> None:
+        """Let the pages of a map's head leave this process; they come back when looked at."""
+
+    def data_end(self, path: Path, size: int) -> int:
+        """No byte from here on was ever written; `size` where the file system cannot tell."""
+
+    def sync(self, path: Path, view: memoryview | None = None) -> None:
+        """Make a file's bytes, or a directory's names, survive a loss of power.
+
+        `view` is the map through which the file was written, if it is still there.
+        """
+
+    def read(self, path: Path) -> bytes:
+        """All bytes of a small file; FileNotFoundError if there is none."""
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        """Put a file's whole content at once; `keep` leaves the old one as `.bak`."""
+
+    def remove(self, path: Path) -> None:
+        """Delete a file, or a directory with all it holds; nothing there is as well."""
+
+    def lock(self, path: Path, holder: str) -> Lock:
+        """Hold a directory by a file in it. Raises StoreLocked, which names the holder."""
+
+    def usage(self, directory: Path, /) -> DiskUsage:
+        """The disk that holds a directory."""
+
+
+class RealFiles:
+    """The operating system's files."""
+
+    def list(self, directory: Path) -> dict[str, int | None]:
+        """See Files."""
+        try:
+            with os.scandir(directory) as found:
+                return {e.name: None if e.is_dir() else e.stat().st_size for e in found}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise refused(directory, error) from error
+
+    def create(self, path: Path, size: int) -> None:
+        """See Files."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as file:
+                if file.tell() < size:
+                    file.truncate(size)
+        except OSError as error:
+            raise refused(path, error) from error
+
+    def allocate(self, path: Path, start: int, size: int) -> None:
+        """See Files."""
+        try:
+            with path.open("r+b", buffering=0) as file:
+                if sys.platform == "linux":
+                    os.posix_fallocate(file.fileno(), start, size)
+                else:
+                    _fill(file, start, size)
+        except OSError as error:
+            raise refused(path, error) from error
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
+        """See Files."""
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        try:
+            with path.open("r+b" if writable else "rb") as file:
+                return memoryview(mmap.mmap(file.fileno(), size, access=access, **_MAP_OPTIONS))
+        except (OSError, ValueError) as error:
+            raise refused(path, error) from error
+
+    def maps_max(self) -> int:
+        """See Files. Before Python 3.13 each map costs a descriptor."""
+        if _MAP_OPTIONS:
+            return MAPS_MAX
+        return max(MAPS_MIN, min(MAPS_MAX, (_descriptors_max() - DESCRIPTORS_KEPT) * 3 // 4))
+
+    def growing(self, view: memoryview, is_growing: bool) -> None:
+        """See Files.
+
+        Linux reads ahead up to 2 MiB when a page is touched first: where nothing was written yet,
+        that is 6 to 20 ms of making zeros.
+        """
+        held = view.obj
+        if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+            held.madvise(mmap.MADV_RANDOM if is_growing else mmap.MADV_NORMAL)
+
+    def forget(self, view: memoryview, size: int) -> None:
+        """See Files."""
+        held = view.obj
+        if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and size:
+            held.madvise(mmap.MADV_DONTNEED, 0, size)
+
+    def data_end(self, path: Path, size: int) -> int:
+        """See Files."""
+        if not hasattr(os, "SEEK_DATA"):
+            return size
+        with path.open("rb") as file:
+            return _data_end(file.fileno(), size)
+
+    def sync(self, path: Path, view: memoryview | None = None) -> None:
+        """See Files."""
+        if path.is_dir():
+            _sync_directory(path)
+            return
+        if view is not None and sys.platform != "linux" and isinstance(view.obj, mmap.mmap):
+            view.obj.flush()  # Linux's fdatasync writes mapped pages by itself
+        with path.open("r+b") as file:
+            _sync(file.fileno())
+
+    def read(self, path: Path) -> bytes:
+        """See Files."""
+        return path.read_bytes()
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        """See Files."""
+        fresh = path.with_name(path.name + ".tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(fresh, data)
+            if keep and path.exists():
+                old = path.with_name(path.name + ".old")
+                _write(old, path.read_bytes())
+                old.replace(path.with_name(path.name + ".bak"))
+            fresh.replace(path)
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise refused(path, error) from error
+
+    def remove(self, path: Path) -> None:
+        """See Files."""
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def lock(self, path: Path, holder: str) -> Lock:
+        """See Files."""
+        return FileLock(path, holder)
+
+    def usage(self, directory: Path) -> DiskUsage:
+        """See Files."""
+        usage = shutil.disk_usage(directory)
+        return DiskUsage(usage.total, usage.free)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        _sync(file.fileno())
+
+
+def _fill(file: FileIO, start: int, size: int) -> None:
+    """Blocks where there is no fallocate: what the piece reads as is written to it."""
+    while size > 0:
+        file.seek(start)
+        piece = file.read(min(size, _PIECE_SIZE))
+        file.seek(start)
+        file.write(piece)
+        start, size = start + len(piece), size - len(piece)
+
+
+def _sync(handle: int) -> None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        # fsync leaves the bytes in the drive's cache there.
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    elif sys.platform == "win32":
+        os.fsync(handle)
+    else:
+        os.fdatasync(handle)
+
+
+def _sync_directory(path: Path) -> None:
+    if sys.platform == "win32":  # directories cannot be opened there, and need not be
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _data_end(handle: int, size: int) -> int:
+    end = at = 0
+    while at < size:
+        try:
+            at = os.lseek(handle, os.lseek(handle, at, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole is left
+                break
+            return size
+        end = at
+    return min(end, size)
+
+
+def _descriptors_max() -> int:
+    """The process's limit of open files."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return 0
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAPS_MAX * 2 if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,246 @@
+"""KeyIndex: key to positions.
+
+A hash table per file: a slot knows the newest entry with its hashes, each entry the one before.
+Entries hold hashes alone, so what is found has to be compared with the keys themselves.
+"""
+
+import logging
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from roquet.model.errors import StoreError, StoreFull
+from roquet.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT, index_name
+from roquet.store.mapped import MappedFile, MapPool
+
+log = logging.getLogger(__name__)
+
+SECONDS_MAX: Final = 0x7FFF_FFFF
+
+
+class IndexFile:
+    """One file of the index, and its head's numbers."""
+
+    def __init__(self, file: MappedFile, slots: int, entries: int, step: int) -> None:
+        self.file = file
+        self.slots = slots
+        self._entries = entries
+        self._step = step
+        self._entries_at = INDEX_HEAD.size + slots * INDEX_SLOT.size
+        self.begin_ms = self.end_ms = self.begin_position = self.end_position = 0
+        self.slots_used = 0
+        self.next = 1
+        """Number of the next entry; 0 means none, so the first is 1."""
+
+    @property
+    def name(self) -> int:
+        """The file's name, which is the time of its making."""
+        return int(self.file.path.name)
+
+    def load(self) -> None:
+        """Read the head."""
+        (self.begin_ms, self.end_ms, self.begin_position, self.end_position,
+         self.slots_used, following) = INDEX_HEAD.unpack_from(self.file.view())  # fmt: skip
+        self.next = max(following, 1)
+
+    def save(self) -> None:
+        """Write the head."""
+        INDEX_HEAD.pack_into(
+            self.file.view(), 0, self.begin_ms, self.end_ms, self.begin_position,
+            self.end_position, self.slots_used, self.next,
+        )  # fmt: skip
+        self.file.mark()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last entry is taken."""
+        return self.next >= self._entries
+
+    def put_many(self, found: Sequence[tuple[int, int, int]]) -> int:
+        """Add (hash, position, store time) of keys, as many as fit; gives how many did.
+
+        Raises StoreFull: then none was added.
+        """
+        count = min(len(found), self._entries - self.next)
+        first, slots, entries_at = self.next, self.slots, self._entries_at
+        self.file.extend(entries_at + (first + count) * INDEX_ENTRY.size, self._step)
+        view = self.file.view()
+        if first == 1 and count:
+            _, self.begin_position, self.begin_ms = found[0]
+        # Counted before they are there: a slot must never lead to an entry that does not count.
+        self.next = first + count
+        self.save()
+        seconds, seconds_for = 0, self.begin_ms
+        for number, (key_hash, position, stored_ms) in enumerate(found[:count], first):
+            slot_at = INDEX_HEAD.size + key_hash % slots * 4
+            (before,) = INDEX_SLOT.unpack_from(view, slot_at)
+            if not 0 < before < number:
+                before = 0
+                self.slots_used += 1
+            if stored_ms != seconds_for:
+                seconds_for, seconds = stored_ms, self._seconds(stored_ms)
+            at = entries_at + number * 20
+            INDEX_ENTRY.pack_into(view, at, key_hash, position, seconds, before)
+            INDEX_SLOT.pack_into(view, slot_at, number)
+        if count:
+            _, self.end_position, self.end_ms = found[count - 1]
+        self.save()
+        return count
+
+    def _seconds(self, stored_ms: int) -> int:
+        """How an entry says when its message was stored: since the file's begin."""
+        return min(max((stored_ms - self.begin_ms) // 1000, 0), SECONDS_MAX)
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Hash, position, seconds since the file's begin, the slot's entry before."""
+        at = self._entries_at + number * INDEX_ENTRY.size
+        key_hash, position, seconds, before = INDEX_ENTRY.unpack_from(self.file.view(), at)
+        return key_hash, position, seconds, before
+
+    def find(self, key_hash: int) -> Iterator[tuple[int, int]]:
+        """Position and about when (within a second before the time) of each entry, newest first."""
+        slot_at = INDEX_HEAD.size + key_hash % self.slots * INDEX_SLOT.size
+        (number,) = INDEX_SLOT.unpack_from(self.file.view(), slot_at)
+        limit = self.next
+        while 0 < number < limit:
+            found_hash, position, seconds, before = self.entry(number)
+            if found_hash == key_hash:
+                yield position, self.begin_ms + seconds * 1000
+            limit = number  # chains lead to older entries: a damaged one cannot lead in a circle
+            number = before
+
+    def rewind(self, count: int) -> bool:
+        """Take back the entries from a number on; False when the slots cannot tell how."""
+        view, is_sound = self.file.view(), True
+        for number in range(min(self.next, self._entries) - 1, count - 1, -1):
+            key_hash, _, _, before = self.entry(number)
+            slot_at = INDEX_HEAD.size + key_hash % self.slots * INDEX_SLOT.size
+            if INDEX_SLOT.unpack_from(view, slot_at)[0] == number and 0 <= before < number:
+                INDEX_SLOT.pack_into(view, slot_at, before)
+                self.slots_used -= before == 0
+            else:
+                is_sound = False  # counted, and perhaps never written
+        self.next = count
+        self.end_ms, self.end_position = self.begin_ms, self.begin_position
+        if count > 1:
+            _, self.end_position, seconds, _ = self.entry(count - 1)
+            self.end_ms = self.begin_ms + seconds * 1000
+        self.save()
+        return is_sound or self._newest() < count
+
+    def _newest(self) -> int:
+        """The greatest number in any slot."""
+        slots = array("i", self.file.view()[INDEX_HEAD.size : self._entries_at].tobytes())
+        if sys.byteorder == "little":
+            slots.byteswap()
+        return max(slots)
+
+    def thread_anew(self) -> None:
+        """Make the slots again from the entries, which are durable."""
+        view = self.file.view()
+        view[INDEX_HEAD.size : self._entries_at] = bytes(self._entries_at - INDEX_HEAD.size)
+        self.slots_used = 0
+        for number in range(1, self.next):
+            key_hash, position, seconds, _ = self.entry(number)
+            slot_at = INDEX_HEAD.size + key_hash % self.slots * INDEX_SLOT.size
+            (before,) = INDEX_SLOT.unpack_from(view, slot_at)
+            self.slots_used += before == 0
+            at = self._entries_at + number * INDEX_ENTRY.size
+            INDEX_ENTRY.pack_into(view, at, key_hash, position, seconds, before)
+            INDEX_SLOT.pack_into(view, slot_at, number)
+        self.save()
+
+
+class KeyIndex:
+    """All index files, oldest first."""
+
+    def __init__(self, pool: MapPool, directory: Path, slots: int, entries: int, step: int) -> None:
+        self._pool = pool
+        self.directory = directory
+        self._slots, self._entries, self._step = slots, entries, step
+        self.file_size = INDEX_HEAD.size + slots * INDEX_SLOT.size + entries * INDEX_ENTRY.size
+        self.files: list[IndexFile] = []
+
+    def load(self, listed: Mapping[str, int | None]) -> None:
+        """Take the files that are there. Raises StoreError for one of another shape."""
+        names = sorted(name for name, size in listed.items() if name.isdigit() and size is not None)
+        for name in listed.keys() - set(names):
+            log.warning("%s does not belong there and is ignored", self.directory / name)
+        for name in names:
+            size, path = listed[name], self.directory / name
+            if size == 0 and name == names[-1]:
+                self._pool.files.remove(path)  # made, and then the power went
+            elif size is None or size != self.file_size:
+                raise self._odd(path, size or 0)
+            else:
+                self.files.append(self._file(path))
+                self.files[-1].load()
+
+    @property
+    def end_position(self) -> int:
+        """Where the last record begins that is in it; 0 for none."""
+        return self.files[-1].end_position if self.files else 0
+
+    @property
+    def end_ms(self) -> int:
+        """When that was stored."""
+        return self.files[-1].end_ms if self.files else 0
+
+    def put_many(self, found: Sequence[tuple[int, int, int]]) -> int:
+        """Add (hash, position, store time) of keys; gives how many found room on the disk.
+
+        What was added is in order: the rest can be given again later.
+        """
+        done = 0
+        try:
+            while done < len(found):
+                if not self.files or self.files[-1].is_full:
+                    self.files.append(self._next_file(found[done][2]))
+                done += self.files[-1].put_many(found[done:] if done else found)
+        except StoreFull as error:
+            log.warning("the key index waits for room: %s", error)
+        return done
+
+    def find(self, key_hash: int, begin_ms: int) -> Iterator[int]:
+        """Positions of records that may have a key of that hash, newest first."""
+        for file in reversed(self.files):
+            for position, about_ms in file.find(key_hash):
+                if about_ms + 1000 > begin_ms:
+                    yield position
+            if file.begin_ms < begin_ms:
+                return
+
+    def drop_before(self, position: int) -> list[str]:
+        """Delete the files that lead only to positions in front of one; never the newest."""
+        gone: list[str] = []
+        while len(self.files) > 1 and self.files[0].end_position < position:
+            gone.append(str(self.files[0].file.path))
+            self.drop(self.files[0])
+        return gone
+
+    def drop(self, file: IndexFile) -> None:
+        """Delete a file."""
+        self.files.remove(file)
+        self._pool.drop(file.file)
+        self._pool.files.remove(file.file.path)
+
+    def _next_file(self, stored_ms: int) -> IndexFile:
+        name = index_name(stored_ms)
+        if self.files:
+            name = f"{max(int(name), self.files[-1].name + 1):017d}"
+        made = self._file(self.directory / name)
+        made.file.make()
+        return made
+
+    def _file(self, path: Path) -> IndexFile:
+        mapped = MappedFile(self._pool, path, 0, self.file_size)
+        return IndexFile(mapped, self._slots, self._entries, self._step)
+
+    def _odd(self, path: Path, size: int) -> StoreError:
+        return StoreError(
+            f"{path} has {size} bytes where {self.file_size} are right for {self._slots} slots and"
+            f" {self._entries} entries: configure them as they were, or move the directory away"
+            " and the index is made again; nothing was changed"
+        )

@@ -1,0 +1,152 @@
+"""Queue entries, index slots, checkpoints: every fixed layout, drawn and packed.
+
+    a queue entry (20)           an index file
+    ┌──────────┬──────┬─────┐    ┌───────────┬────────────┬───────────────┐
+    │ position │ size │ tag │    │ head (40) │ slots of 4 │ entries of 20 │
+    │ 8        │ 4    │ 8   │    └───────────┴────────────┴───────────────┘
+    └──────────┴──────┴─────┘    head   begin ms, end ms, begin position, end position (8 each),
+                                        slots in use (4), next entry (4)
+                                 slot   number of its newest entry, 0 for none
+                                 entry  hash (4), position (8), seconds since begin (4),
+                                        the slot's entry before it (4)
+    the checkpoint (4096)
+    ┌────────────────────────────────────────────────┬───────────┬──────────────────────┐
+    │ log ms, queues ms, index ms, flushed, confirmed│ 0 … 0     │ at 1024: our own note│
+    └────────────────────────────────────────────────┴───────────┴──────────────────────┘
+
+Everything is big endian. Files of the log and of queues are named by the first position that
+they hold, in 20 digits; index files by the local time of their making, in 17.
+"""
+
+from datetime import UTC, datetime
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+ENTRY: Final = Struct(">qiq")
+ENTRY_SIZE: Final = ENTRY.size
+
+FILLER: Final = ENTRY.pack(0, 0x7FFF_FFFF, 0)
+"""An entry without a record: in front of a queue's first message, or for one that was lost."""
+FILLER_SIZE: Final = 0x7FFF_FFFF
+
+INDEX_HEAD: Final = Struct(">qqqqii")
+INDEX_ENTRY: Final = Struct(">iqii")
+INDEX_SLOT: Final = Struct(">i")
+
+CHECKPOINT_SIZE: Final = 4096
+NOTE_AT: Final = 1024
+"""Apache RocketMQ reads and writes the first 40 bytes alone and keeps the rest."""
+
+_TIMES: Final = Struct(">5q")
+_NOTE: Final = Struct(">4sIqqqqqiqq3q")
+_NOTE_MAGIC: Final = b"RQT1"
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scan after a crash may rely on. Only ours has it."""
+
+    made_ms: int
+    """When it was written."""
+    position: int
+    """Log and queues in front of it are durable."""
+    last_record: int
+    """Where the record begins that ends there, -1 for none: shows that the log is still ours."""
+    index_position: int
+    """The index in front of it is durable."""
+    index_name: int
+    """The newest index file of then, as a number; 0 for none."""
+    index_count: int
+    """Its next entry of then."""
+    log_file_size: int
+    """Length of each file of the log: one that has another has been cut."""
+    queue_file_size: int
+    """The same for queues."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """How far log, queues and index had reached the disk."""
+
+    log_ms: int = 0
+    queues_ms: int = 0
+    index_ms: int = 0
+    flushed_position: int = 0
+    confirmed_position: int = 0
+    note: Note | None = None
+    """None also when a genuine broker has written the checkpoint since."""
+
+
+def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The 4,096 bytes of the file."""
+    times = (checkpoint.log_ms, checkpoint.queues_ms, checkpoint.index_ms)
+    page = bytearray(CHECKPOINT_SIZE)
+    _TIMES.pack_into(page, 0, *times, checkpoint.flushed_position, checkpoint.confirmed_position)
+    if note := checkpoint.note:
+        facts = (
+            note.made_ms,
+            note.position,
+            note.last_record,
+            note.index_position,
+            note.index_name,
+            note.index_count,
+            note.log_file_size,
+            note.queue_file_size,
+            *times,
+        )
+        crc = crc32(_NOTE.pack(_NOTE_MAGIC, 0, *facts))
+        _NOTE.pack_into(page, NOTE_AT, _NOTE_MAGIC, crc, *facts)
+    return bytes(page)
+
+
+def unpack_checkpoint(page: bytes) -> Checkpoint:
+    """What the file says; a short one says nothing."""
+    if len(page) < _TIMES.size:
+        return Checkpoint()
+    log_ms, queues_ms, index_ms, flushed, confirmed = _TIMES.unpack_from(page)
+    return Checkpoint(
+        log_ms=log_ms,
+        queues_ms=queues_ms,
+        index_ms=index_ms,
+        flushed_position=flushed,
+        confirmed_position=confirmed,
+        note=_unpack_note(page, (log_ms, queues_ms, index_ms)),
+    )
+
+
+def _unpack_note(page: bytes, times: tuple[int, int, int]) -> Note | None:
+    """Our note, if it is whole and the last word: times that differ were written by another."""
+    if len(page) < NOTE_AT + _NOTE.size:
+        return None
+    magic, crc, *facts = _NOTE.unpack_from(page, NOTE_AT)
+    if magic != _NOTE_MAGIC or crc32(_NOTE.pack(magic, 0, *facts)) != crc:
+        return None
+    if tuple(facts[8:]) != times:
+        return None
+    return Note(
+        made_ms=facts[0],
+        position=facts[1],
+        last_record=facts[2],
+        index_position=facts[3],
+        index_name=facts[4],
+        index_count=facts[5],
+        log_file_size=facts[6],
+        queue_file_size=facts[7],
+    )
+
+
+def file_name(start: int) -> str:
+    """The name of a file of the log or of a queue by the first position that it holds."""
+    return f"{start:020d}"
+
+
+def file_start(name: str) -> int | None:
+    """The first position of a file by its name; None for a name that is not of that kind."""
+    return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
+
+
+def index_name(made_ms: int) -> str:
+    """The name of an index file: yyyyMMddHHmmssSSS, local time as the genuine broker has it."""
+    made = datetime.fromtimestamp(made_ms // 1000, tz=UTC).astimezone()
+    return f"{made:%Y%m%d%H%M%S}{made_ms % 1000:03d}"

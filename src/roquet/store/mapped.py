@@ -1,0 +1,147 @@
+"""MappedFile: one file of full length, seen as memory; MapPool bounds how many are held."""
+
+from pathlib import Path
+
+from roquet.store.files import Files
+
+
+class MappedFile:
+    """One file: mapped when looked at, perhaps unmapped when others are needed more.
+
+    `held` is its memory or None; whoever writes often looks there first and asks `view` else.
+    `reach` says how far its blocks are known to be on the disk: only below it may be written.
+    """
+
+    __slots__ = (
+        "held",
+        "is_dirty",
+        "is_growing",
+        "is_new",
+        "is_used",
+        "path",
+        "pool",
+        "reach",
+        "size",
+        "start",
+    )
+
+    def __init__(self, pool: "MapPool", path: Path, start: int, size: int) -> None:
+        self.pool = pool
+        self.path = path
+        self.start = start
+        self.size = size
+        self.held: memoryview | None = None
+        self.reach = 0
+        self.is_used = False
+        self.is_dirty = False
+        self.is_growing = False
+        self.is_new = False
+
+    def view(self) -> memoryview:
+        """The whole file as memory. Parts of it that are in others' hands outlive the map."""
+        self.is_used = True
+        held = self.held
+        return self.pool.hold(self) if held is None else held
+
+    def make(self) -> None:
+        """Create the file in its full length; no blocks yet. Raises StoreFull."""
+        self.pool.files.create(self.path, self.size)
+        self.is_new = True
+
+    def extend(self, end: int, step: int) -> None:
+        """Blocks up to `end` at least, in steps, so that writing below cannot fail.
+
+        Raises StoreFull. Blocks that are there already stay as they are; the first step begins
+        where the caller writes next, since older bytes have theirs.
+        """
+        target = min(self.size, -(-end // step) * step)
+        if target > self.reach:
+            self.pool.files.allocate(self.path, self.reach, target - self.reach)
+            self.reach = target
+            self.grow(True)
+
+    def grow(self, is_growing: bool) -> None:
+        """Say whether more is about to be written to pages that were never touched."""
+        if self.is_growing is not is_growing:
+            self.is_growing = is_growing
+            if self.held is not None:
+                self.pool.files.growing(self.held, is_growing)
+
+    def clear(self, start: int) -> bool:
+        """Zeros from `start` on; whether anything else was there.
+
+        Pages that hold zeros are not touched: they may have no blocks to be written to.
+        """
+        view, found = self.view(), False
+        end = self.pool.files.data_end(self.path, self.size)
+        while start < end:
+            stop = min(end, (start // PAGE_SIZE + 1) * PAGE_SIZE)
+            if bytes(view[start:stop]).strip(b"\x00"):
+                view[start:stop] = bytes(stop - start)
+                found = True
+            start = stop
+        if found:
+            self.mark()
+        return found
+
+    def mark(self) -> None:
+        """Remember that there is something to be made durable."""
+        if not self.is_dirty:
+            self.is_dirty = True
+            self.pool.dirty.append(self)
+
+
+PAGE_SIZE = 4096
+
+
+class MapPool:
+    """The maps held at once: who was not used since the last look goes first."""
+
+    def __init__(self, files: Files, maps_max: int, *, writable: bool = True) -> None:
+        self.files = files
+        self._maps_max = maps_max
+        self._writable = writable
+        self._held: dict[MappedFile, None] = {}
+        self.dirty: list[MappedFile] = []
+        """Files written to since `take_dirty`."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, file: MappedFile) -> memoryview:
+        """Map a file, and unmap another when there are too many."""
+        while len(self._held) >= self._maps_max:
+            self._drop_one()
+        view = self.files.map(file.path, file.size, writable=self._writable)
+        file.held = view
+        if file.is_growing:
+            self.files.growing(view, True)
+        self._held[file] = None
+        return view
+
+    def drop(self, file: MappedFile) -> None:
+        """Unmap a file; slices of it that somebody still reads keep theirs."""
+        file.held = None
+        self._held.pop(file, None)
+
+    def take_dirty(self) -> list[MappedFile]:
+        """What has to be made durable; from now on files are marked anew."""
+        taken, self.dirty = self.dirty, []
+        for file in taken:
+            file.is_dirty = False
+        return taken
+
+    def drop_all(self) -> None:
+        """Unmap everything."""
+        for file in list(self._held):
+            self.drop(file)
+
+    def _drop_one(self) -> None:
+        while True:
+            oldest = next(iter(self._held))
+            del self._held[oldest]
+            if not oldest.is_used:
+                oldest.held = None
+                return
+            oldest.is_used = False
+            self._held[oldest] = None

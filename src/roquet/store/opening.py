@@ -1,0 +1,152 @@
+"""Opening: the parts of a store put together from what a directory holds."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from roquet.model.errors import StoreError
+from roquet.rules.recovery import Run
+from roquet.store.commitlog import CommitLog
+from roquet.store.config import StoreConfig
+from roquet.store.dispatch import Dispatcher
+from roquet.store.files import Files
+from roquet.store.flush import Flusher
+from roquet.store.index import KeyIndex
+from roquet.store.layout import ENTRY_SIZE, Checkpoint, unpack_checkpoint
+from roquet.store.locks import Lock
+from roquet.store.mapped import MapPool
+from roquet.store.queues import ConsumeQueues
+from roquet.store.recover import recover
+from roquet.store.segments import common_size, numbered, odd_size
+
+log = logging.getLogger(__name__)
+
+INDEX_AT_ONCE_BYTES: Final = 2 * 1024 * 1024
+"""How much of the log is indexed before the store opens; the rest follows while it serves."""
+
+
+class Opened:
+    """An open directory: its lock, its marks and its parts."""
+
+    def __init__(self, directory: Path, config: StoreConfig, files: Files, lock: Lock) -> None:
+        self.directory = directory
+        self._lock = lock
+        self._abort = directory / "abort"
+        self.pool = MapPool(files, config.maps_max or files.maps_max())
+        self.checkpoint = read_checkpoint(files, directory)
+        self.log = load_log(self.pool, directory, config, self.checkpoint)
+        self.queues = load_queues(self.pool, directory, config, self.checkpoint)
+        self.index = KeyIndex(
+            self.pool, directory / "index", config.index_slots, config.index_entries,
+            config.index_step,
+        )  # fmt: skip
+        self.index.load(files.list(directory / "index"))
+        is_clean = "abort" not in files.list(directory)
+        self._recover(config, is_clean=is_clean)
+
+    def _recover(self, config: StoreConfig, *, is_clean: bool) -> None:
+        found = recover(
+            self.log, self.queues, self.index, self.checkpoint,
+            is_clean=is_clean, delay_levels_ms=config.delay_levels_ms,
+        )  # fmt: skip
+        self.damage: Sequence[Run] = found.damage
+        self.flusher = Flusher(self.directory, self.pool, self.log, found.durable)
+        self.dispatcher = Dispatcher(self.log, self.index, found.index_from)
+        if self.log.end - found.index_from <= INDEX_AT_ONCE_BYTES:
+            while self.dispatcher.step(1000):
+                pass
+        if not is_clean:
+            log.warning("%s was not closed: recovered up to position %d", self.directory, found.end)
+
+    def enter(self, pid: int) -> None:
+        """Mark the directory as in use: whoever finds the mark later knows of a crash."""
+        self.pool.files.replace(self._abort, str(pid).encode())
+
+    def leave(self) -> None:
+        """Take the mark away: everything is durable."""
+        self.pool.files.remove(self._abort)
+        self.pool.files.sync(self.directory)
+
+    def release(self) -> None:
+        """Let others have the directory."""
+        self.pool.drop_all()
+        self._lock.release()
+
+
+def open_directory(directory: Path, config: StoreConfig, files: Files, pid: int) -> Opened:
+    """Lock, load and recover a directory. Raises StoreLocked and StoreError."""
+    lock = files.lock(directory / "lock", f"process {_holder(files, directory)}")
+    try:
+        opened = Opened(directory, config, files, lock)
+        opened.enter(pid)
+    except BaseException:
+        lock.release()
+        raise
+    return opened
+
+
+def read_checkpoint(files: Files, directory: Path) -> Checkpoint:
+    """What the checkpoint says; a missing one says nothing."""
+    try:
+        return unpack_checkpoint(files.read(directory / "checkpoint"))
+    except FileNotFoundError:
+        return Checkpoint()
+    except OSError as error:
+        raise StoreError(f"{directory / 'checkpoint'} cannot be read: {error}") from error
+
+
+def _holder(files: Files, directory: Path) -> str:
+    try:
+        return files.read(directory / "abort").decode(errors="replace").strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+def load_log(
+    pool: MapPool, directory: Path, config: StoreConfig, checkpoint: Checkpoint
+) -> CommitLog:
+    """The log's files, with the size that they have."""
+    path = directory / "commitlog"
+    right = checkpoint.note.log_file_size if checkpoint.note else config.log_file_size
+    commit_log = CommitLog(pool, path, right, config.log_step)
+    commit_log.load(pool.files.list(path), is_sure=checkpoint.note is not None)
+    if commit_log.segments.files:
+        _say_size(path, commit_log.segments.file_size, config.log_file_size)
+    return commit_log
+
+
+def load_queues(
+    pool: MapPool, directory: Path, config: StoreConfig, checkpoint: Checkpoint
+) -> ConsumeQueues:
+    """Learn which queues there are, and look at the sizes of their files alone."""
+    path, files = directory / "consumequeue", pool.files
+    queues = ConsumeQueues(pool, path, config.queue_file_entries, config.queue_step)
+    sizes: dict[Path, dict[int, int]] = {}
+    for topic, size in files.list(path).items():
+        for name, inner in files.list(path / topic).items() if size is None else ():
+            if inner is None and name.isdigit() and name.isascii():
+                queues.know(topic, int(name))
+                queue_path = path / topic / name
+                sizes[queue_path] = numbered(queue_path, files.list(queue_path))
+            else:
+                log.warning("%s does not belong there and is ignored", path / topic / name)
+    queues.file_size = _queue_size(sizes, queues.file_size, checkpoint)
+    _say_size(path, queues.file_size, config.queue_file_entries * ENTRY_SIZE)
+    for queue_path, found in sizes.items():
+        for start, size in found.items():
+            if size != queues.file_size and not (size == 0 and start == max(found)):
+                raise odd_size(queue_path / f"{start:020d}", size, queues.file_size)
+    return queues
+
+
+def _queue_size(sizes: dict[Path, dict[int, int]], configured: int, checkpoint: Checkpoint) -> int:
+    if checkpoint.note:
+        return checkpoint.note.queue_file_size
+    agreed = {common_size(found, configured, ENTRY_SIZE) for found in sizes.values()}
+    return agreed.pop() if len(agreed) == 1 else configured
+
+
+def _say_size(path: Path, size: int, configured: int) -> None:
+    if size != configured:
+        log.info("%s keeps its files of %d bytes; %d are configured", path, size, configured)

@@ -1,0 +1,265 @@
+"""ConsumeQueues: queue offset to (position, size, tag hash)."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from roquet.model.errors import MessageIllegal
+from roquet.rules.recovery import Lost
+from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE
+from roquet.store.mapped import MappedFile, MapPool
+from roquet.store.segments import Segments
+
+log = logging.getLogger(__name__)
+
+Entry = tuple[int, int, int]
+"""Position, size, tag code."""
+
+DIRECTORY_NAME_SIZE_MAX: Final = 255
+"""Bytes that file systems allow in a name: a topic is a directory."""
+
+
+class ConsumeQueue:
+    """One queue of one topic: an array of entries, numbered by the queue's offsets."""
+
+    __slots__ = ("_min", "_min_for", "_step", "end", "name", "queue_id", "room", "segments", "tail",
+                 "topic")  # fmt: skip
+
+    def __init__(self, topic: str, queue_id: int, segments: Segments, step: int) -> None:
+        self.topic = topic
+        self.name = topic.encode()
+        self.queue_id = queue_id
+        self.segments = segments
+        self._step = step
+        self.end = 0
+        """The offset of the next message."""
+        self.room = 0
+        """Entries up to this offset can be written without asking for blocks."""
+        self.tail: MappedFile | None = None
+        self._min = 0
+        self._min_for = -1
+
+    # -- write -------------------------------------------------------------------------------
+
+    def put(self, position: int, size: int, tag_code: int) -> None:
+        """Write the entry of the next offset; `make_room` has been asked."""
+        tail, offset = self.tail, self.end
+        assert tail is not None
+        view = tail.held
+        if view is None:
+            view = tail.view()
+        tail.is_used = True
+        if not tail.is_dirty:
+            tail.mark()
+        ENTRY.pack_into(view, offset * ENTRY_SIZE - tail.start, position, size, tag_code)
+        self.end = offset + 1
+
+    def overwrite(self, offset: int, position: int, size: int, tag_code: int) -> None:
+        """Set right the entry of an offset that the queue has."""
+        file = self.segments.file_at(offset * ENTRY_SIZE)
+        assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
+        ENTRY.pack_into(file.view(), offset * ENTRY_SIZE - file.start, position, size, tag_code)
+        file.mark()
+
+    def make_room(self, count: int = 1) -> None:
+        """Blocks for that many entries more. Raises StoreFull."""
+        segments, first, stop = (
+            self.segments,
+            self.end * ENTRY_SIZE,
+            (self.end + count) * ENTRY_SIZE,
+        )
+        start = first // segments.file_size * segments.file_size
+        if not segments.files and first > start:
+            self._begin_inside(start, first)
+        while start < stop:
+            file = segments.obtain(start)
+            file.reach = max(file.reach, max(first - start, 0))
+            file.extend(min(stop - start, file.size), self._step)
+            start += file.size
+        self.tail = tail = segments.file_at(first)
+        assert tail is not None
+        # The room ends where the file does: the next put asks again, and goes on in the next.
+        self.room = (tail.start + tail.reach) // ENTRY_SIZE
+
+    def _begin_inside(self, start: int, first: int) -> None:
+        """A first file whose first entries are of messages that are long gone."""
+        file = self.segments.obtain(start)
+        file.extend(first - start, self._step)
+        view = file.view()
+        view[: first - start] = FILLER * ((first - start) // ENTRY_SIZE)
+        file.mark()
+
+    def settle(self, end: int) -> bool:
+        """Go on from this offset: no entry stays behind it. Tells whether one was there."""
+        at = end * ENTRY_SIZE
+        gone = self.segments.drop_from(at) if at else self.segments.drop_from(1)
+        self.end = end
+        self.room = 0
+        self.tail = None
+        self._min_for = -1
+        file = self.segments.file_at(at)
+        return (file is not None and file.clear(at - file.start)) or bool(gone)
+
+    # -- read --------------------------------------------------------------------------------
+
+    @property
+    def begin(self) -> int:
+        """The first offset that has a place in a file."""
+        return self.segments.begin // ENTRY_SIZE
+
+    def find_end(self) -> None:
+        """Learn from the files where the queue ends: entries are dense, zeros follow."""
+        for file in reversed(self.segments.files):
+            view = file.view()
+            low, high = 0, file.size // ENTRY_SIZE
+            while low < high:
+                middle = (low + high) // 2
+                if ENTRY.unpack_from(view, middle * ENTRY_SIZE)[1] > 0:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low:
+                self.end = file.start // ENTRY_SIZE + low
+                return
+        self.end = self.begin
+
+    def entry(self, offset: int) -> Entry:
+        """One entry; the offset is one that the queue has."""
+        file = self.segments.file_at(offset * ENTRY_SIZE)
+        assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
+        entry: Entry = ENTRY.unpack_from(file.held or file.view(), offset * ENTRY_SIZE - file.start)
+        return entry
+
+    def entries(self, offset: int, count: int) -> Iterator[Entry]:
+        """Entries from an offset of the queue on: so many, or as many as their file has."""
+        file = self.segments.file_at(offset * ENTRY_SIZE)
+        assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
+        at = offset * ENTRY_SIZE - file.start
+        stop = min(at + min(count, self.end - offset) * ENTRY_SIZE, file.size)
+        return ENTRY.iter_unpack(file.view()[at:stop])
+
+    def offset_of(self, position: int) -> int:
+        """The first offset whose record begins at or behind a position."""
+        low, high = self.begin, self.end
+        while low < high:
+            middle = (low + high) // 2
+            found, size, _ = self.entry(middle)
+            if found >= position and not (found == 0 and size == FILLER_SIZE):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def min_offset(self, log_begin: int) -> int:
+        """The first offset whose record is still kept; the end if none is."""
+        if self._min_for != log_begin:
+            self._min, self._min_for = self.offset_of(log_begin), log_begin
+        return self._min
+
+
+class ConsumeQueues:
+    """All queues of a directory; a queue's files are looked at when it is first used."""
+
+    def __init__(self, pool: MapPool, directory: Path, entries: int, step: int) -> None:
+        self._pool = pool
+        self._step = step
+        self.directory = directory
+        self.file_size = entries * ENTRY_SIZE
+        self._ids: dict[str, set[int]] = {}
+        self.loaded: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def know(self, topic: str, queue_id: int) -> None:
+        """There are files of this queue."""
+        self._ids.setdefault(topic, set()).add(queue_id)
+
+    def topics(self) -> list[str]:
+        """Topics that have a queue."""
+        return sorted(self._ids)
+
+    def ids(self, topic: str) -> list[int]:
+        """The queues that a topic has."""
+        return sorted(self._ids.get(topic, ()))
+
+    def names(self) -> list[tuple[str, int]]:
+        """All queues."""
+        return [(topic, queue_id) for topic in self.topics() for queue_id in self.ids(topic)]
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue, if there is one."""
+        queue = self.loaded.get((topic, queue_id))
+        if queue is None and queue_id in self._ids.get(topic, ()):
+            queue = self._load(topic, queue_id)
+        return queue
+
+    def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """A queue, made if there is none. Raises MessageIllegal for a name that is no directory."""
+        queue = self.get(topic, queue_id)
+        if queue is None:
+            _check_name(topic, queue_id)
+            queue = self._load(topic, queue_id)
+            self.know(topic, queue_id)
+        return queue
+
+    def remove(self, topic: str) -> None:
+        """Delete all queues of a topic."""
+        for queue_id in self.ids(topic):
+            if queue := self.loaded.get((topic, queue_id)):
+                self.unload(queue)
+        self._ids.pop(topic, None)
+        self._pool.files.remove(self.directory / topic)
+
+    def drop_before(self, topic: str, queue_id: int, position: int) -> list[str]:
+        """Delete the files of a queue that lead only to positions in front of one."""
+        was_loaded = (topic, queue_id) in self.loaded
+        queue = self.get(topic, queue_id)
+        if queue is None or len(queue.segments.files) < 2:
+            gone = []
+        else:
+            first_kept = queue.offset_of(position) * ENTRY_SIZE
+            gone = [str(file.path) for file in queue.segments.drop_before(first_kept)]
+        if queue is not None and not was_loaded:
+            self.unload(queue)
+        return gone
+
+    def unload(self, queue: ConsumeQueue) -> None:
+        """Forget what is known of a queue until it is used again."""
+        for file in queue.segments.files:
+            self._pool.drop(file)
+        self.loaded.pop((queue.topic, queue.queue_id), None)
+
+    def reach(self) -> int:
+        """Behind the last record that any queue leads to."""
+        ends = [0]
+        for topic, queue_id in self.names():
+            queue = self.get(topic, queue_id)
+            if queue is not None and queue.end > queue.begin:
+                position, size, _ = queue.entry(queue.end - 1)
+                ends.append(position if size == FILLER_SIZE else position + size)
+        return max(ends)
+
+    def lost_in(self, start: int, stop: int) -> tuple[Lost, ...]:
+        """The messages whose records begin between two positions."""
+        found = []
+        for topic, queue_id in self.names():
+            queue = self.get(topic, queue_id)
+            assert queue is not None
+            first, behind = queue.offset_of(start), queue.offset_of(stop)
+            if first < behind:
+                found.append(Lost(topic, queue_id, first, behind))
+        return tuple(found)
+
+    def _load(self, topic: str, queue_id: int) -> ConsumeQueue:
+        directory = self.directory / topic / str(queue_id)
+        segments = Segments(self._pool, directory, self.file_size)
+        segments.load(self._pool.files.list(directory))
+        queue = ConsumeQueue(topic, queue_id, segments, self._step)
+        queue.find_end()
+        self.loaded[topic, queue_id] = queue
+        return queue
+
+
+def _check_name(topic: str, queue_id: int) -> None:
+    is_path = "/" in topic or "\\" in topic or "\0" in topic or topic in ("", ".", "..")
+    if is_path or queue_id < 0 or len(topic.encode()) > DIRECTORY_NAME_SIZE_MAX:
+        raise MessageIllegal(f"{topic!r}, queue {queue_id}, cannot be the name of a directory")

@@ -1,0 +1,208 @@
+"""Reader: records of the log found by offset, by time, by position and by key."""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from roquet.rules.recovery import Damage, Lost, Run
+from roquet.store.commitlog import CommitLog
+from roquet.store.dispatch import Dispatcher
+from roquet.store.index import KeyIndex
+from roquet.store.layout import FILLER_SIZE
+from roquet.store.queues import ConsumeQueue, ConsumeQueues
+from roquet.wire.skim import index_keys
+
+log = logging.getLogger(__name__)
+
+SCAN_MAX: Final = 800
+"""Entries that one read with a filter looks at, as the genuine broker: it must come to an end."""
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """Records of one queue: each part holds whole records, one behind the other."""
+
+    parts: list[memoryview]
+    count: int
+    size: int
+    next_offset: int
+    """Behind the last entry that was looked at, wanted or not."""
+
+
+class QueryResult(msgspec.Struct, frozen=True):
+    """Messages found by key, the newest ones in the order of the log, and how far the index is."""
+
+    records: list[bytes]
+    positions: list[int]
+    last_update_ms: int
+    last_update_position: int
+
+
+class Reader:
+    """What may be asked of a store. Damage that it meets is remembered and skipped."""
+
+    def __init__(self, commit_log: CommitLog, queues: ConsumeQueues, index: KeyIndex) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self.damage: list[Damage] = []
+        self._holes: list[int] = []
+
+    # -- damage ------------------------------------------------------------------------------
+
+    def report(self, hole: Run) -> None:
+        """Remember a hole of the log, and say so."""
+        self._remember(Damage(hole.start, hole.stop, self._queues.lost_in(hole.start, hole.stop)))
+
+    def _remember(self, damage: Damage) -> None:
+        self.damage.append(damage)
+        self.damage.sort(key=lambda known: known.start)
+        self._holes = [known.start for known in self.damage]
+        log.error("the log is damaged and cannot be read at %s", damage)
+
+    def _is_damaged(self, position: int) -> bool:
+        index = bisect_right(self._holes, position) - 1
+        return index >= 0 and position < self.damage[index].stop
+
+    def _record(self, queue: ConsumeQueue, offset: int) -> memoryview | None:
+        """The record of an offset; None, and the damage remembered, if it cannot be read."""
+        position, size, _ = queue.entry(offset)
+        if size == FILLER_SIZE or (self._holes and self._is_damaged(position)):
+            return None
+        record = self._log.record(position, size)
+        if record is None and position >= self._log.begin:
+            lost = Lost(queue.topic, queue.queue_id, offset, offset + 1)
+            self._remember(Damage(position, position + size, (lost,)))
+        return record
+
+    # -- by offset ---------------------------------------------------------------------------
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Least and next offset of a queue."""
+        queue = self._queues.get(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset(self._log.begin), queue.end)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limits: tuple[int, int],
+        wanted: Callable[[int], bool] | None,
+    ) -> Slice:
+        """Records of one queue from an offset on; the limits are of count and of bytes."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return Slice([], 0, 0, 0)
+        least, end = queue.min_offset(self._log.begin), queue.end
+        if not least <= offset < end:
+            return Slice([], 0, 0, min(max(offset, least), end))
+        scan = limits[0] if wanted is None else max(limits[0], SCAN_MAX)
+        return self._collect(queue, offset, min(end, offset + scan), limits, wanted)
+
+    def _collect(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        stop: int,
+        limits: tuple[int, int],
+        wanted: Callable[[int], bool] | None,
+    ) -> Slice:
+        """Join the records of entries; those that lie one behind the other are one part."""
+        (count_max, bytes_max), runs = limits, list[tuple[int, int]]()
+        # What this process has not seen itself is looked at before it is handed out.
+        seen_from = self._log.end if self._holes else self._log.checked_from
+        run_start, run_end, count, total = 0, 0, 0, 0
+        while offset < stop:
+            for position, size, code in queue.entries(offset, stop - offset):
+                if (wanted is not None and not wanted(code)) or (
+                    (position < seen_from or size == FILLER_SIZE)
+                    and self._record(queue, offset) is None
+                ):
+                    offset += 1
+                    continue
+                if count and (count >= count_max or total + size > bytes_max):
+                    stop = offset
+                    break
+                if position != run_end:
+                    runs.append((run_start, run_end))
+                    run_start = position
+                run_end = position + size
+                total += size
+                count += 1
+                offset += 1
+        runs.append((run_start, run_end))
+        # The first run is the empty one that was there to begin with.
+        return Slice([self._log.piece(*run) for run in runs if run[1]], count, total, offset)
+
+    # -- by time -----------------------------------------------------------------------------
+
+    def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool) -> int:
+        """The first offset stored at `ms` or later; with `upper` the last stored until then."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        least = queue.min_offset(self._log.begin)
+        if upper:
+            return max(least, self._first_since(queue, least, ms + 1) - 1)
+        return self._first_since(queue, least, ms)
+
+    def _first_since(self, queue: ConsumeQueue, low: int, ms: int) -> int:
+        high = queue.end
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self._stored_ms(queue, middle, high)
+            if stored_ms is None or stored_ms >= ms:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _stored_ms(self, queue: ConsumeQueue, offset: int, stop: int) -> int | None:
+        """When the first readable message from an offset on was stored."""
+        for candidate in range(offset, stop):
+            position, _, _ = queue.entry(candidate)
+            if (stored_ms := self._log.stored_ms(position)) is not None:
+                return stored_ms
+        return None
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message of an offset was stored; -1 if there is none."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset(self._log.begin) <= offset < queue.end:
+            return -1
+        stored_ms = self._stored_ms(queue, offset, offset + 1)
+        return -1 if stored_ms is None else stored_ms
+
+    # -- by position and by key --------------------------------------------------------------
+
+    def message_at(self, position: int) -> bytes | None:
+        """The record that begins at a position, if one does."""
+        if not self._log.begin <= position < self._log.end:
+            return None
+        found = self._log.skim_at(position)
+        record = self._log.record(position, found[0]) if found else None
+        return None if record is None else bytes(record)
+
+    def query(
+        self, dispatcher: Dispatcher, topic: str, key: str, count_max: int, times: tuple[int, int]
+    ) -> QueryResult:
+        """Messages of a topic by one of their keys, stored from one time to another."""
+        topic_bytes, key_bytes = topic.encode(), key.encode("utf-8", "surrogatepass")
+        found_at: dict[int, bytes] = {}
+        key_hash = dispatcher.hash_of(topic_bytes, key_bytes)
+        for position in self._index.find(key_hash, times[0]):
+            if len(found_at) >= count_max:
+                break
+            found = self._log.skim_at(position)
+            # Equal hashes are not equal keys.
+            if found is None or found[5] != topic_bytes or key_bytes not in index_keys(found[6]):
+                continue
+            record = self.message_at(position)
+            if record is not None and times[0] <= found[4] <= times[1]:
+                found_at[position] = record
+        positions = sorted(found_at)
+        records = [found_at[position] for position in positions]
+        return QueryResult(records, positions, self._index.end_ms, self._index.end_position)

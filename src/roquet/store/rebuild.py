@@ -1,0 +1,159 @@
+"""Rebuilder: queue entries made again from the log."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from roquet.model.errors import MessageIllegal
+from roquet.model.flags import TRANSACTION_MASK, SysFlag
+from roquet.rules.recovery import Run
+from roquet.store.layout import FILLER_SIZE
+from roquet.store.queues import ConsumeQueue, ConsumeQueues
+from roquet.wire.skim import Skimmed, property_value, tag_code
+
+log = logging.getLogger(__name__)
+
+SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
+
+JUMP_MAX: Final = 1_000_000
+"""Offsets that may be missing between two messages of a queue; more is a damaged number."""
+
+CODES_MAX: Final = 1024
+"""Hashes of tags that are kept: most topics have a handful."""
+
+
+class Rebuilder:
+    """Gives records their queue entries, in the order of the log."""
+
+    def __init__(
+        self, queues: ConsumeQueues, delay_levels_ms: Sequence[int], *, is_whole_log: bool = False
+    ) -> None:
+        self._queues = queues
+        self._delay_levels_ms = delay_levels_ms
+        self._is_whole_log = is_whole_log
+        self._cursors: dict[tuple[bytes, int], _Cursor | None] = {}
+        self._codes: dict[bytes, int] = {}
+        self.last = -1
+        """Where the last record begins that was put."""
+
+    def put(self, position: int, found: Skimmed) -> bool:
+        """One record's entry; False when the queue lacks entries that came before this scan."""
+        size, queue_id, offset, sys_flag, stored_ms, topic, properties = found
+        self.last = position
+        if sys_flag & _WITHOUT_ENTRY and not has_entry(sys_flag):
+            return True
+        key = (topic, queue_id)
+        try:
+            cursor = self._cursors[key]
+        except KeyError:
+            cursor = self._cursors[key] = self._begin(topic, queue_id, offset)
+            if cursor is not None and offset > cursor.next and not self._is_whole_log:
+                return False
+        if cursor is None or offset < cursor.next or offset > cursor.next + JUMP_MAX:
+            return True
+        if offset > cursor.next:
+            cursor.jump(offset, position)
+        cursor.put(position, size, self._tag_code(topic, properties, stored_ms))
+        return True
+
+    def settle(self, holes: Sequence[Run]) -> None:
+        """Let the queues that had records end behind their last one.
+
+        Entries that lead into a hole stay: their offsets were given to messages.
+        """
+        for cursor in self._cursors.values():
+            if cursor is not None:
+                cursor.queue.settle(_behind_holes(cursor.queue, cursor.next, holes))
+
+    def settle_others(self, start: int, holes: Sequence[Run]) -> None:
+        """Let all other queues forget entries that lead behind the scan's start.
+
+        The scan found no record of theirs, so such an entry is left from a lost end of the log,
+        even if its position has been written again since.
+        """
+        for topic, queue_id in self._queues.names():
+            if (topic.encode(), queue_id) not in self._cursors:
+                queue = self._queues.get(topic, queue_id)
+                assert queue is not None
+                queue.settle(_behind_holes(queue, queue.offset_of(start), holes))
+                self._queues.unload(queue)
+
+    def _begin(self, topic: bytes, queue_id: int, offset: int) -> "_Cursor | None":
+        try:
+            queue = self._queues.obtain(topic.decode(), queue_id)
+        except (MessageIllegal, UnicodeDecodeError) as error:
+            log.warning("a record of the log gets no queue entry: %s", error)
+            return None
+        if not queue.segments.files and self._is_whole_log:
+            queue.end = offset
+            return _Cursor(queue, offset)
+        return _Cursor(queue, min(max(offset, queue.begin), queue.end))
+
+    def _tag_code(self, topic: bytes, properties: bytes, stored_ms: int) -> int:
+        if topic == SCHEDULE_TOPIC and (level := property_value(properties, b"DELAY")):
+            number = min(int(level), len(self._delay_levels_ms)) if level.isdigit() else 0
+            if number > 0:
+                return stored_ms + self._delay_levels_ms[number - 1]
+        tag = property_value(properties, b"TAGS")
+        if tag is None:
+            return 0
+        code = self._codes.get(tag)
+        if code is None:
+            if len(self._codes) >= CODES_MAX:
+                self._codes.clear()
+            code = self._codes[tag] = tag_code(properties)
+        return code
+
+
+_WITHOUT_ENTRY: Final = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
+
+
+def has_entry(sys_flag: int) -> bool:
+    """Whether a record stands in a queue: not while prepared, nor rolled back, nor as a batch."""
+    kind = sys_flag & TRANSACTION_MASK
+    is_open = kind in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+    return not is_open and not sys_flag & SysFlag.INNER_BATCH
+
+
+def _behind_holes(queue: ConsumeQueue, offset: int, holes: Sequence[Run]) -> int:
+    """The first offset, from one on, whose entry does not lead into a hole."""
+    while offset < queue.end:
+        position, _, _ = queue.entry(offset)
+        if not any(hole.start <= position < hole.stop for hole in holes):
+            break
+        offset += 1
+    return offset
+
+
+class _Cursor:
+    """Where the scan is in one queue."""
+
+    __slots__ = ("_keeps_codes", "next", "queue")
+
+    def __init__(self, queue: ConsumeQueue, following: int) -> None:
+        self.queue = queue
+        self.next = following
+        # When a delayed message is due, the one who stored it knew better.
+        self._keeps_codes = queue.name == SCHEDULE_TOPIC
+
+    def put(self, position: int, size: int, code: int) -> None:
+        """The entry of the next offset, unless it is there already."""
+        queue, offset = self.queue, self.next
+        self.next = offset + 1
+        if offset < queue.end:
+            held = queue.entry(offset)
+            is_same = held[0] == position and held[1] == size
+            if not is_same or (held[2] != code and not (self._keeps_codes and held[2])):
+                queue.overwrite(offset, position, size, code)
+            return
+        if offset >= queue.room:
+            queue.make_room()
+        queue.put(position, size, code)
+
+    def jump(self, offset: int, position: int) -> None:
+        """Offsets whose records are lost: entries that are there stay, others say so."""
+        while self.next < offset:
+            if self.next >= self.queue.end or self.queue.entry(self.next)[1] == 0:
+                self.put(position, FILLER_SIZE, 0)
+            else:
+                self.next += 1

@@ -1,0 +1,236 @@
+"""Recovery: opening after a stop or a crash.
+
+    1. where to begin    our note in the checkpoint, or the times in it as the genuine broker does
+    2. walk the log      each whole record gets its queue entry again, unless it has it
+    3. judge             rules.recovery says where the log ends and what is damage
+    4. settle            log and queues end there; zeros follow, so that nothing old comes back
+    5. the index         back to what the note says; the dispatcher brings the rest
+
+Twice gives the same as once: nothing is written that is there already.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from roquet.model.errors import StoreError
+from roquet.rules.recovery import Clues, Run, first_file, is_tail, true_end
+from roquet.store.commitlog import CommitLog
+from roquet.store.index import KeyIndex
+from roquet.store.layout import Checkpoint, Note
+from roquet.store.queues import ConsumeQueues
+from roquet.store.rebuild import Rebuilder
+from roquet.wire.skim import Skimmed, is_torn
+
+log = logging.getLogger(__name__)
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where a scan begins, and what it may rely on."""
+
+    position: int
+    durable: int
+    safe_ms: int = 0
+    """Records stored until then were durable as well; 0 when `durable` says all that is known."""
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What opening found."""
+
+    end: int
+    durable: int
+    damage: Sequence[Run]
+    index_from: int
+    """Where the index has to go on."""
+
+
+def recover(
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    index: KeyIndex,
+    checkpoint: Checkpoint,
+    *,
+    is_clean: bool,
+    delay_levels_ms: Sequence[int],
+) -> Recovered:
+    """Bring log, queues and index to one truth. Raises StoreError for a log that is cut short."""
+    start = choose_start(commit_log, queues, checkpoint, is_clean=is_clean)
+    scan = _Scan(commit_log, Rebuilder(queues, delay_levels_ms), start)
+    if not scan.run():
+        log.warning("queue files are missing: making them again from the whole log")
+        start = Start(commit_log.begin, start.durable, start.safe_ms)
+        scan = _Scan(commit_log, Rebuilder(queues, delay_levels_ms, is_whole_log=True), start)
+        scan.run()
+    end = scan.settle(checkpoint.note.last_record if checkpoint.note else -1)
+    if not is_clean:
+        scan.rebuilder.settle_others(start.position, scan.damage)
+    return Recovered(
+        end=end,
+        durable=min(max(start.durable, commit_log.begin), end),
+        damage=scan.damage,
+        index_from=settle_index(index, commit_log, checkpoint, is_clean=is_clean),
+    )
+
+
+def choose_start(
+    commit_log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, *, is_clean: bool
+) -> Start:
+    """Where to begin: as late as is safe."""
+    note, segments = checkpoint.note, commit_log.segments
+    if note is None:
+        return _start_by_times(commit_log, queues, checkpoint, is_clean=is_clean)
+    if not segments.begin <= note.position <= segments.limit:
+        raise _incomplete(commit_log, note.position)
+    position = note.position
+    if not _leads_to(commit_log, note.last_record, position):
+        # Somebody changed the last file; what was durable there is still to be found.
+        position = max(segments.begin, (position - 1) // segments.file_size * segments.file_size)
+    if not queues.topics():
+        position = segments.begin
+    return Start(position, note.position)
+
+
+def _leads_to(commit_log: CommitLog, last_record: int, position: int) -> bool:
+    """Whether the record that the note names still ends where the note says."""
+    if last_record < commit_log.begin:
+        return True
+    found = commit_log.skim_at(last_record)
+    is_at_file = position % commit_log.segments.file_size == 0
+    return found is not None and (is_at_file or last_record + found[0] == position)
+
+
+def _start_by_times(
+    commit_log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, *, is_clean: bool
+) -> Start:
+    """As the genuine broker begins, for a directory that it wrote last."""
+    files = commit_log.segments.files
+    if not files:
+        return Start(0, 0)
+    found = [commit_log.skim_at(file.start) for file in files]
+    firsts = tuple(facts[4] if facts else None for facts in found)
+    index = 0
+    if queues.topics() and is_clean:
+        index = max((i for i, ms in enumerate(firsts) if ms is not None), default=0)
+    elif queues.topics():
+        index = first_file(Clues(firsts, min(checkpoint.log_ms, checkpoint.queues_ms)))
+    start = files[index].start
+    durable = queues.reach() if is_clean else start
+    if durable > commit_log.segments.limit:
+        raise _incomplete(commit_log, durable)
+    return Start(start, durable, checkpoint.log_ms)
+
+
+def _incomplete(commit_log: CommitLog, position: int) -> StoreError:
+    directory, begin = commit_log.segments.directory, commit_log.begin
+    return StoreError(
+        f"{directory} holds positions {begin} to {commit_log.segments.limit}, but messages were"
+        f" kept up to {position}: restore the files that are missing; to go on without them,"
+        f" remove {directory.parent / 'checkpoint'} and put an empty file abort beside it"
+    )
+
+
+class _Scan:
+    """One walk over the log's end: what is whole, where it ends, what the queues need."""
+
+    def __init__(self, commit_log: CommitLog, rebuilder: Rebuilder, start: Start) -> None:
+        self._log = commit_log
+        self.rebuilder = rebuilder
+        self._start = start
+        self._durable = start.durable
+        self._runs: list[Run] = []
+        self._last: tuple[int, Skimmed] | None = None
+        self.damage: tuple[Run, ...] = ()
+
+    def run(self) -> bool:
+        """Walk; False when queues lack entries of records in front of the start."""
+        begin, limit = self._start.position, self._log.segments.limit
+        run_start = run_stop = begin
+        put, last = self.rebuilder.put, self._last
+        # What a rest of zeros in a middle file means is known to be harmless only if it is old.
+        blank_until = limit if self._start.safe_ms else self._durable
+        for expected, position, found in self._log.walk(begin, limit, blank_until, check_crc=True):
+            if expected != position:
+                if self._is_over(expected, position, found):
+                    # A blank with nothing behind it is written over.
+                    self._runs.append(Run(run_start, max(run_stop, min(expected, self._durable))))
+                    run_start, run_stop = position, position + found[0]
+                    break
+                self._runs.append(Run(run_start, expected))
+                run_start = position
+            # The last one may be torn although it looks whole: it is put when another follows.
+            if last is not None and not put(*last):
+                return False
+            last = (position, found)
+            run_stop = position + found[0]
+        else:
+            run_stop = self._log.behind_blank(run_stop, self._durable)
+        self._runs.append(Run(run_start, run_stop))
+        return self._finish(last)
+
+    def _is_over(self, gap_start: int, position: int, found: Skimmed) -> bool:
+        """Whether a hole is the log's end; a record behind it that was durable says no."""
+        if found[4] <= self._start.safe_ms:
+            self._durable = max(self._durable, position)
+        return is_tail(gap_start, self._durable)
+
+    def _finish(self, last: tuple[int, Skimmed] | None) -> bool:
+        if last is None:
+            return True
+        position, found = last
+        if position + found[0] > self._durable and is_torn(found[5], found[6]):
+            self._runs = [
+                Run(run.start, min(run.stop, position))
+                for run in self._runs
+                if run.start <= position
+            ]
+            return True
+        self._last = last
+        return self.rebuilder.put(position, found)
+
+    def settle(self, last_record: int) -> int:
+        """Let log and queues end where the rule says; gives that position."""
+        verdict = true_end(self._runs, self._start.position, self._durable)
+        self.damage = verdict.damage
+        if verdict.cut:
+            log.warning(
+                "the log ends at %d in a torn record; records behind it, at %d, were never promised"
+                " and are dropped", verdict.end, verdict.cut[0].start,
+            )  # fmt: skip
+        self.rebuilder.settle(verdict.damage)
+        if self._log.settle(verdict.end):
+            self._log.sync_tail()
+        self._log.last = self.rebuilder.last if self.rebuilder.last >= 0 else last_record
+        self._log.checked_from = self._start.position
+        return verdict.end
+
+
+def settle_index(
+    index: KeyIndex, commit_log: CommitLog, checkpoint: Checkpoint, *, is_clean: bool
+) -> int:
+    """Take back what the index may hold of a lost end; gives where it has to go on."""
+    note = checkpoint.note
+    if note is not None and _rewind(index, note):
+        return note.index_position
+    if note is None and not is_clean:
+        # As the genuine broker does: files that were not durable are made again.
+        for file in [file for file in index.files if file.end_ms > checkpoint.index_ms]:
+            index.drop(file)
+    return max(index.end_position, commit_log.begin)
+
+
+def _rewind(index: KeyIndex, note: Note) -> bool:
+    """Bring the index back to what the note says; False when it holds less than that."""
+    for file in [file for file in index.files if file.name > note.index_name]:
+        index.drop(file)
+    if not index.files:
+        return note.index_name == 0
+    newest = index.files[-1]
+    if newest.name != note.index_name:
+        return False
+    if newest.next < note.index_count:
+        index.drop(newest)
+        return False
+    if newest.next > note.index_count and not newest.rewind(note.index_count):
+        newest.thread_anew()
+    return True

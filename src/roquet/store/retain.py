@@ -1,0 +1,46 @@
+"""Retention: deletes what the rule names: files of the log first, then what led only there."""
+
+import logging
+from datetime import UTC, datetime
+
+from roquet.rules.retention import DiskUsage, FileAge, RetentionPolicy, expendable
+from roquet.store.commitlog import CommitLog
+from roquet.store.index import KeyIndex
+from roquet.store.queues import ConsumeQueues
+
+log = logging.getLogger(__name__)
+
+
+def expire(
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    index: KeyIndex,
+    now_ms: int,
+    usage: DiskUsage,
+    policy: RetentionPolicy,
+) -> list[str]:
+    """Delete expired files; gives their paths."""
+    local_hour = datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().hour
+    going = expendable(_ages(commit_log, now_ms), now_ms, local_hour, usage, policy)
+    if not going:
+        return []
+    begin = going[-1].start + commit_log.segments.file_size
+    gone = [str(file.path) for file in commit_log.segments.drop_before(begin)]
+    for topic, queue_id in queues.names():
+        gone += queues.drop_before(topic, queue_id, begin)
+    gone += index.drop_before(begin)
+    log.info("retention deleted %d files; the log begins at %d", len(gone), begin)
+    return gone
+
+
+def _ages(commit_log: CommitLog, now_ms: int) -> list[FileAge]:
+    """The log's files up to the one that is written to.
+
+    A file's last record is about as old as the first one of the next file.
+    """
+    files = [file for file in commit_log.segments.files if file.start <= commit_log.end]
+    ages = []
+    for file, following in zip(files, [*files[1:], None], strict=False):
+        stored_ms = commit_log.stored_ms(following.start) if following else now_ms
+        ages.append(FileAge(file.start, now_ms if stored_ms is None else stored_ms))
+    return ages

@@ -1,0 +1,44 @@
+"""Scrub: the older log looked at piece by piece, for damage that no reader has met yet."""
+
+from collections.abc import Sequence
+
+from roquet.rules.recovery import Run
+from roquet.store.commitlog import CommitLog
+
+
+class Scrub:
+    """One walk over the log from its begin up to what this process has seen itself."""
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        self._log = commit_log
+        self._until = commit_log.checked_from
+        self.position = commit_log.begin
+        """Everything in front of it has been looked at."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be looked at."""
+        return self.position >= self._until
+
+    def step(self, budget: int) -> Sequence[Run]:
+        """Look at about so many bytes; gives the holes in them."""
+        self.position = before = max(self.position, self._log.begin)
+        holes: list[Run] = []
+        stop = min(before + budget, self._until)
+        self._walk(stop, holes)
+        while self.position == before and stop < self._until:
+            # Inside a hole or a blank: look further until it ends.
+            stop = min(2 * stop - before, self._until)
+            self._walk(stop, holes)
+        if stop == self._until and not self.is_over:
+            if not self._log.is_blank_at(self.position, self._until):
+                holes.append(Run(self.position, self._until))
+            self.position = self._until
+        return holes
+
+    def _walk(self, stop: int, holes: list[Run]) -> None:
+        found = self._log.walk(self.position, stop, self._until, check_crc=True)
+        for expected, position, facts in found:
+            if expected != position:
+                holes.append(Run(expected, position))
+            self.position = position + facts[0]

@@ -1,0 +1,262 @@
+"""Store: the one door: append, read, search, close."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from roquet.model.errors import StoreError, StoreFull
+from roquet.rules.recovery import Damage
+from roquet.rules.retention import DiskUsage, must_refuse
+from roquet.store import retain
+from roquet.store.config import StoreConfig
+from roquet.store.files import Files, RealFiles
+from roquet.store.memory import MemoryFiles
+from roquet.store.opening import Opened, open_directory
+from roquet.store.reader import QueryResult, Reader, Slice
+from roquet.store.scrub import Scrub
+from roquet.store.writer import Appended, Draft, Writer
+
+__all__ = ["Appended", "Draft", "QueryResult", "Slice", "Store", "StoreConfig"]
+
+log = logging.getLogger(__name__)
+
+INDEX_AT_CLOSE_COUNT: Final = 50_000
+"""Records indexed before closing: about half a second. The rest follows after the next opening."""
+
+
+class Store:
+    """One data directory, held by this process alone; one thread appends and reads."""
+
+    def __init__(self, opened: Opened, config: StoreConfig) -> None:
+        self._opened = opened
+        self._config = config
+        self._files = opened.pool.files
+        self._log = opened.log
+        self._queues = opened.queues
+        self._index = opened.index
+        self._dispatcher = opened.dispatcher
+        self._flusher = opened.flusher
+        self._writer = Writer(opened.log, opened.queues)
+        self._write = self._writer.append
+        self._reader = Reader(opened.log, opened.queues, opened.index)
+        self._scrub = Scrub(opened.log)
+        self._refusal: StoreError | None = None
+        self._is_closed = False
+        for hole in opened.damage:
+            self._reader.report(hole)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path | None,
+        config: StoreConfig | None = None,
+        *,
+        files: Files | None = None,
+        now_ms: int,
+        pid: int = 0,
+    ) -> Self:
+        """Take a directory, recover it, be ready; None keeps everything in memory.
+
+        Raises StoreLocked when another holds it, StoreError for what cannot be used.
+        """
+        config = config or StoreConfig()
+        if directory is None:
+            directory, files = Path("/memory"), files or MemoryFiles()
+        opened = open_directory(directory, config, files or RealFiles(), pid)
+        store = cls(opened, config)
+        store.watch_disk()
+        log.info(
+            "%s is open at %d ms: positions %d to %d, %d topics",
+            directory, now_ms, store.begin_position, store.end_position, len(store.topics()),
+        )  # fmt: skip
+        return store
+
+    # -- write -------------------------------------------------------------------------------
+
+    def append(self, draft: Draft, now_ms: int) -> Appended:
+        """Store one message.
+
+        Raises StoreFull, StoreError (closed, or the disk broken), MessageIllegal; then certainly
+        nothing was stored.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        return self._write(draft, now_ms)
+
+    def append_batch(self, drafts: Sequence[Draft], now_ms: int) -> list[Appended]:
+        """Store messages one behind the other in one file: all of them or, raising, none."""
+        if self._refusal is not None:
+            raise self._refused()
+        return self._writer.append_batch(drafts, now_ms)
+
+    def _refused(self) -> StoreError:
+        assert self._refusal is not None
+        return type(self._refusal)(*self._refusal.args)
+
+    # -- read --------------------------------------------------------------------------------
+
+    @property
+    def begin_position(self) -> int:
+        """The first position that the log still holds."""
+        return self._log.begin
+
+    @property
+    def end_position(self) -> int:
+        """Where the next record goes."""
+        return self._log.end
+
+    @property
+    def flushed_position(self) -> int:
+        """The log in front of it is durable."""
+        return self._flusher.position
+
+    @property
+    def indexed_position(self) -> int:
+        """The key index knows everything in front of it."""
+        return self._dispatcher.position
+
+    @property
+    def mapped_count(self) -> int:
+        """Maps held, each of which may cost a descriptor."""
+        return len(self._opened.pool)
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        """What cannot be read, as far as it is known."""
+        return self._reader.damage
+
+    def topics(self) -> list[str]:
+        """Topics that have a queue."""
+        return self._queues.topics()
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of a topic that have files."""
+        return self._queues.ids(topic)
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Least and next offset of a queue; (0, 0) for one without messages."""
+        return self._reader.bounds(topic, queue_id)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        count_max: int = 32,
+        bytes_max: int = 256 * 1024,
+        wanted: Callable[[int], bool] | None = None,
+    ) -> Slice:
+        """Records from an offset on; `wanted` is asked with each tag code; one always fits."""
+        return self._reader.read(topic, queue_id, offset, (count_max, bytes_max), wanted)
+
+    def message_at(self, position: int) -> bytes | None:
+        """The record that begins at a position of the log, if one does."""
+        return self._reader.message_at(position)
+
+    def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool = False) -> int:
+        """The first offset stored at `ms` or later; with `upper` the last stored until then."""
+        return self._reader.offset_by_time(topic, queue_id, ms, upper=upper)
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message of an offset was stored; -1 if there is none."""
+        return self._reader.store_time_at(topic, queue_id, offset)
+
+    def earliest_time(self, topic: str, queue_id: int) -> int:
+        """When the first message of a queue was stored; -1 if there is none."""
+        return self.store_time_at(topic, queue_id, self.bounds(topic, queue_id)[0])
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = 1 << 62,
+    ) -> QueryResult:
+        """The newest messages with a key or unique key, in the order of the log."""
+        return self._reader.query(self._dispatcher, topic, key, count_max, (begin_ms, end_ms))
+
+    # -- durability --------------------------------------------------------------------------
+
+    def flush_log(self) -> int:
+        """Make the log durable; may run in another thread. Gives the position reached."""
+        try:
+            return self._flusher.flush_log()
+        except StoreError as error:
+            self._refusal = error
+            raise
+
+    def flushing(self, now_ms: int) -> Callable[[], None]:
+        """What `flush_all` would do now, as work that may run in another thread."""
+        indexed = self._dispatcher.position
+        work = self._flusher.work(self._queues.file_size, self._index, indexed, now_ms)
+
+        def run() -> None:
+            try:
+                work()
+            except StoreError as error:
+                self._refusal = error
+                raise
+
+        return run
+
+    def flush_all(self, now_ms: int) -> None:
+        """Make log, queues and index durable, and note that in the checkpoint."""
+        self.flushing(now_ms)()
+
+    def dispatch(self, count_max: int = 1000) -> int:
+        """Bring the key index up to the log, by so many records; gives how many there were."""
+        return self._dispatcher.step(count_max)
+
+    def scrub(self, budget_bytes: int) -> bool:
+        """Look at a piece of the older log for damage; whether there is more to look at."""
+        for hole in self._scrub.step(budget_bytes):
+            self._reader.report(hole)
+        return not self._scrub.is_over
+
+    # -- upkeep ------------------------------------------------------------------------------
+
+    def watch_disk(self, usage: DiskUsage | None = None) -> bool:
+        """Refuse writes while the disk is almost full; whether they are refused."""
+        usage = usage or self._files.usage(self._opened.directory)
+        is_full = must_refuse(usage, self._config.retention)
+        if is_full and self._refusal is None:
+            self._refusal = StoreFull(
+                f"{self._opened.directory} is on a disk with {usage.free} of {usage.total} bytes"
+                " free: writes are refused until there is room"
+            )
+            log.error("%s", self._refusal)
+        elif not is_full and isinstance(self._refusal, StoreFull):
+            self._refusal = None
+            log.info("there is room on the disk again: writes are taken")
+        return is_full
+
+    def expire(self, now_ms: int, usage: DiskUsage | None = None) -> list[str]:
+        """Delete what retention lets go; gives the paths of deleted files."""
+        usage = usage or self._files.usage(self._opened.directory)
+        policy = self._config.retention
+        gone = retain.expire(self._log, self._queues, self._index, now_ms, usage, policy)
+        self.watch_disk(None if gone else usage)
+        return gone
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete the queues of a topic; its records stay in the log until they expire."""
+        self._queues.remove(topic)
+
+    def close(self, now_ms: int) -> None:
+        """Make everything durable and let the directory go; again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self._flusher.failure is None:
+                for _ in range(0, INDEX_AT_CLOSE_COUNT, 1000):
+                    self.dispatch(1000)
+                self.flush_all(now_ms)
+                self._opened.leave()
+        finally:
+            self._refusal = StoreError(f"{self._opened.directory} is closed")
+            self._opened.release()

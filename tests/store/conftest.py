@@ -1,0 +1,202 @@
+"""A small store in memory, whose process can be killed and whose power can be cut."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquet.store.config import StoreConfig
+from roquet.store.layout import ENTRY, ENTRY_SIZE
+from roquet.store.memory import MemoryFiles
+from roquet.store.store import Appended, Draft, Store
+from roquet.wire.record import decode_many, encode_properties
+
+MakeDraft = Callable[..., Draft]
+ReadBodies = Callable[..., list[bytes]]
+Fill = Callable[..., list[Appended]]
+
+NOW = 1_700_000_000_000
+
+SMALL = StoreConfig(
+    log_file_size=8192,
+    queue_file_entries=50,
+    index_slots=20,
+    index_entries=100,
+    log_step=4096,
+    queue_step=400,
+    index_step=400,
+    maps_max=12,
+)
+
+SECTOR_SIZE = 512
+"""What a disk writes wholly or not at all."""
+
+
+class PoweredFiles(MemoryFiles):
+    """Files of which only what was synced is sure to survive a loss of power."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durable: dict[Path, bytes] = {}
+        self.named: set[Path] = set()
+        self.ghosts: dict[Path, bytes] = {}
+
+    def copy(self) -> "PoweredFiles":
+        plain, twin = super().copy(), PoweredFiles()
+        twin.contents, twin.blocks = plain.contents, plain.blocks
+        twin.durable, twin.named = dict(self.durable), set(self.named)
+        twin.ghosts = dict(self.ghosts)
+        return twin
+
+    def remove(self, path: Path) -> None:
+        for gone in [p for p in self.contents if p == path or path in p.parents]:
+            if gone in self.named:
+                self.ghosts[gone] = self.durable.pop(gone, bytes(len(self.contents[gone])))
+        super().remove(path)
+
+    def sync(self, path: Path, view: memoryview | None = None) -> None:
+        if path in self.contents:
+            self.durable[path] = bytes(self.contents[path])
+        else:
+            self.named |= {p for p in [*self.contents, *self.directories()] if p.parent == path}
+            self.ghosts = {p: data for p, data in self.ghosts.items() if p.parent != path}
+
+    def directories(self) -> set[Path]:
+        return {parent for path in list(self.contents) for parent in path.parents}
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        super().replace(path, data, keep=keep)
+        self.durable[path] = data
+        self.named.add(path)
+
+    def after_power_loss(self, random: Random) -> "PoweredFiles":
+        """What the disk holds: what was synced, and sectors at random of what was not."""
+        left = PoweredFiles()
+        has_lost_names = False
+        for path, content in self.contents.items():
+            # File systems keep the order of names: who comes after a lost one is lost as well.
+            if any(p not in self.named for p in (path, *path.parents) if len(p.parts) > 2):
+                has_lost_names = has_lost_names or random.random() < 0.2
+                if has_lost_names:
+                    continue
+            now, then = bytes(content), self.durable.get(path, bytes(len(content)))
+            if isinstance(content, bytes):
+                left.contents[path] = then
+                continue
+            left.create(path, len(content))
+            view = left.map(path, len(content))
+            share = random.random()
+            for at in range(0, len(now), SECTOR_SIZE):
+                source = now if random.random() < share else then
+                view[at : at + SECTOR_SIZE] = source[at : at + SECTOR_SIZE]
+            left.blocks[path] = self.blocks.get(path, 0)
+        for path, ghost in self.ghosts.items():
+            if random.random() < 0.5:
+                left.remove(path)
+                left.create(path, len(ghost))
+                left.map(path, len(ghost))[:] = ghost
+                left.blocks[path] = len(ghost)
+        left.ghosts = {}
+        left.durable = {path: bytes(content) for path, content in left.contents.items()}
+        left.named = {*left.contents, *left.directories()}
+        return left
+
+
+class Shelf:
+    """One data directory; `files` may be exchanged for what a later process finds."""
+
+    def __init__(self) -> None:
+        self.files = PoweredFiles()
+        self.directory = Path("/data")
+        self.config = SMALL
+        self.now_ms = NOW
+
+    def open(self) -> Store:
+        return Store.open(self.directory, self.config, files=self.files, now_ms=self.now_ms, pid=7)
+
+    def open_after_kill(self) -> Store:
+        """What the next process finds: everything written, nothing closed."""
+        self.files = self.files.copy()
+        return self.open()
+
+    def path(self, name: str) -> Path:
+        return self.directory / name
+
+    def content(self, name: str) -> memoryview:
+        """A file's own bytes, to be looked at or spoilt."""
+        return memoryview(self.files.contents[self.path(name)])
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int]:
+        """Position, size and tag code of a message, as the queue's first file says."""
+        found = self.content(f"consumequeue/{topic}/{queue_id}/{0:020d}")
+        position, size, tag_code = ENTRY.unpack_from(found, offset * ENTRY_SIZE)
+        return position, size, tag_code
+
+    def bytes_at(self, position: int, size: int) -> memoryview:
+        """The log's own bytes, to be damaged."""
+        start = position // self.config.log_file_size * self.config.log_file_size
+        return self.content(f"commitlog/{start:020d}")[position - start : position - start + size]
+
+    def snapshot(self) -> dict[Path, bytes]:
+        return {path: bytes(content) for path, content in self.files.contents.items()}
+
+
+def make_draft(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **more: Any) -> Draft:
+    properties = encode_properties(more.pop("properties", {"TAGS": "red", "UNIQ_KEY": "U1"}))
+    return Draft(
+        topic=topic, queue_id=queue_id, body=body, properties=properties,
+        tag_code=more.pop("tag_code", 112785), **more,
+    )  # fmt: skip
+
+
+def read_bodies(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    """All bodies of a queue, read a few at a time, with their offsets and places looked at."""
+    offset, end = store.bounds(topic, queue_id)
+    bodies: list[bytes] = []
+    while offset < end:
+        found = store.read(topic, queue_id, offset, count_max=7)
+        assert found.next_offset > offset
+        records = [r for part in found.parts for r in decode_many(part)]
+        assert len(records) == found.count
+        for record in records:
+            assert (record.topic, record.queue_id) == (topic, queue_id)
+            assert offset <= record.queue_offset < found.next_offset
+        bodies += [record.body for record in records]
+        offset = found.next_offset
+    return bodies
+
+
+# For the session, where they hold no state: Hypothesis runs a test many times with one fixture.
+@pytest.fixture(scope="session")
+def new_shelf() -> type[Shelf]:
+    return Shelf
+
+
+@pytest.fixture(scope="session")
+def draft() -> MakeDraft:
+    return make_draft
+
+
+@pytest.fixture(scope="session")
+def bodies() -> ReadBodies:
+    return read_bodies
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def fill() -> Fill:
+    """Append messages of a size to a store, each with a body of its own."""
+
+    def append(store: Store, count: int, size: int = 100, **more: Any) -> list[Appended]:
+        return [
+            store.append(make_draft(f"{n} ".encode().ljust(size, b"."), **more), NOW + n)
+            for n in range(count)
+        ]
+
+    return append

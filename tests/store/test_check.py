@@ -1,0 +1,138 @@
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import StoreError
+from roquet.store.check import Report, check
+from roquet.store.memory import MemoryFiles
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, Shelf
+
+NOW = 1_700_000_000_000
+
+
+def judged(shelf: "Shelf") -> Report:
+    before = shelf.snapshot()
+    report = check(shelf.directory, shelf.config, files=shelf.files)
+    assert shelf.snapshot() == before
+    return report
+
+
+@pytest.fixture
+def closed(shelf: "Shelf", fill: "Fill") -> "Shelf":
+    store = shelf.open()
+    fill(store, 120)
+    fill(store, 5, topic="U", queue_id=1)
+    store.close(NOW)
+    return shelf
+
+
+def queue_file(shelf: "Shelf", name: str) -> memoryview:
+    return shelf.content(f"consumequeue/{name}")
+
+
+def test_a_closed_store_is_whole(closed: "Shelf") -> None:
+    report = judged(closed)
+    assert (report.verdict, report.records, report.queues) == ("whole", 125, 2)
+    assert (report.begin, report.is_closed, report.damage) == (0, True, ())
+
+
+def test_an_open_or_killed_store_is_recoverable(shelf: "Shelf", fill: "Fill") -> None:
+    fill(shelf.open(), 5)
+    report = judged(shelf)
+    assert report.verdict == "recoverable"
+    assert "abort is there" in report.pending[0]
+
+
+def test_damage_is_told_with_its_messages(closed: "Shelf") -> None:
+    position, size, _ = closed.entry("T", 0, 30)
+    closed.bytes_at(position + 91, 5)[:] = b"wrong"
+    report = judged(closed)
+    assert report.verdict == "damaged"
+    assert [str(d) for d in report.damage] == [
+        f"positions {position} to {position + size - 1}: T queue 0 offsets 30 to 30"
+    ]
+    assert report.problems == ()
+
+
+def test_a_torn_end_is_pending(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    store.flush_all(NOW)
+    place = fill(store, 5)[-1]
+    shelf.bytes_at(place.position + 95, place.size - 95)[:] = bytes(place.size - 95)
+    report = judged(shelf)
+    assert report.end == place.position
+    assert report.verdict == "recoverable"
+    assert any("never ended" in line for line in report.pending)
+    assert any("lead behind the log's end" in line for line in report.pending)
+
+
+def test_records_behind_a_torn_one_are_pending(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    store.flush_all(NOW)
+    appended = fill(store, 5)
+    shelf.bytes_at(appended[2].position, 50)[:] = bytes(50)
+    report = judged(shelf)
+    assert report.end == appended[2].position
+    assert any("behind a torn one" in line for line in report.pending)
+
+
+def test_entries_that_are_missing_wrong_or_too_many(closed: "Shelf") -> None:
+    queue_file(closed, f"T/0/{0:020d}")[0:20] = queue_file(closed, f"T/0/{0:020d}")[20:40]
+    queue_file(closed, f"U/1/{0:020d}")[60:100] = bytes(40)
+    report = judged(closed)
+    assert report.verdict == "damaged"
+    assert set(report.problems) == {
+        "T queue 0 has 1 entries that lead elsewhere", "U queue 1 lacks 2 entries",
+    }  # fmt: skip
+    closed.files.remove(closed.path("consumequeue/T"))
+    assert "T queue 0 lacks 120 entries" in judged(closed).problems
+
+
+def test_offsets_without_a_record(closed: "Shelf") -> None:
+    view = queue_file(closed, f"U/1/{0:020d}")
+    view[100:120] = view[80:100]
+    assert "U queue 1 has no records for 1 offsets, from 5" in judged(closed).problems
+
+
+def test_an_index_that_leads_elsewhere(closed: "Shelf") -> None:
+    path = next(p for p in closed.files.contents if p.parent.name == "index")
+    entries_at = 40 + closed.config.index_slots * 4
+    memoryview(closed.files.contents[path])[entries_at + 20 : entries_at + 24] = b"\0\0\0\1"
+    assert (
+        "the index has 1 entries that lead to records without their key" in judged(closed).problems
+    )
+
+
+def test_what_stops_opening_is_a_problem(closed: "Shelf") -> None:
+    closed.files.remove(closed.path(f"commitlog/{8192:020d}"))
+    report = judged(closed)
+    assert "0000008192 is missing between" in report.problems[0]
+
+
+def test_a_directory_of_something_else_is_none(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is no data directory"):
+        check(tmp_path)
+    with pytest.raises(StoreError, match="is no data directory"):
+        check(Path("/none"), files=MemoryFiles())
+
+
+def test_a_record_whose_properties_are_torn_is_pending(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    store.flush_all(NOW)
+    place = fill(store, 2)[-1]
+    shelf.bytes_at(place.position + place.size - 5, 5)[:] = bytes(5)
+    report = judged(shelf)
+    assert (report.verdict, report.end) == ("recoverable", place.position)
+    assert shelf.open_after_kill().end_position == place.position
+
+
+def test_records_that_stand_in_no_queue_are_none_of_its_business(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    store.append(draft(sys_flag=4), NOW)
+    store.close(NOW)
+    assert (judged(shelf).verdict, judged(shelf).records) == ("whole", 1)

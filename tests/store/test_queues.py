@@ -1,0 +1,160 @@
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import MessageIllegal, StoreFull
+from roquet.store.layout import FILLER_SIZE
+from roquet.store.mapped import MapPool
+from roquet.store.memory import MemoryFiles
+from roquet.store.queues import ConsumeQueue, ConsumeQueues, Entry
+
+
+def make_queues(files: MemoryFiles | None = None) -> ConsumeQueues:
+    return ConsumeQueues(MapPool(files or MemoryFiles(), 9), Path("/cq"), 10, 60)
+
+
+@pytest.fixture
+def queues() -> ConsumeQueues:
+    return make_queues()
+
+
+def put(queue: ConsumeQueue, *positions: int, size: int = 5) -> None:
+    for position in positions:
+        if queue.end >= queue.room:
+            queue.make_room()
+        queue.put(position, size, -position)
+
+
+def reopened(queues: ConsumeQueues) -> ConsumeQueues:
+    again = make_queues(cast("MemoryFiles", queues._pool.files))
+    for topic, queue_id in queues.names():
+        again.know(topic, queue_id)
+    return again
+
+
+@given(st.integers(0, 45))
+def test_entries_read_back_across_files_and_processes(count: int) -> None:
+    queues = make_queues()
+    put(queues.obtain("T", 0), *range(100, 100 + count))
+    queue = reopened(queues).obtain("T", 0)
+    assert (queue.begin, queue.end) == (0, count)
+    found: list[Entry] = []
+    while len(found) < count:
+        found += queue.entries(len(found), 99)
+    assert found == [(n, 5, -n) for n in range(100, 100 + count)]
+    assert [queue.entry(n) for n in range(count)] == found
+
+
+def test_a_queue_is_there_when_it_has_been_obtained(queues: ConsumeQueues) -> None:
+    assert queues.get("T", 1) is None
+    queue = queues.obtain("T", 1)
+    assert queues.get("T", 1) is queue
+    assert (queues.topics(), queues.ids("T"), queues.ids("U")) == (["T"], [1], [])
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id"),
+    [("", 0), (".", 0), ("..", 0), ("a/b", 0), ("a\\b", 0), ("a\0", 0), ("a", -1), ("é" * 128, 0)],
+)
+def test_names_that_are_no_directory_are_refused(
+    queues: ConsumeQueues, topic: str, queue_id: int
+) -> None:
+    with pytest.raises(MessageIllegal, match="cannot be the name of a directory"):
+        queues.obtain(topic, queue_id)
+
+
+def test_room_for_many_crosses_files_and_is_all_or_an_error() -> None:
+    files = MemoryFiles(room=450)
+    queue = make_queues(files).obtain("T", 0)
+    queue.make_room(15)
+    files.room = sum(files.blocks.values())
+    put(queue, *range(15))
+    with pytest.raises(StoreFull):
+        queue.make_room(20)
+    assert (queue.end, queue.entry(14)) == (15, (14, 5, -14))
+
+
+def test_the_first_offset_at_a_position(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("T", 0)
+    put(queue, 0, 10, 20, 30)
+    assert [queue.offset_of(p) for p in (0, 1, 10, 25, 31)] == [0, 1, 1, 3, 4]
+
+
+def test_the_least_offset_follows_the_log(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("T", 0)
+    put(queue, 0, 10, 20, 30)
+    assert [queue.min_offset(begin) for begin in (0, 15, 99)] == [0, 2, 4]
+
+
+def test_a_queue_may_begin_inside_a_file(queues: ConsumeQueues) -> None:
+    """Apache RocketMQ fills what is in front with entries of no message."""
+    queue = queues.obtain("T", 0)
+    queue.end = 13
+    put(queue, 0, 500)
+    queue = reopened(queues).obtain("T", 0)
+    assert (queue.begin, queue.end, queue.min_offset(0)) == (10, 15, 13)
+    assert queue.entry(12) == (0, FILLER_SIZE, 0)
+
+
+def test_settling_leaves_no_entry_behind(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("T", 0)
+    put(queue, *range(25))
+    assert queue.settle(7)
+    assert not queue.settle(7)
+    assert reopened(queues).obtain("T", 0).end == 7
+    put(queue, 99)
+    assert reopened(queues).obtain("T", 0).end == 8
+    assert queue.settle(0)
+    assert reopened(queues).obtain("T", 0).end == 0
+
+
+def test_settling_at_a_files_end_goes_on_in_the_next(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("T", 0)
+    put(queue, *range(25))
+    queue.settle(10)
+    put(queue, 77)
+    assert queue.entry(10) == (77, 5, -77)
+
+
+def test_an_entry_may_be_set_right(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("T", 0)
+    put(queue, 1, 2, 3)
+    queue.overwrite(1, 8, 9, 10)
+    assert list(queue.entries(0, 9)) == [(1, 5, -1), (8, 9, 10), (3, 5, -3)]
+
+
+def test_files_in_front_of_a_position_go_but_not_the_last(queues: ConsumeQueues) -> None:
+    put(queues.obtain("T", 0), *range(0, 250, 10))
+    assert queues.drop_before("T", 0, 85) == []
+    assert len(queues.drop_before("T", 0, 105)) == 1
+    assert len(queues.drop_before("T", 0, 10_000)) == 1
+    queue = reopened(queues).obtain("T", 0)
+    assert (queue.begin, queue.end) == (20, 25)
+    assert queues.drop_before("T", 5, 10) == []
+
+
+def test_lost_messages_are_those_whose_records_begin_in_a_hole(queues: ConsumeQueues) -> None:
+    put(queues.obtain("T", 0), 0, 10, 30)
+    put(queues.obtain("T", 1), 20)
+    found = [(x.topic, x.queue_id, x.first, x.stop) for x in queues.lost_in(5, 25)]
+    assert found == [("T", 0, 1, 2), ("T", 1, 0, 1)]
+
+
+def test_how_far_the_queues_lead(queues: ConsumeQueues) -> None:
+    assert queues.reach() == 0
+    put(queues.obtain("T", 0), 0, 10)
+    put(queues.obtain("T", 1), 100)
+    queues.obtain("T", 2)
+    assert queues.reach() == 105
+
+
+def test_a_removed_topic_leaves_no_files(queues: ConsumeQueues) -> None:
+    put(queues.obtain("T", 0), 1)
+    put(queues.obtain("U", 0), 1)
+    queues.remove("T")
+    assert queues.topics() == ["U"]
+    assert list(queues._pool.files.list(Path("/cq"))) == ["U"]
+    assert queues.obtain("T", 0).end == 0

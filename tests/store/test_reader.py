@@ -1,0 +1,138 @@
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, Shelf
+
+NOW = 1_700_000_000_000
+
+
+def test_contiguous_records_are_one_part(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 20)
+    found = store.read("T", 0, 3, count_max=10)
+    assert (len(found.parts), found.count, found.next_offset) == (1, 10, 13)
+    assert found.size == len(found.parts[0])
+
+
+def test_records_apart_are_parts_in_order(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    for n in range(12):
+        store.append(draft(b"%02d" % n, queue_id=n % 3 // 2), NOW)
+    found = store.read("T", 0, 0)
+    assert [len(part) // 2 for part in found.parts] == [len(found.parts[0]) // 2] * 4
+    assert found.count == 8
+
+
+def test_a_read_crosses_files_of_log_and_queue(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 130)
+    found = store.read("T", 0, 0, count_max=1000, bytes_max=1 << 20)
+    assert (found.count, found.next_offset, len(found.parts)) == (130, 130, 4)
+
+
+def test_limits_of_count_and_bytes(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    (one, *_) = fill(store, 20)
+    assert store.read("T", 0, 0, bytes_max=3 * one.size).count == 3
+    assert store.read("T", 0, 0, bytes_max=3 * one.size - 1).count == 2
+    assert store.read("T", 0, 0, bytes_max=1).count == 1
+    assert store.read("T", 0, 0, count_max=5).next_offset == 5
+
+
+@pytest.mark.parametrize(("offset", "following"), [(-1, 0), (20, 20), (99, 20)])
+def test_outside_of_the_queue_there_is_nothing(
+    shelf: "Shelf", fill: "Fill", offset: int, following: int
+) -> None:
+    store = shelf.open()
+    fill(store, 20)
+    found = store.read("T", 0, offset)
+    assert (found.parts, found.count, found.next_offset) == ([], 0, following)
+
+
+def test_an_unknown_queue_has_nothing(shelf: "Shelf") -> None:
+    store = shelf.open()
+    assert store.read("T", 0, 5).next_offset == 0
+    assert store.bounds("T", 0) == (0, 0)
+    assert store.offset_by_time("T", 0, NOW) == 0
+    assert store.earliest_time("T", 0) == -1
+    assert store.message_at(0) is None
+    assert store.queue_ids("T") == []
+
+
+def test_only_wanted_tags_are_read(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    for n in range(30):
+        store.append(draft(b"%d" % n, tag_code=n % 3), NOW)
+    found = store.read("T", 0, 4, count_max=4, wanted={0}.__contains__)
+    assert (found.count, found.next_offset) == (4, 18)
+    assert store.read("T", 0, 0, wanted={9}.__contains__).next_offset == 30
+
+
+def test_a_read_with_a_filter_comes_to_an_end(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    for n in range(900):
+        store.append(draft(b"", tag_code=n), NOW)
+    found = store.read("T", 0, 0, wanted={899}.__contains__)
+    assert (found.count, found.next_offset) == (0, 800)
+    assert store.read("T", 0, 800, wanted={899}.__contains__).count == 1
+
+
+def test_offsets_by_time_are_the_first_since_and_the_last_until(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    for ms in (10, 20, 20, 30):
+        store.append(draft(), NOW + ms)
+    first = [store.offset_by_time("T", 0, NOW + ms) for ms in (0, 10, 11, 20, 21, 30, 31)]
+    assert first == [0, 0, 1, 1, 3, 3, 4]
+    last = [store.offset_by_time("T", 0, NOW + ms, upper=True) for ms in (0, 10, 19, 20, 29, 99)]
+    assert last == [0, 0, 0, 2, 2, 3]
+    assert store.store_time_at("T", 0, 3) == NOW + 30
+    assert store.store_time_at("T", 0, 4) == -1
+    assert store.earliest_time("T", 0) == NOW + 10
+
+
+def test_times_are_found_around_damage(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    appended = fill(store, 20)
+    for n in (9, 10, 19):
+        shelf.bytes_at(appended[n].position, 60)[:] = bytes(60)
+    assert [store.offset_by_time("T", 0, NOW + n) for n in (8, 11, 12, 18)] == [8, 9, 12, 18]
+    assert store.store_time_at("T", 0, 9) == -1
+
+
+def test_a_position_inside_a_record_is_no_message(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    appended = fill(store, 3)
+    assert store.message_at(appended[1].position) is not None
+    assert store.message_at(appended[1].position + 1) is None
+    assert store.message_at(store.end_position) is None
+    assert store.message_at(-1) is None
+
+
+def test_records_in_hand_outlive_the_store(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 3)
+    part = store.read("T", 0, 0).parts[0]
+    before = bytes(part)
+    store.close(NOW)
+    assert bytes(part) == before
+
+
+def test_damage_is_said_once(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    appended = fill(store, 20)
+    store.close(NOW)
+    shelf.bytes_at(appended[4].position, 8)[:] = bytes(8)
+    store = shelf.open()
+    for _ in range(3):
+        assert store.read("T", 0, 0).count == 19
+        assert store.read("T", 0, 4).next_offset == 20
+    assert caplog.text.count("cannot be read") == 1
+    assert [str(d) for d in store.damage] == [
+        f"positions {appended[4].position} to {appended[5].position - 1}: T queue 0 offsets 4 to 4"
+    ]

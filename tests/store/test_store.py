@@ -1,0 +1,456 @@
+"""The store as a whole: it keeps what it was given, whatever happens to process or power."""
+
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roquet.model.errors import StoreError, StoreFull, StoreLocked
+from roquet.rules.retention import DiskUsage
+from roquet.store.check import check
+from roquet.store.store import Store
+from roquet.wire.record import decode
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+
+NOW = 1_700_000_000_000
+
+Model = dict[tuple[str, int], list[tuple[int, bytes]]]
+"""What was sent: where each message ends in the log, and its body."""
+
+
+def test_what_was_appended_is_read_back_with_its_offsets(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    sent = [f"m{n}".encode() for n in range(300)]
+    appended = [store.append(draft(body), NOW) for body in sent]
+    assert [a.queue_offset for a in appended] == list(range(300))
+    assert store.bounds("T", 0) == (0, 300)
+    assert bodies(store) == sent
+    assert store.end_position > 3 * shelf.config.log_file_size
+
+
+def test_a_store_that_was_closed_opens_as_it_was(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 120)
+    before, end = bodies(store), store.end_position
+    store.close(NOW)
+    store = shelf.open()
+    assert (bodies(store), store.end_position, store.flushed_position) == (before, end, end)
+    assert store.topics() == ["T"]
+    assert store.queue_ids("T") == [0]
+
+
+def test_a_killed_process_loses_nothing(shelf: "Shelf", fill: "Fill", bodies: "ReadBodies") -> None:
+    store = shelf.open()
+    fill(store, 120)
+    before = bodies(store)
+    assert bodies(shelf.open_after_kill()) == before
+
+
+def test_recovering_twice_gives_the_same_as_once(shelf: "Shelf", fill: "Fill") -> None:
+    fill(shelf.open(), 120)
+    shelf.open_after_kill()
+    once = shelf.snapshot()
+    shelf.open_after_kill()
+    assert shelf.snapshot() == once
+
+
+@pytest.mark.parametrize("has_entry", [True, False])
+def test_a_tail_torn_at_any_byte_loses_the_last_message_alone(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies", has_entry: bool
+) -> None:
+    store = shelf.open()
+    for n in range(3):
+        store.append(draft(b"%d" % n, topic=f"T{n % 2}"), NOW)
+    store.flush_all(NOW)
+    store.append(draft(b"kept"), NOW)
+    last = store.append(draft(b"last", queue_id=1), NOW)
+    if not has_entry:
+        shelf.content(f"consumequeue/T/1/{0:020d}")[:20] = bytes(20)
+    whole = shelf.files
+    for cut in range(last.size):
+        shelf.files = whole
+        torn = _open_torn(shelf, last.position + cut, last.size - cut)
+        if torn is not None:
+            store = torn
+            assert store.end_position == last.position, f"cut at byte {cut}"
+            assert store.bounds("T", 1) == (0, 0)
+            assert store.append(draft(b"next", queue_id=1), NOW).queue_offset == 0
+            assert bodies(store) == [b"kept"]
+
+
+def _open_torn(shelf: "Shelf", position: int, size: int) -> Store | None:
+    """What opens after a tear; None when the tear has changed nothing."""
+    shelf.files = shelf.files.copy()
+    piece = shelf.bytes_at(position, size)
+    if not any(piece):
+        return None
+    piece[:] = bytes(size)
+    return shelf.open()
+
+
+def test_old_bytes_behind_a_torn_tail_never_come_back(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    store.flush_all(NOW)
+    appended = fill(store, 5)
+    shelf.bytes_at(appended[1].position, 4)[:] = bytes(4)
+    store = shelf.open_after_kill()
+    assert store.end_position == appended[1].position
+    # A record of the same size would make the old one behind it seem to follow.
+    fill(store, 1, properties={"TAGS": "red", "UNIQ_KEY": "U1"})
+    store = shelf.open_after_kill()
+    assert store.bounds("T", 0) == (0, 2)
+    assert len(bodies(store)) == 2
+
+
+def test_damage_in_the_middle_keeps_what_is_behind_it(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    appended = fill(store, 120)
+    before = bodies(store)
+    store.flush_all(NOW)
+    shelf.bytes_at(appended[60].position, 30)[:] = bytes(30)
+    store = shelf.open_after_kill()
+    assert store.bounds("T", 0) == (0, 120)
+    assert bodies(store) == before[:60] + before[61:]
+    assert "offsets 60 to 60" in caplog.text
+    assert [(d.start, d.stop) for d in store.damage] == [
+        (appended[60].position, appended[60].position + appended[60].size)
+    ]
+
+
+def test_a_scrub_finds_damage_that_nobody_has_read(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    appended = fill(store, 120)
+    before = bodies(store)
+    store.close(NOW)
+    # The head stays whole: only the checksum tells.
+    shelf.bytes_at(appended[7].position + 95, 4)[:] = b"ruin"
+    store = shelf.open()
+    while store.scrub(1000):
+        pass
+    assert [lost.first for d in store.damage for lost in d.lost] == [7]
+    assert bodies(store) == before[:7] + before[8:]
+    assert store.message_at(appended[7].position) is None
+    assert store.message_at(appended[8].position) is not None
+
+
+def test_damage_behind_the_checkpoint_is_met_by_the_next_recovery(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    appended = fill(store, 20)
+    store.flush_all(NOW)
+    more = fill(store, 3)
+    shelf.bytes_at(appended[-1].position, 8)[:] = b"\xff" * 8
+    store = shelf.open_after_kill()
+    assert store.bounds("T", 0) == (0, 23)
+    assert len(bodies(store)) == 22
+    assert store.end_position == more[-1].position + more[-1].size
+    assert [lost.first for d in store.damage for lost in d.lost] == [19]
+
+
+def test_queues_are_made_again_when_their_files_are_gone(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 120)
+    before = bodies(store)
+    store.close(NOW)
+    shelf.files.remove(shelf.path("consumequeue"))
+    store = shelf.open()
+    assert bodies(store) == before
+
+
+def test_a_single_queue_is_made_again_after_a_crash(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 30)
+    fill(store, 30, topic="U")
+    before = bodies(store)
+    store.flush_all(NOW)
+    fill(store, 3)
+    shelf.files.remove(shelf.path("consumequeue/T"))
+    store = shelf.open_after_kill()
+    assert bodies(store) == [*before, *bodies(store)[-3:]]
+    assert store.bounds("U", 0) == (0, 30)
+
+
+def test_messages_are_found_by_key_and_by_unique_key(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    places = [
+        store.append(draft(b"%d" % n, properties={"KEYS": f"a b{n}", "UNIQ_KEY": f"U{n}"}), NOW + n)
+        for n in range(40)
+    ]
+    while store.dispatch(7):
+        pass
+    assert store.query("T", "a").positions == [p.position for p in places[-32:]]
+    assert [decode(r).body for r in store.query("T", "U5").records] == [b"5"]
+    assert [decode(r).body for r in store.query("T", "b6").records] == [b"6"]
+    assert store.query("U", "a").records == []
+    assert store.query("T", "a", begin_ms=NOW + 38).positions == [p.position for p in places[38:]]
+    assert store.query("T", "a", end_ms=NOW + 1, count_max=9).positions == [
+        p.position for p in places[:2]
+    ]
+    assert store.indexed_position == store.end_position
+
+
+def test_the_index_is_whole_again_after_a_kill(
+    shelf: "Shelf", draft: "MakeDraft", fill: "Fill"
+) -> None:
+    store = shelf.open()
+    fill(store, 30)
+    store.dispatch(10)
+    store.flush_all(NOW)
+    store.dispatch(10)
+    store = shelf.open_after_kill()
+    assert len(store.query("T", "U1", count_max=100).positions) == 30
+    store.close(NOW)
+    assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
+
+
+def test_an_index_that_was_deleted_is_made_again(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 30)
+    store.close(NOW)
+    shelf.files.remove(shelf.path("index"))
+    store = shelf.open()
+    assert len(store.query("T", "U1", count_max=100).positions) == 30
+
+
+def test_a_full_disk_is_an_error_and_stores_nothing(
+    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    shelf.files.room = sum(shelf.files.blocks.values())
+    end = store.end_position
+    refused = 0
+    while not refused:
+        end = store.end_position
+        try:
+            store.append(draft(b"x" * 500), NOW)
+        except StoreFull:
+            refused += 1
+    count, before = store.bounds("T", 0)[1], bodies(store)
+    assert store.end_position == end
+    with pytest.raises(StoreFull):
+        store.append_batch([draft(b"y" * 2000)] * 3, NOW)
+    assert store.bounds("T", 0) == (0, count)
+    assert bodies(store) == before
+    shelf.files.room *= 2
+    assert store.append(draft(b"again"), NOW).queue_offset == count
+
+
+def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    store.append(draft(b"one"), NOW)
+    assert store.watch_disk(DiskUsage(100, 9))
+    with pytest.raises(StoreFull, match="9 of 100 bytes free"):
+        store.append(draft(), NOW)
+    assert bodies(store) == [b"one"]
+    assert not store.watch_disk(DiskUsage(100, 50))
+    assert store.append(draft(), NOW).queue_offset == 1
+
+
+def test_a_disk_that_does_not_keep_its_word_ends_writing(
+    shelf: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    store.append(draft(), NOW)
+
+    def fail(path: Path, view: memoryview | None = None) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(shelf.files, "sync", fail)
+    with pytest.raises(StoreError, match="could not be made durable"):
+        store.flush_log()
+    for refused in (lambda: store.append(draft(), NOW), lambda: store.append_batch([draft()], NOW)):
+        with pytest.raises(StoreError, match="could not be made durable"):
+            refused()
+    assert store.flushed_position == 0
+    with pytest.raises(StoreError):
+        store.flush_all(NOW)
+    store.close(NOW)
+    assert shelf.path("abort") in shelf.files.contents
+
+
+def test_a_closed_store_refuses_and_closing_again_does_nothing(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    store.close(NOW)
+    store.close(NOW)
+    with pytest.raises(StoreError, match="is closed"):
+        store.append(draft(), NOW)
+
+
+def test_a_directory_is_held_by_one_store(shelf: "Shelf") -> None:
+    store = shelf.open()
+    with pytest.raises(StoreLocked, match="process 7"):
+        shelf.open()
+    store.close(NOW)
+    shelf.open()
+
+
+def test_a_deleted_topic_is_gone_and_may_come_again(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.delete_topic("T")
+    assert (store.topics(), store.bounds("T", 0)) == ([], (0, 0))
+    fill(store, 2)
+    assert len(bodies(store)) == 2
+
+
+def test_without_a_directory_everything_is_in_memory(
+    draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = Store.open(None, now_ms=NOW)
+    store.append(draft(b"here"), NOW)
+    store.flush_all(NOW)
+    assert bodies(store) == [b"here"]
+    store.close(NOW)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_power_loss_takes_nothing_that_was_flushed(
+    new_shelf: "type[Shelf]", bodies: "ReadBodies", draft: "MakeDraft", seed: int
+) -> None:
+    """Sectors survive at random; what `flushed_position` covers is there, in order, dense."""
+    shelf, random = new_shelf(), Random(seed)
+    store = shelf.open()
+    model: Model = {}
+    for _ in range(3):
+        flushed = _write_at_random(store, model, random, draft)
+        shelf.files = shelf.files.after_power_loss(random)
+        store = shelf.open()
+        for (topic, queue_id), sent in model.items():
+            kept = bodies(store, topic, queue_id)
+            due = sum(stop <= flushed for stop, _ in sent)
+            assert kept == [body for _, body in sent[: len(kept)]], f"seed {seed}"
+            assert len(kept) >= due, f"seed {seed}"
+            del sent[len(kept) :]
+        assert store.damage == []
+    store.close(NOW)
+    report = check(shelf.directory, shelf.config, files=shelf.files)
+    assert (report.verdict, report.problems) == ("whole", ()), f"seed {seed}"
+
+
+def _write_at_random(store: Store, model: Model, random: Random, draft: "MakeDraft") -> int:
+    flushed = store.flushed_position
+    for n in range(random.randrange(40)):
+        topic, queue_id = random.choice("TUV"), random.randrange(2)
+        body = random.randbytes(random.randrange(900))
+        message = draft(body, topic, queue_id, properties={"KEYS": f"k{n}", "TAGS": "t"})
+        appended = store.append(message, NOW + n)
+        stop = appended.position + appended.size
+        model.setdefault((topic, queue_id), []).append((stop, body))
+        dice = random.randrange(12)
+        if dice == 0:
+            flushed = store.flush_log()
+        elif dice == 1:
+            store.flush_all(NOW)
+            flushed = store.flushed_position
+        elif dice == 2:
+            store.dispatch(20)
+    return flushed
+
+
+class Pair:
+    """A store beside a dictionary of lists; what is done to one is done to the other."""
+
+    def __init__(self, shelf: "Shelf", draft: "MakeDraft") -> None:
+        self.shelf, self.draft = shelf, draft
+        self.store = shelf.open()
+        self.model: dict[tuple[str, int], list[bytes]] = {}
+
+    def append(self, topic: str, queue_id: int, body: bytes) -> None:
+        sent = self.model.setdefault((topic, queue_id), [])
+        appended = self.store.append(self.draft(body, topic, queue_id), NOW)
+        assert appended.queue_offset == len(sent)
+        sent.append(body)
+
+    def append_batch(self, topic: str, batch: list[bytes]) -> None:
+        sent = self.model.setdefault((topic, 0), [])
+        found = self.store.append_batch([self.draft(body, topic) for body in batch], NOW)
+        assert [a.queue_offset for a in found] == [len(sent) + n for n in range(len(batch))]
+        sent += batch
+
+    def flush(self) -> None:
+        self.store.flush_all(NOW)
+
+    def index(self) -> None:
+        self.store.dispatch(10)
+
+    def restart(self) -> None:
+        self.store.close(NOW)
+        self.store = self.shelf.open()
+
+    def kill(self) -> None:
+        self.store = self.shelf.open_after_kill()
+
+    def find(self) -> None:
+        while self.store.dispatch():
+            pass
+        found = self.store.query("T", "U1", count_max=10_000).positions
+        assert len(found) == sum(len(m) for (t, _), m in self.model.items() if t == "T")
+
+
+TOPICS, BODIES = st.sampled_from("TU"), st.binary(max_size=20).map(lambda b: b * (len(b) * 5))
+DEEDS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), TOPICS, st.integers(0, 1), BODIES),
+        st.tuples(st.just("append_batch"), TOPICS, st.lists(BODIES, max_size=3)),
+        st.tuples(st.sampled_from(["flush", "index", "restart", "kill", "find"])),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(deeds=DEEDS)
+def test_a_store_is_a_dictionary_of_lists_through_kills_and_restarts(
+    new_shelf: "type[Shelf]", bodies: "ReadBodies", draft: "MakeDraft", deeds: list[tuple[Any, ...]]
+) -> None:
+    pair = Pair(new_shelf(), draft)
+    for name, *arguments in deeds:
+        getattr(pair, name)(*arguments)
+    for (topic, queue_id), sent in pair.model.items():
+        assert pair.store.bounds(topic, queue_id) == (0, len(sent))
+        assert bodies(pair.store, topic, queue_id) == sent
+    pair.store.close(NOW)
+    report = check(pair.shelf.directory, pair.shelf.config, files=pair.shelf.files)
+    assert report.verdict == "whole"
+
+
+def test_closing_does_not_wait_for_a_long_index(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.store.store.INDEX_AT_CLOSE_COUNT", 0)
+    store = shelf.open()
+    fill(store, 30)
+    store.close(NOW)
+    assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
+    store = shelf.open()
+    while store.dispatch():
+        pass
+    assert len(store.query("T", "U1", count_max=99).positions) == 30

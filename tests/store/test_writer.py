@@ -1,0 +1,132 @@
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import MessageIllegal, StoreFull
+from roquet.wire.record import decode
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+
+NOW = 1_700_000_000_000
+
+
+def test_every_field_of_a_draft_is_in_the_record(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    store.append(draft(), NOW)
+    given = draft(
+        b"body", "Topic", 3, flag=5, sys_flag=16, born_ms=NOW - 7, born_host=bytes(range(20)),
+        store_host=b"\x01\x02\x03\x04\x00\x00\x00\x05", reconsume_times=2, prepared_position=9,
+        tag_code=-4,
+    )  # fmt: skip
+    place = store.append(given, NOW)
+    record = decode(store.message_at(place.position) or b"")
+    assert (record.topic, record.queue_id, record.queue_offset) == ("Topic", 3, 0)
+    assert (record.position, record.size, record.stored_ms) == (place.position, place.size, NOW)
+    assert (record.flag, record.sys_flag, record.born_ms) == (5, 16, NOW - 7)
+    assert (record.born_host, record.store_host) == (given.born_host, given.store_host)
+    assert (record.reconsume_times, record.prepared_position) == (2, 9)
+    assert (record.body, record.properties) == (b"body", given.properties)
+    assert store.read("Topic", 3, 0, wanted={-4}.__contains__).count == 1
+
+
+def test_a_batch_lies_in_one_piece(shelf: "Shelf", draft: "MakeDraft", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 35)
+    begin = store.end_position
+    found = store.append_batch([draft(b"x" * n, queue_id=n % 2) for n in range(9)], NOW)
+    assert [a.queue_offset for a in found] == [35, 0, 36, 1, 37, 2, 38, 3, 39]
+    assert found[0].position >= begin
+    stops = [a.position + a.size for a in found]
+    assert stops[:-1] == [a.position for a in found[1:]]
+    file_size = shelf.config.log_file_size
+    assert found[0].position // file_size == stops[-1] // file_size
+    assert store.end_position == stops[-1]
+
+
+def test_a_batch_beyond_the_rest_of_a_file_goes_whole_into_the_next(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    store.append(draft(b"x" * 6000), NOW)
+    found = store.append_batch([draft(b"%d" % n * 500) for n in range(4)], NOW)
+    assert found[0].position == shelf.config.log_file_size
+    assert len(bodies(store)) == 5
+
+
+def test_a_batch_crosses_files_of_its_queue(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    for n in range(15):
+        store.append_batch([draft(b"%d" % (7 * n + m)) for m in range(7)], NOW)
+    assert bodies(store) == [b"%d" % n for n in range(105)]
+
+
+def test_no_messages_are_no_batch(shelf: "Shelf") -> None:
+    assert shelf.open().append_batch([], NOW) == []
+
+
+def test_an_illegal_message_in_a_batch_stores_none(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    long = draft(properties={"k": "v" * 40_000})
+    with pytest.raises(MessageIllegal):
+        store.append_batch([draft(), long], NOW)
+    with pytest.raises(MessageIllegal, match="does not fit into a file"):
+        store.append_batch([draft(b"x" * 1000)] * 8, NOW)
+    with pytest.raises(MessageIllegal):
+        store.append_batch([draft(), draft(topic="a/b")], NOW)
+    assert (store.end_position, store.bounds("T", 0)) == (0, (0, 0))
+
+
+@pytest.mark.parametrize("bad", [b"a\x01b\x00", b"\x00"])
+def test_properties_that_end_in_a_zero_are_refused(
+    shelf: "Shelf", draft: "MakeDraft", bad: bytes
+) -> None:
+    import msgspec
+
+    store = shelf.open()
+    given = msgspec.structs.replace(draft(), properties=bad)
+    with pytest.raises(MessageIllegal, match="zero byte"):
+        store.append(given, NOW)
+
+
+def test_a_body_beyond_a_file_is_refused(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    with pytest.raises(MessageIllegal, match="does not fit into a file"):
+        store.append(draft(b"x" * 9000), NOW)
+    assert store.append(draft(b"x" * 7000), NOW).position == 0
+
+
+def test_prepared_and_rolled_back_records_take_no_offset(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    store.append(draft(b"a"), NOW)
+    prepared = store.append(draft(b"half", sys_flag=4), NOW)
+    store.append(draft(b"gone", sys_flag=12), NOW)
+    store.append_batch([draft(b"b", sys_flag=8)], NOW)
+    with pytest.raises(MessageIllegal, match="cannot be in a batch"):
+        store.append_batch([draft(), draft(sys_flag=4)], NOW)
+    assert prepared.queue_offset == 0
+    assert bodies(store) == [b"a", b"b"]
+    assert decode(store.message_at(prepared.position) or b"").body == b"half"
+    assert bodies(shelf.open_after_kill()) == [b"a", b"b"]
+
+
+def test_a_full_disk_on_the_way_into_the_next_file_changes_nothing(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    store.append(draft(b"x" * 6000), NOW)
+    shelf.files.room = sum(shelf.files.blocks.values()) + 100
+    before = store.end_position
+    for _ in range(3):
+        with pytest.raises(StoreFull):
+            store.append(draft(b"y" * 3000), NOW)
+    assert (store.end_position, store.bounds("T", 0)) == (before, (0, 1))
+    store.append(draft(b"z" * 100), NOW)
+    shelf.files.room *= 2
+    store.append(draft(b"y" * 3000), NOW)
+    assert [len(body) for body in bodies(store)] == [6000, 100, 3000]
+    assert [len(body) for body in bodies(shelf.open_after_kill())] == [6000, 100, 3000]
