@@ -1,0 +1,240 @@
+"""Builds and runs the broker: store, tables, services, router, in that order.
+
+start   store ─▶ tables ─▶ listen ─▶ loops ─▶ name servers
+stop    name servers ─▶ answer what is in flight ─▶ loops ─▶ tables ─▶ flush, close the store
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import Any, Final, Self
+
+from roquet.broker.broker import Broker
+from roquet.broker.config import BrokerConfig
+from roquet.broker.handlers import HANDLERS
+from roquet.broker.put import Origin, Put
+from roquet.broker.services.address import advertised, raw_host, warn_if_hidden
+from roquet.broker.services.arrivals import Arrivals
+from roquet.broker.services.flush import CHECKPOINT_MS, Flush
+from roquet.broker.services.housekeep import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
+from roquet.broker.services.register import Registration
+from roquet.broker.tables.clients import Clients
+from roquet.broker.tables.groups import Groups
+from roquet.broker.tables.locks import Locks
+from roquet.broker.tables.offsets import Offsets
+from roquet.broker.tables.table import TableFile
+from roquet.broker.tables.topics import Topics
+from roquet.model.errors import StoreError
+from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.rules.retention import RetentionPolicy
+from roquet.store.config import StoreConfig
+from roquet.store.files import Files, RealFiles
+from roquet.store.store import Store
+
+log = logging.getLogger(__name__)
+
+MEMORY_GUESSED: Final = 8 * 1024**3
+"""Bytes of a machine that does not say how many it has."""
+
+
+class BrokerServer:
+    """A running broker: `async with BrokerServer(config) as server: server.address`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        files: Files | None = None,
+    ) -> None:
+        self.config = config or BrokerConfig()
+        self._clock = clock
+        self._files = files
+        self._running = AsyncExitStack()
+        self._rng = Random(SystemRandom().getrandbits(64))
+        self.address = ""
+        """What clients are told: HOST:PORT."""
+        self.port = 0
+        self.broker: Broker
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as running:
+            await self._start(running)
+            self._running = running.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._running.aclose()
+
+    async def _start(self, running: AsyncExitStack) -> None:
+        """Each part in turn; they are stopped the other way round."""
+        store = self._open()
+        running.callback(lambda: store.close(self._clock.now_ms()))
+        self.broker = broker = self._build(store)
+        running.callback(broker.flush.close)
+        _warn_of_strays(broker)
+        keeping = _housekeeping(broker)
+        running.push_async_callback(_save_last, keeping)
+        loops = _Loops()
+        running.push_async_callback(loops.stop)
+        await self._listen(running)
+        registration = Registration(self.config, self._clock, self.address, broker.topics.content)
+        broker.topics.on_change.append(registration.changed)
+        running.push_async_callback(registration.unregister)
+        loops.start(*_work(broker, keeping), registration.serve())
+        await registration.step()
+        log.info("broker %s serves at %s", self.config.broker_name, self.address)
+
+    def _open(self) -> Store:
+        return Store.open(
+            self.config.store_dir,
+            store_config(self.config),
+            files=self._files,
+            now_ms=self._clock.now_ms(),
+            pid=os.getpid(),
+        )
+
+    def _build(self, store: Store) -> Broker:
+        config, clock, now_ms = self.config, self._clock, self._clock.now_ms()
+        arrivals = Arrivals(clock)
+        origin = self._origin(advertised(config, config.port))
+        return Broker(
+            config=config,
+            clock=clock,
+            rng=self._rng,
+            memory=_memory(),
+            store=store,
+            topics=Topics(self._file("topics.json"), config, now_ms),
+            groups=Groups(self._file("subscriptionGroup.json"), config, now_ms),
+            offsets=Offsets(self._file("consumerOffset.json")),
+            clients=Clients(),
+            locks=Locks(),
+            put=Put(store, config, clock, origin, arrivals.arrived),
+            arrivals=arrivals,
+            flush=Flush(store, config, clock),
+        )
+
+    async def _listen(self, running: AsyncExitStack) -> None:
+        router = Router()
+        for call, handler in HANDLERS.items():
+            router.add(call, partial(handler, self.broker))
+        config = self.config
+        server = Server(router, host=config.host, port=config.port, clock=self._clock)
+        server.on_stopping(self.broker.arrivals.close)
+        await running.enter_async_context(server)
+        self.port = server.port
+        self.address = advertised(config, server.port)
+        warn_if_hidden(config, self.address)
+        if config.port != server.port:
+            self.broker.put.settle(self._origin(self.address))
+
+    def _origin(self, address: str) -> Origin:
+        return Origin(store_host=raw_host(address), pid=os.getpid(), seed=self._rng.getrandbits(32))
+
+    def _file(self, name: str) -> TableFile | None:
+        """A table's file; one that is in memory is not worth reading again."""
+        directory = self.config.store_dir
+        if directory is None:
+            return None
+        return TableFile(self._files or RealFiles(), Path(directory) / "config" / name)
+
+
+class _Loops:
+    """What runs beside the handlers."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, *work: Coroutine[Any, Any, None]) -> None:
+        """Let each run until `stop`."""
+        self._tasks += [asyncio.create_task(one) for one in work]
+
+    async def stop(self) -> None:
+        """End all, and see them end."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def store_config(config: BrokerConfig) -> StoreConfig:
+    """How the store lays out its files, by the broker's settings."""
+    return StoreConfig(
+        log_file_size=config.log_file_size,
+        queue_file_entries=config.queue_file_entries,
+        index_slots=config.index_slots,
+        index_entries=config.index_entries,
+        retention=RetentionPolicy(
+            reserved_ms=config.retention,
+            delete_hour=config.delete_hour,
+            expire_ratio=config.expire_ratio,
+            force_ratio=config.force_ratio,
+            refuse_ratio=config.refuse_ratio,
+            free_min=config.free_min,
+        ),
+    )
+
+
+async def _save_last(keeping: Housekeeping) -> None:
+    """Write the tables once more; a disk that does not take them must not hold up the stop."""
+    try:
+        await keeping.save()
+    except StoreError as error:
+        log.warning("progress since the last save is lost, groups will read twice: %s", error)
+
+
+def _warn_of_strays(broker: Broker) -> None:
+    """Say which messages nobody can read because their topic's settings are gone."""
+    strays = sorted(t for t in broker.store.topics() if broker.topics.get(t) is None)
+    if strays:
+        log.warning(
+            "there are messages of %d topics without settings, as %s: create a topic to read them",
+            len(strays),
+            strays[0],
+        )
+
+
+def _housekeeping(broker: Broker) -> Housekeeping:
+    return Housekeeping(
+        clock=broker.clock,
+        store=broker.store,
+        tables=(broker.topics, broker.groups, broker.offsets),
+        clients=broker.clients,
+        locks=broker.locks,
+        arrivals=broker.arrivals,
+        forget=broker.forget,
+    )
+
+
+def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any, None]]:
+    """Everything that the broker does by itself."""
+    config, clock, flush = broker.config, broker.clock, broker.flush
+    if config.sync_flush:
+        yield flush.serve()
+    yield every(config.flush_interval, flush.step, clock)
+    yield every(CHECKPOINT_MS, flush.checkpoint, clock)
+    yield every(config.save_interval, keeping.save, clock)
+    yield every(INDEX_MS, keeping.index, clock)
+    yield every(RETENTION_MS, keeping.expire, clock)
+    yield every(SCAN_MS, keeping.scan, clock)
+    yield keeping.scrub()
+
+
+def _memory() -> int:
+    """Bytes of memory that this machine has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return MEMORY_GUESSED

@@ -1,0 +1,55 @@
+"""Call to reply, one module per conversation, mirroring wire.calls."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import heartbeat, lock, offset, pull, query, send, topic
+from roquet.net.router import Answer, Peer
+from roquet.wire.call import Call
+from roquet.wire.calls import heartbeat as heartbeat_calls
+from roquet.wire.calls import lock as lock_calls
+from roquet.wire.calls import offset as offset_calls
+from roquet.wire.calls import pull as pull_calls
+from roquet.wire.calls import query as query_calls
+from roquet.wire.calls import send as send_calls
+from roquet.wire.calls import topic as topic_calls
+
+Handler = Callable[[Broker, Any, Peer], Answer]
+
+HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
+    {
+        send_calls.Send: send.send,
+        send_calls.SendLongNames: send.send,
+        send_calls.SendBatch: send.send_batch,
+        pull_calls.Pull: pull.pull,
+        pull_calls.LitePull: pull.pull,
+        offset_calls.QueryOffset: offset.query,
+        offset_calls.UpdateOffset: offset.update,
+        offset_calls.MaxOffset: offset.maximum,
+        offset_calls.MinOffset: offset.minimum,
+        offset_calls.OffsetByTime: offset.by_time,
+        offset_calls.EarliestTime: offset.earliest_time,
+        heartbeat_calls.Heartbeat: heartbeat.heartbeat,
+        heartbeat_calls.Unregister: heartbeat.unregister,
+        heartbeat_calls.GetConsumers: heartbeat.consumers,
+        heartbeat_calls.CheckSubscription: heartbeat.check_subscription,
+        lock_calls.LockQueues: lock.lock,
+        lock_calls.UnlockQueues: lock.unlock,
+        query_calls.QueryByKey: query.by_key,
+        query_calls.ViewMessage: query.by_position,
+        topic_calls.CreateTopic: topic.create_topic,
+        topic_calls.DeleteTopic: topic.delete_topic,
+        topic_calls.GetTopics: topic.topics,
+        topic_calls.GetTopic: topic.topic,
+        topic_calls.CreateGroup: topic.create_group,
+        topic_calls.DeleteGroup: topic.delete_group,
+        topic_calls.GetGroups: topic.groups,
+        topic_calls.GetGroup: topic.group,
+    }
+)
+"""What the broker answers."""
+
+NOT_SERVED: Final[frozenset[type[Call[Any]]]] = frozenset({heartbeat_calls.ConsumersChanged})
+"""What neither a broker nor a name server answers: brokers ask it, clients answer."""

@@ -1,0 +1,82 @@
+"""Offsets: a group's progress, and what a queue holds."""
+
+from struct import Struct
+from typing import Final
+
+from roquet.broker.broker import Broker
+from roquet.model.errors import CallRefused
+from roquet.net.router import Peer
+from roquet.rules import offsets as rules
+from roquet.wire.call import Reply
+from roquet.wire.calls import offset as calls
+from roquet.wire.codes import ResponseCode
+from roquet.wire.record import POSITION_AT
+
+OFFSET_MAX: Final = 2**63 - 1
+POSITION: Final = Struct(">q")
+
+
+def query(broker: Broker, call: calls.QueryOffset, _peer: Peer) -> calls.OffsetReply:
+    """A group's progress in one queue."""
+    committed = broker.offsets.get(call.consumer_group, call.topic, call.queue_id)
+    minimum, _ = broker.store.bounds(call.topic, call.queue_id)
+    found = rules.progress(
+        committed,
+        minimum,
+        zero_if_absent=call.set_zero_if_not_found is not False,
+        is_recent=committed is not None or _is_recent(broker, call),
+    )
+    if found is None:
+        raise CallRefused(
+            ResponseCode.QUERY_NOT_FOUND,
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+        )
+    return calls.OffsetReply(offset=found)
+
+
+def update(broker: Broker, call: calls.UpdateOffset, _peer: Peer) -> Reply:
+    """Notes a group's progress in one queue."""
+    group, topic = call.consumer_group, call.topic
+    if broker.groups.get(group) is None:
+        raise CallRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+    if broker.topics.get(topic) is None:
+        raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+    if call.queue_id < 0 or not 0 <= call.commit_offset <= OFFSET_MAX:
+        raise CallRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"queue {call.queue_id}, offset {call.commit_offset} of topic {topic}: "
+            "neither can be negative",
+        )
+    broker.offsets.commit(group, topic, call.queue_id, call.commit_offset)
+    return Reply()
+
+
+def maximum(broker: Broker, call: calls.MaxOffset, _peer: Peer) -> calls.OffsetReply:
+    """The offset that the next message of a queue will get."""
+    return calls.OffsetReply(offset=broker.store.bounds(call.topic, call.queue_id)[1])
+
+
+def minimum(broker: Broker, call: calls.MinOffset, _peer: Peer) -> calls.OffsetReply:
+    """The offset of the first message that a queue still holds."""
+    return calls.OffsetReply(offset=broker.store.bounds(call.topic, call.queue_id)[0])
+
+
+def by_time(broker: Broker, call: calls.OffsetByTime, _peer: Peer) -> calls.OffsetReply:
+    """The offset of the first message stored at a time or later."""
+    upper = (call.boundary_type or "").lower() == "upper"
+    found = broker.store.offset_by_time(call.topic, call.queue_id, call.timestamp, upper=upper)
+    return calls.OffsetReply(offset=found)
+
+
+def earliest_time(broker: Broker, call: calls.EarliestTime, _peer: Peer) -> calls.TimeReply:
+    """When the first message that a queue still holds was stored."""
+    return calls.TimeReply(timestamp=broker.store.earliest_time(call.topic, call.queue_id))
+
+
+def _is_recent(broker: Broker, call: calls.QueryOffset) -> bool:
+    """Whether the queue's first message is likely to be in memory; so is one yet to come."""
+    first = broker.store.read(call.topic, call.queue_id, 0, count_max=1, bytes_max=1)
+    if not first.parts:
+        return True
+    (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)
+    return rules.is_recent(position, broker.store.end_position, broker.memory)

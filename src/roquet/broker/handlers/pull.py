@@ -1,0 +1,214 @@
+"""Pull and suspend."""
+
+from functools import lru_cache
+from typing import Final, NoReturn
+
+from roquet.broker.broker import Broker
+from roquet.model.errors import CallRefused, UsageError
+from roquet.model.flags import PullFlag
+from roquet.model.subscription import TAG, MessageModel, Subscription
+from roquet.model.topic import SubscriptionGroup
+from roquet.net.router import Answer, Peer
+from roquet.rules import filter as tag_filter
+from roquet.rules.pull import Corrected, Found, limits, outcome
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.java import hash_code
+
+Wanted = frozenset[int] | None
+
+EXPRESSIONS_MAX: Final = 1_024
+"""Tag expressions whose codes are remembered: a group has one or few."""
+
+SUSPEND_MS_MAX: Final = 300_000
+"""Nobody is held longer; clients ask for 15 s and give up after 30 s."""
+
+SHORT_POLL_MS: Final = 1_000
+"""How long a pull is held when long polling is off."""
+
+FORBIDDEN_BROKER: Final = 1
+FORBIDDEN_GROUP: Final = 2
+FORBIDDEN_BROADCAST: Final = 3
+FORBIDDEN_TOPIC: Final = 4
+"""What the wire calls the reason of a refused pull."""
+
+COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
+SUSPEND: Final = int(PullFlag.SUSPEND)
+SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
+
+
+def pull(broker: Broker, call: Pull, _peer: Peer) -> Answer:
+    """Messages of one queue, or a wait for them."""
+    if (forbidden := _check(broker, call)) is not None:
+        return forbidden
+    wanted = _wanted(broker, call)
+    if call.sys_flag & COMMIT and call.commit_offset >= 0:
+        broker.offsets.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
+    reply = _look(broker, call, wanted)
+    if (
+        reply.code == ResponseCode.PULL_NOT_FOUND
+        and call.sys_flag & SUSPEND
+        and call.suspend_timeout_millis > 0
+    ):
+        return _hold(broker, call, wanted)
+    return reply
+
+
+async def _hold(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
+    """What a queue holds once there is something new, or when the time for it is over."""
+    next_offset = call.queue_offset + 1
+    if broker.store.bounds(call.topic, call.queue_id)[1] < next_offset:
+        hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
+        if not broker.config.long_polling:
+            hold_ms = min(hold_ms, SHORT_POLL_MS)
+        deadline_ms = broker.clock.monotonic_ms() + hold_ms
+        await broker.arrivals.reach(call.topic, call.queue_id, next_offset, wanted, deadline_ms)
+    return _look(broker, call, wanted)
+
+
+def _look(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
+    """What a queue holds now."""
+    asked = call.queue_offset
+    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    match outcome(asked, minimum, maximum):
+        case Found():
+            return _found(broker, call, wanted, minimum, maximum)
+        case Corrected(offset, reason):
+            code, next_offset, remark = ResponseCode.PULL_OFFSET_MOVED, offset, reason
+        case _:
+            code, next_offset, remark = ResponseCode.PULL_NOT_FOUND, asked, "OFFSET_OVERFLOW_ONE"
+    return PullReply(
+        code=code,
+        remark=remark,
+        next_begin_offset=next_offset,
+        min_offset=minimum,
+        max_offset=maximum,
+    )
+
+
+def _found(broker: Broker, call: Pull, wanted: Wanted, minimum: int, maximum: int) -> PullReply:
+    """The records of a queue that a subscription wants, if there are any among the next ones."""
+    count, size = limits(call.max_msg_nums, call.max_msg_bytes)
+    found = broker.store.read(
+        call.topic,
+        call.queue_id,
+        call.queue_offset,
+        count_max=count,
+        bytes_max=size,
+        wanted=None if wanted is None else wanted.__contains__,
+    )
+    return PullReply(
+        code=ResponseCode.SUCCESS if found.count else ResponseCode.PULL_RETRY_IMMEDIATELY,
+        remark="FOUND" if found.count else "NO_MATCHED_MESSAGE",
+        next_begin_offset=found.next_offset,
+        min_offset=minimum,
+        max_offset=maximum,
+        body=b"".join(found.parts),
+    )
+
+
+def _check(broker: Broker, call: Pull) -> PullReply | None:
+    """Refuses in the genuine order; gives the answer that names a forbidden kind."""
+    if not broker.config.readable:
+        name = broker.config.broker_name
+        return _forbidden(FORBIDDEN_BROKER, f"the broker[{name}] pulling message is forbidden")
+    group = broker.groups.get(call.consumer_group) or _group(broker, call.consumer_group)
+    if not group.consume_enable:
+        return _forbidden(
+            FORBIDDEN_GROUP, f"subscription group no permission, {call.consumer_group}"
+        )
+    topic = broker.topics.get(call.topic)
+    if topic is None:
+        _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+    if not topic.perm & 4:
+        return _forbidden(FORBIDDEN_TOPIC, f"the topic[{call.topic}] pulling message is forbidden")
+    if not 0 <= call.queue_id < topic.read_queue_nums:
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+        )
+    return None if group.consume_broadcast_enable else _check_broadcast(broker, call)
+
+
+def _check_broadcast(broker: Broker, call: Pull) -> PullReply | None:
+    members = broker.clients.consumers(call.consumer_group)
+    if members is not None and members.message_model is MessageModel.BROADCASTING:
+        return _forbidden(
+            FORBIDDEN_BROADCAST,
+            f"the consumer group[{call.consumer_group}] can not consume by broadcast way",
+        )
+    return None
+
+
+def _group(broker: Broker, name: str) -> SubscriptionGroup:
+    """A group's settings, made at its first pull."""
+    group = broker.groups.find(name, broker.clock.now_ms())
+    if group is None:
+        _refuse(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+        )
+    return group
+
+
+def _wanted(broker: Broker, call: Pull) -> Wanted:
+    """The tag codes that the pull, or the group's heartbeats, ask for."""
+    if call.sys_flag & SUBSCRIPTION:
+        check_type(call.expression_type)
+        return parsed(call.subscription)
+    subscription = _subscription(broker, call)
+    check_type(subscription.expression_type)
+    return parsed(subscription.sub_string)  # its codes are not believed: C++ sends wrong ones
+
+
+def _subscription(broker: Broker, call: Pull) -> Subscription:
+    """What the group said that it listens to."""
+    members = broker.clients.consumers(call.consumer_group)
+    if members is None:
+        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+    subscription = members.subscriptions.get(call.topic)
+    if subscription is None:
+        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+    if subscription.sub_version < call.sub_version:
+        _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+    return subscription
+
+
+def check_type(expression_type: str | None) -> None:
+    """Refuses every kind of expression but tags."""
+    if expression_type not in (None, "", TAG):
+        _refuse(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type}",
+        )
+
+
+def parsed(expression: str | None) -> Wanted:
+    """The tag codes of an expression; refused when it names none."""
+    try:
+        return _codes(expression)
+    except UsageError as error:
+        raise CallRefused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"parse the consumer's subscription failed: {error}",
+        ) from error
+
+
+@lru_cache(EXPRESSIONS_MAX)
+def _codes(expression: str | None) -> Wanted:
+    return tag_filter.codes(expression, hash_code)
+
+
+def _forbidden(kind: int, remark: str) -> PullReply:
+    return PullReply(
+        code=ResponseCode.NO_PERMISSION,
+        remark=remark,
+        next_begin_offset=0,
+        min_offset=0,
+        max_offset=0,
+        forbidden_type=kind,
+    )
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

@@ -1,0 +1,200 @@
+"""The one way a message takes into the store: limits, delay, half, retry, batch."""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.stamp import Stamped, Stamps, half_message, text_of
+from roquet.model import properties as names
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.model.flags import SysFlag
+from roquet.model.names import is_retry
+from roquet.net.clock import Clock
+from roquet.net.router import Peer
+from roquet.store.store import Appended, Draft, Store
+from roquet.wire.batch import BatchItem, decode_batch
+from roquet.wire.calls.send import Send, SendLongNames
+from roquet.wire.host import HOST_SIZES
+from roquet.wire.message_id import month_start_ms, unique_key
+from roquet.wire.property_text import decode_properties, decode_text
+
+SendCall = Send | SendLongNames
+
+Arrived = Callable[[str, int, int, int], object]
+"""Told of each stored message: topic, queue id, the queue's next offset, tag code."""
+
+BATCH_COUNT_MAX: Final = 65_536
+"""Messages of one batch: 4 MiB of nothing but heads are 190,000, and would hold the loop."""
+
+WHOLE_DAY_MS: Final = 24 * 3_600_000
+
+PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+BORN_HOST_V6: Final = int(SysFlag.BORN_HOST_V6)
+STORE_HOST_V6: Final = int(SysFlag.STORE_HOST_V6)
+IPV4_SIZE: Final = HOST_SIZES[0]
+FROM_CLIENTS: Final = ~int(
+    SysFlag.BORN_HOST_V6
+    | SysFlag.STORE_HOST_V6
+    | SysFlag.NEED_UNWRAP
+    | SysFlag.INNER_BATCH
+    | SysFlag.TRANSACTION_ROLLBACK
+)
+"""All bits but those that say how the broker stored a message: a client's are not believed."""
+
+TOO_LONG: Final = "the message body is {} bytes long, this broker takes {}"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What this broker writes into every message it stores, and makes keys of."""
+
+    store_host: bytes
+    """Its advertised address: ip (4 or 16 bytes) and port (4 bytes)."""
+    pid: int
+    seed: int
+    """Tells the keys of two processes of one machine and pid apart."""
+
+
+class Stored(NamedTuple):
+    """What became of one message."""
+
+    appended: Appended
+    unique_key: str
+    waits: bool
+    """Whether its sender wants to wait until it is durable."""
+
+
+class Put:
+    """Stores what clients send."""
+
+    def __init__(
+        self, store: Store, config: BrokerConfig, clock: Clock, origin: Origin, arrived: Arrived
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._arrived = arrived
+        self._size_max = config.max_message_size
+        self._stamps = Stamps(config.cluster_name, lambda: next(self._keys))
+        self.settle(origin)
+
+    def settle(self, origin: Origin) -> None:
+        """Write this address into messages from now on: the port may be known late."""
+        self._origin = origin
+        self._keys = self._unique_keys()
+        self._store_flag = 0 if len(origin.store_host) == IPV4_SIZE else STORE_HOST_V6
+        self._id_prefix = origin.store_host.hex().upper()
+
+    def one(self, call: SendCall, queue_id: int, peer: Peer) -> Stored:
+        """Store one message; MessageIllegal, CallRefused or StoreError say that it was not."""
+        body = call.body
+        if not 0 < len(body) <= self._size_max:
+            raise self._illegal_size(len(body))
+        stamped = self._stamps.stamp(call.properties)
+        draft = self._draft(call, queue_id, peer, stamped, body, call.flag)
+        try:
+            appended = self._store.append(draft, self._clock.now_ms())
+        except (struct.error, OverflowError) as error:
+            raise MessageIllegal(f"a number of the message is out of range: {error}") from error
+        self._arrived(call.topic, queue_id, appended.queue_offset + 1, stamped.tag_code)
+        return Stored(appended, stamped.unique_key, stamped.waits)
+
+    def batch(self, call: SendCall, queue_id: int, peer: Peer) -> list[Stored]:
+        """Store the messages of one batch, one behind the other: all of them or none."""
+        items = self._items(call)
+        shared = _shared_text(call.properties)
+        stamps = [self._stamps.stamp(_text_of(item) + shared) for item in items]
+        drafts = [
+            self._draft(call, queue_id, peer, stamped, item.body, item.flag)
+            for item, stamped in zip(items, stamps, strict=True)
+        ]
+        try:
+            appended = self._store.append_batch(drafts, self._clock.now_ms())
+        except (struct.error, OverflowError) as error:
+            raise MessageIllegal(f"a number of the batch is out of range: {error}") from error
+        for where, stamped in zip(appended, stamps, strict=True):
+            self._arrived(call.topic, queue_id, where.queue_offset + 1, stamped.tag_code)
+        waits = stamps[0].waits
+        return [
+            Stored(where, stamped.unique_key, waits)
+            for where, stamped in zip(appended, stamps, strict=True)
+        ]
+
+    def message_id(self, position: int) -> str:
+        """The broker's own id of the message at a position."""
+        return f"{self._id_prefix}{position:016X}"
+
+    def _draft(
+        self,
+        call: SendCall,
+        queue_id: int,
+        peer: Peer,
+        stamped: Stamped,
+        body: bytes,
+        flag: int,
+    ) -> Draft:
+        sys_flag = call.sys_flag
+        if sys_flag & PREPARED:
+            raise half_message()
+        sys_flag = sys_flag & FROM_CLIENTS | self._store_flag
+        born_host = peer.host_bytes
+        if len(born_host) != IPV4_SIZE:
+            sys_flag |= BORN_HOST_V6
+        return Draft(
+            topic=call.topic,
+            queue_id=queue_id,
+            body=body,
+            properties=stamped.text,
+            tag_code=stamped.tag_code,
+            flag=flag,
+            sys_flag=sys_flag,
+            born_ms=call.born_timestamp,
+            born_host=born_host,
+            store_host=self._origin.store_host,
+            reconsume_times=call.reconsume_times,
+        )
+
+    def _items(self, call: SendCall) -> list[BatchItem]:
+        if is_retry(call.topic):
+            raise MessageIllegal("a batch cannot be sent to a retry topic")
+        if not 0 < len(call.body) <= self._size_max:
+            raise self._illegal_size(len(call.body))
+        try:
+            items = decode_batch(call.body)
+        except RecordError as error:
+            raise MessageIllegal(str(error)) from error
+        if len(items) > BATCH_COUNT_MAX:
+            raise MessageIllegal(f"a batch of {len(items)} messages: {BATCH_COUNT_MAX} are allowed")
+        return items
+
+    def _illegal_size(self, size: int) -> MessageIllegal:
+        text = TOO_LONG.format(size, self._size_max) if size else "the message has no body"
+        return MessageIllegal(text)
+
+    def _unique_keys(self) -> Iterator[str]:
+        """Keys for messages whose senders made none."""
+        ip, origin, counter = self._origin.store_host[:-4], self._origin, 0
+        month_ms = month_ends_ms = 0
+        while True:
+            now_ms = self._clock.now_ms()
+            if now_ms >= month_ends_ms:
+                month_ms = month_start_ms(now_ms)
+                month_ends_ms = now_ms - now_ms % WHOLE_DAY_MS + WHOLE_DAY_MS
+            yield unique_key(ip, origin.pid, origin.seed, now_ms - month_ms, counter)
+            counter += 1
+
+
+def _text_of(item: BatchItem) -> str:
+    try:
+        text = decode_text(item.properties)
+    except RecordError as error:
+        raise MessageIllegal(str(error)) from error
+    return text if not text or text.endswith("\x02") else f"{text}\x02"
+
+
+def _shared_text(text: str) -> str:
+    """What the batch as a whole says goes for each message; but its key names only the whole."""
+    shared = decode_properties(text)
+    shared.pop(names.UNIQUE_KEY, None)
+    return text_of(shared)

@@ -1,0 +1,1 @@
+"""What the broker does by itself: each a loop around one pure step."""

@@ -1,0 +1,70 @@
+"""Arrivals: a watermark for each queue: what a suspended pull or pop waits on.
+
+Those who want the same tags of one queue share a mark. It advances with the messages that they
+may want, so nobody is woken by others.
+"""
+
+from roquet.net.clock import Clock
+from roquet.net.waiting import Mark
+from roquet.rules.filter import matches
+
+Wanted = frozenset[int] | None
+"""Tag codes; None wants everything."""
+
+
+class Arrivals:
+    """Who waits for the next message of which queue."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._marks: dict[str, dict[int, dict[Wanted, Mark]]] = {}
+        """By topic, queue id and tags; kept while somebody comes back to wait."""
+        self._closed = False
+
+    def __len__(self) -> int:
+        return sum(
+            mark.waiting
+            for queues in self._marks.values()
+            for marks in queues.values()
+            for mark in marks.values()
+        )
+
+    def arrived(self, topic: str, queue_id: int, next_offset: int, tag_code: int) -> None:
+        """A message was stored just before `next_offset`; called once for every message."""
+        queues = self._marks.get(topic)
+        if queues is None or (marks := queues.get(queue_id)) is None:
+            return
+        for wanted, mark in marks.items():
+            if matches(wanted, tag_code):
+                mark.advance(next_offset)
+
+    async def reach(
+        self, topic: str, queue_id: int, next_offset: int, wanted: Wanted, deadline_ms: int
+    ) -> bool:
+        """Wait for a wanted message before `next_offset`, or later ones; False: none in time."""
+        if self._closed:
+            return False
+        marks = self._marks.setdefault(topic, {}).setdefault(queue_id, {})
+        mark = marks.get(wanted)
+        if mark is None:
+            mark = marks[wanted] = Mark(next_offset - 1, clock=self._clock)
+        return await mark.reach(next_offset, deadline_ms)
+
+    def sweep(self) -> None:
+        """Forget the marks on which nobody waits."""
+        for topic, queues in list(self._marks.items()):
+            for queue_id, marks in list(queues.items()):
+                for wanted in [wanted for wanted, mark in marks.items() if not mark.waiting]:
+                    del marks[wanted]
+                if not marks:
+                    del queues[queue_id]
+            if not queues:
+                del self._marks[topic]
+
+    def close(self) -> None:
+        """Nobody waits any longer: there will be no more messages."""
+        self._closed = True
+        for queues in self._marks.values():
+            for marks in queues.values():
+                for mark in marks.values():
+                    mark.release()

@@ -1,0 +1,82 @@
+"""Flush: stored messages become durable; everyone who waits is released by one flush.
+
+    append ──▶ end ............ flushed ──▶ mark ──▶ those who wait for it
+                     one flush, in a thread
+
+With sync flush somebody waits for every message, and a flush begins as soon as one does; whoever
+comes while it runs is served by the next one. Otherwise the log is flushed at intervals.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from roquet.broker.config import BrokerConfig
+from roquet.net.clock import Clock
+from roquet.net.waiting import Mark
+from roquet.store.store import Store
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_MS: Final = 5_000
+"""Between two flushes of everything: what is younger is read again after a crash."""
+
+THREADS: Final = 2
+"""A flush that somebody waits for must not queue behind that of a thousand queue files."""
+
+FAILURE_PAUSE_MS: Final = 1_000
+"""After a flush that failed: the disk is asked again, and not a thousand times a second."""
+
+
+class Flush:
+    """Carries the log to the disk."""
+
+    def __init__(self, store: Store, config: BrokerConfig, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._timeout_ms = config.sync_flush_timeout
+        self._mark = Mark(store.flushed_position, clock=clock)
+        self._asked = asyncio.Event()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="roquet-flush")
+        self._complete_position = store.end_position
+
+    async def durable(self, position: int) -> bool:
+        """Wait until the log is durable up to a position; False when the time for it is over."""
+        if self._mark.value >= position:
+            return True
+        self._asked.set()
+        return await self._mark.reach(position, self._clock.monotonic_ms() + self._timeout_ms)
+
+    async def serve(self) -> None:
+        """Flush whenever somebody waits, for ever."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self.step()
+            except Exception:
+                log.exception("the log could not be flushed; it is tried again")
+                await self._clock.sleep(FAILURE_PAUSE_MS)
+                self._asked.set()
+
+    async def step(self, _now_ms: int = 0) -> None:
+        """Flush the log, if it holds something new."""
+        if self._store.flushed_position < self._store.end_position:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads, self._store.flush_log)
+        self._mark.advance(self._store.flushed_position)
+
+    async def checkpoint(self, now_ms: int) -> None:
+        """Flush everything, and note how far: recovery begins there."""
+        end = self._store.end_position
+        if end == self._complete_position:
+            return
+        work = self._store.flushing(now_ms)
+        await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        self._complete_position = end
+        self._mark.advance(self._store.flushed_position)
+
+    def close(self) -> None:
+        """End the threads, when their last flush is done."""
+        self._threads.shutdown()

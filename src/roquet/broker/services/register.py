@@ -1,0 +1,111 @@
+"""Register: tells the name servers what we hold."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from roquet.broker.config import BrokerConfig
+from roquet.model.errors import CallError
+from roquet.model.topic import TopicTable
+from roquet.net.clock import Clock
+from roquet.net.pool import Pool
+from roquet.wire import dialect
+from roquet.wire.call import Call
+from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
+from roquet.wire.calls.route import RegisterBroker, UnregisterBroker
+from roquet.wire.registration import checksum
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 3_000
+"""For one name server to answer: the others are told meanwhile."""
+
+PAUSE_MS: Final = 20
+"""Between a change and the news of it: a burst of new topics is told once."""
+
+
+class Registration:
+    """Keeps every name server informed."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, address: str, topics: Callable[[], TopicTable]
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._address = address
+        self._topics = topics
+        self._pool = Pool(clock=clock)
+        self._changed = asyncio.Event()
+        self._unreachable: set[str] = set()
+        self._left = False
+
+    def changed(self) -> None:
+        """There is news: tell it soon."""
+        self._changed.set()
+
+    async def serve(self) -> None:
+        """Tell news at once, and everything at intervals, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(self._config.register_interval / 1000):
+                    await self._changed.wait()
+                    await self._clock.sleep(PAUSE_MS)
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            await self.step()
+
+    async def step(self, _now_ms: int = 0) -> None:
+        """Tell every name server what we hold."""
+        self._changed.clear()
+        if self._left or not self._config.name_servers:
+            return
+        call = self._registration()
+        await self._each(lambda server: self._tell(server, call))
+
+    async def unregister(self) -> None:
+        """Tell every name server that we go, and hang up."""
+        self._left, config = True, self._config
+        call = UnregisterBroker(
+            broker_name=config.broker_name,
+            broker_addr=self._address,
+            cluster_name=config.cluster_name,
+            broker_id=config.broker_id,
+        )
+        await self._each(lambda server: self._tell(server, call))
+        await self._pool.close()
+
+    def _registration(self) -> RegisterBroker:
+        config, table = self._config, self._topics()
+        body = dialect.dumps(
+            RegisterBrokerBody(
+                topic_config_serialize_wrapper=TopicsOfBroker(
+                    topic_config_table=table.topic_config_table, data_version=table.data_version
+                )
+            )
+        )
+        return RegisterBroker(
+            broker_name=config.broker_name,
+            broker_addr=self._address,
+            cluster_name=config.cluster_name,
+            ha_server_addr=self._address,
+            broker_id=config.broker_id,
+            body_crc32=checksum(body),
+            body=body,
+        )
+
+    async def _each(self, tell: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        await asyncio.gather(*(tell(server) for server in self._config.name_servers))
+
+    async def _tell(self, server: str, call: Call[Any]) -> None:
+        try:
+            await self._pool.call(server, call, TIMEOUT_MS)
+        except CallError as error:
+            if server not in self._unreachable:
+                log.warning("name server %s does not know of us: %s", server, error)
+            self._unreachable.add(server)
+        else:
+            if server in self._unreachable:
+                log.info("name server %s knows of us again", server)
+            self._unreachable.discard(server)

@@ -1,0 +1,1 @@
+"""What the broker remembers besides the log, each a table saved as JSON."""

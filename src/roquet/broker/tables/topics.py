@@ -1,0 +1,170 @@
+"""Topics: how many queues each has here, and what may be done with them."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.tables.table import Table, TableFile
+from roquet.model import names
+from roquet.model.errors import StoreError
+from roquet.model.flags import Permission
+from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
+
+UNIT: Final = 1
+UNIT_SUBSCRIPTION: Final = 2
+"""Topic flags of a client in unit mode: of an ordinary topic, and of a retry topic."""
+
+INHERITABLE: Final = READ_WRITE | Permission.INHERIT
+
+
+class Topics(Table[TopicTable]):
+    """The topics of this broker; a new one is on the disk before its first message is."""
+
+    kind = TopicTable
+
+    def __init__(self, file: TableFile | None, config: BrokerConfig, now_ms: int) -> None:
+        self._configs: dict[str, TopicConfig] = {}
+        self._auto_create = config.auto_create_topic
+        self.sendable: dict[str, TopicConfig] = {}
+        """Those to which a client may send: a send looks here first, and mostly only here."""
+        self.on_change: list[Callable[[], object]] = []
+        super().__init__(file)
+        self._add_system_topics(config, now_ms)
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self._configs.values())
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """A topic's settings, if it exists here."""
+        return self._configs.get(topic)
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Create a topic, or change its settings; not at all when the disk does not take it."""
+        before = self._configs.get(config.topic_name)
+        if before == config:
+            return
+        self._keep(config)
+        try:
+            self._changed(now_ms)
+        except StoreError:
+            self._drop(config.topic_name)
+            if before is not None:
+                self._keep(before)
+            raise
+
+    def remove(self, topic: str, now_ms: int) -> None:
+        """Forget a topic."""
+        if topic in self._configs:
+            self._drop(topic)
+            self._changed(now_ms)
+
+    def create_for_send(
+        self, topic: str, default_topic: str, queue_count: int, unit_mode: bool, now_ms: int
+    ) -> TopicConfig | None:
+        """The topic made as its first sender wishes; None when it has to be created first."""
+        if names.is_retry(topic):
+            flag = UNIT_SUBSCRIPTION if unit_mode else 0
+            return self.create_for_group(topic, 1, now_ms, flag)
+        parent = self._configs.get(default_topic)
+        if parent is None or not parent.perm & Permission.INHERIT:
+            return None
+        if default_topic == names.AUTO_CREATE_TOPIC and not self._auto_create:
+            return None
+        count = max(1, min(queue_count, parent.write_queue_nums))
+        made = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=parent.perm & ~Permission.INHERIT,
+            topic_filter_type=parent.topic_filter_type,
+            topic_sys_flag=UNIT if unit_mode else 0,
+        )
+        self.put(made, now_ms)
+        return made
+
+    def create_for_group(
+        self, topic: str, queue_count: int, now_ms: int, sys_flag: int = 0
+    ) -> TopicConfig:
+        """A group's retry topic: there as soon as the group is."""
+        found = self._configs.get(topic)
+        if found is None:
+            found = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queue_count,
+                write_queue_nums=queue_count,
+                topic_sys_flag=sys_flag,
+            )
+            self.put(found, now_ms)
+        return found
+
+    def take(self, found: TopicTable) -> None:
+        """Hold what the file said."""
+        self.version = found.data_version
+        for config in found.topic_config_table.values():
+            self._keep(config)
+
+    def content(self) -> TopicTable:
+        """What the file should say, and a name server be told."""
+        return TopicTable(topic_config_table=dict(self._configs), data_version=self.version)
+
+    def _keep(self, config: TopicConfig) -> None:
+        name = config.topic_name
+        self._configs[name] = config
+        if names.topic_fault(name) is None and name not in names.NOT_FOR_CLIENTS:
+            self.sendable[name] = config
+
+    def _drop(self, topic: str) -> None:
+        self._configs.pop(topic, None)
+        self.sendable.pop(topic, None)
+
+    def _changed(self, now_ms: int) -> None:
+        self.touch(now_ms)
+        self.save()
+        for tell in self.on_change:
+            tell()
+
+    def _add_system_topics(self, config: BrokerConfig, now_ms: int) -> None:
+        missing = [t for t in system_topics(config) if t.topic_name not in self._configs]
+        for topic in missing:
+            self._keep(topic)
+        if missing:
+            self._changed(now_ms)
+
+
+def system_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """The topics that exist on every broker."""
+    cluster, broker = config.cluster_name, config.broker_name
+    found = [
+        _topic(cluster, 16, INHERITABLE),
+        _topic(broker, 1, INHERITABLE),
+        _topic(names.SELF_TEST_TOPIC, 1),
+        _topic(names.BENCHMARK_TOPIC, 1024),
+        _topic(names.OFFSET_MOVED_TOPIC, 1),
+        _topic(names.SCHEDULE_TOPIC, 18),
+        _topic(f"{cluster}_REPLY_TOPIC", 1),
+        _topic(f"{names.REVIVE_PREFIX}{cluster}", 8),
+        _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, Permission.INHERIT),
+        _topic(names.HALF_TOPIC, 1),
+        _topic(names.OP_HALF_TOPIC, 1),
+        _topic(names.TIMER_TOPIC, 1),
+    ]
+    if config.auto_create_topic:
+        found.append(_topic(names.AUTO_CREATE_TOPIC, config.default_queue_count, INHERITABLE))
+    if config.trace_topic:
+        found.append(_topic(names.TRACE_TOPIC, 1))
+    return found
+
+
+def is_system_topic(topic: str, config: BrokerConfig) -> bool:
+    """Whether a topic belongs to the broker itself: nobody may create or delete it."""
+    return (
+        topic in names.NOT_FOR_CLIENTS
+        or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+        or any(topic == system.topic_name for system in system_topics(config))
+    )
+
+
+def _topic(name: str, count: int, perm: int = READ_WRITE) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name, read_queue_nums=count, write_queue_nums=count, perm=int(perm)
+    )

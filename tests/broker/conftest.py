@@ -1,0 +1,81 @@
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
+from roquet.broker.config import BrokerConfig
+from roquet.wire.call import Call
+from roquet.wire.calls.send import Send
+
+
+class FakePeer:
+    """A connection without a socket: remembers what it was told."""
+
+    language = 0
+    version = 0
+
+    def __init__(self, host_bytes: bytes = b"\x0a\x00\x00\x07\x00\x00\x13\x88") -> None:
+        self.address = "10.0.0.7:5000"
+        self.host_bytes = host_bytes
+        self.told: list[Call[Any]] = []
+        self.closed = False
+        self._callbacks: list[Callable[[Any], object]] = []
+
+    def oneway(self, call: Call[Any]) -> None:
+        self.told.append(call)
+
+    async def call(self, call: Call[Any], timeout_ms: int = 3_000) -> Any:
+        raise NotImplementedError
+
+    def on_close(self, callback: Callable[[Any], object]) -> None:
+        self._callbacks.append(callback)
+
+    def hang_up(self) -> None:
+        self.closed = True
+        for callback in self._callbacks:
+            callback(self)
+
+
+@pytest.fixture
+def peer() -> FakePeer:
+    return FakePeer()
+
+
+@pytest.fixture
+def new_peer() -> Callable[..., FakePeer]:
+    return FakePeer
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    """What a test module may override."""
+    return {}
+
+
+@pytest.fixture
+async def server(settings: dict[str, Any]) -> AsyncIterator[BrokerServer]:
+    config = BrokerConfig(host="127.0.0.1", port=0, **settings)
+    async with BrokerServer(config) as server:
+        yield server
+
+
+@pytest.fixture
+async def broker(server: BrokerServer) -> Broker:
+    return server.broker
+
+
+@pytest.fixture
+def message() -> Callable[..., Send]:
+    def make(body: bytes = b"body", **fields: Any) -> Send:
+        given = {
+            "producer_group": "pg",
+            "topic": "orders",
+            "queue_id": 0,
+            "born_timestamp": 1_700_000_000_000,
+            **fields,
+        }
+        return Send(body=body, **given)
+
+    return make

@@ -1,0 +1,177 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import heartbeat as handlers
+from roquet.model.errors import CallRefused, FieldError
+from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+from roquet.model.topic import SubscriptionGroup
+from roquet.wire import dialect
+from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
+from roquet.wire.calls.heartbeat import (
+    CheckSubscription,
+    ConsumersChanged,
+    GetConsumers,
+    Heartbeat,
+    Unregister,
+)
+from roquet.wire.codes import ResponseCode
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+
+
+def beat(broker: Broker, peer: Any, client_id: str, *groups: str, **fields: Any) -> Any:
+    consumers = [
+        ConsumerData(group_name=group, subscription_data_set=[Subscription(topic="orders")])
+        for group in groups
+    ]
+    data = HeartbeatData(client_id=client_id, consumer_data_set=consumers, **fields)
+    return handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+
+
+def members(broker: Broker, peer: Any, group: str) -> list[str]:
+    body = handlers.consumers(broker, GetConsumers(consumer_group=group), peer).body
+    return dialect.loads(body, ConsumerIdList).consumer_id_list
+
+
+def queues_of(broker: Broker, topic: str) -> int:
+    found = broker.topics.get(topic)
+    return found.read_queue_nums if found else 0
+
+
+async def test_a_heartbeat_makes_group_and_retry_topic(broker: Broker, peer: Any) -> None:
+    broker.groups.put(SubscriptionGroup(group_name="known", retry_queue_nums=3), 0)
+    reply = beat(broker, peer, "c1", "billing", "known")
+    assert (reply.code, reply.supports_v2, reply.subscription_changed) == (0, True, True)
+    assert broker.groups.get("billing") is not None
+    assert queues_of(broker, "%RETRY%billing") == 1
+    assert queues_of(broker, "%RETRY%known") == 3
+
+
+async def test_members_are_listed_and_hear_of_each_other(broker: Broker, new_peer: Any) -> None:
+    first, second = new_peer(), new_peer()
+    beat(broker, first, "c1", "billing")
+    first.told.clear()
+    beat(broker, second, "c2", "billing")
+    changed = ConsumersChanged(consumer_group="billing")
+    assert first.told == [changed]
+    assert second.told == [changed]
+    beat(broker, second, "c2", "billing")
+    assert first.told == [changed], "the same again is no news"
+    assert members(broker, first, "billing") == ["c1", "c2"]
+
+
+async def test_who_hangs_up_is_gone_at_once(broker: Broker, new_peer: Any) -> None:
+    first, second = new_peer(), new_peer()
+    beat(broker, first, "c1", "billing")
+    beat(broker, second, "c2", "billing")
+    second.told.clear()
+    first.hang_up()
+    assert second.told == [ConsumersChanged(consumer_group="billing")]
+    assert members(broker, second, "billing") == ["c2"]
+
+
+async def test_who_unregisters_is_gone_at_once(broker: Broker, new_peer: Any) -> None:
+    first, second = new_peer(), new_peer()
+    beat(broker, first, "c1", "billing")
+    beat(broker, second, "c2", "billing")
+    second.told.clear()
+    handlers.unregister(broker, Unregister(client_id="c1", consumer_group="billing"), first)
+    handlers.unregister(broker, Unregister(client_id="c1", producer_group="pg"), first)
+    assert second.told == [ConsumersChanged(consumer_group="billing")]
+    assert members(broker, second, "billing") == ["c2"]
+
+
+async def test_a_group_without_members_is_answered_in_the_genuine_words(
+    broker: Broker, peer: Any
+) -> None:
+    with pytest.raises(CallRefused, match="no consumer for this group, billing") as refused:
+        handlers.consumers(broker, GetConsumers(consumer_group="billing"), peer)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_group_may_not_want_to_hear(broker: Broker, new_peer: Any) -> None:
+    quiet = SubscriptionGroup(group_name="billing", notify_consumer_ids_changed_enable=False)
+    broker.groups.put(quiet, 0)
+    first, second = new_peer(), new_peer()
+    beat(broker, first, "c1", "billing")
+    beat(broker, second, "c2", "billing")
+    assert first.told == []
+
+
+class TestWithoutNotice:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"notify_members": False}
+
+    async def test_a_broker_may_be_told_not_to_tell(self, broker: Broker, new_peer: Any) -> None:
+        first, second = new_peer(), new_peer()
+        beat(broker, first, "c1", "billing")
+        beat(broker, second, "c2", "billing")
+        assert first.told == []
+
+
+async def test_a_short_heartbeat_stands_for_the_last_full_one(broker: Broker, peer: Any) -> None:
+    short = {"heartbeat_fingerprint": 77, "without_sub": True}
+    assert beat(broker, peer, "c1", **short).subscription_changed, "the full one is wanted"
+    beat(broker, peer, "c1", "billing", heartbeat_fingerprint=77)
+    assert not beat(broker, peer, "c1", **short).subscription_changed
+    assert members(broker, peer, "billing") == ["c1"]
+
+
+def recorded(client: str) -> list[dict[str, Any]]:
+    lines = (VECTORS / f"requests-{client}.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [row for row in rows if row["header"]["code"] == Heartbeat.code]
+
+
+@pytest.mark.parametrize(
+    ("client", "group"), [("cpp-client-0.4.4", "CID_T044"), ("js-client-3.12.0", None)]
+)
+async def test_heartbeats_of_other_clients_are_understood(
+    broker: Broker, peer: Any, client: str, group: str | None
+) -> None:
+    for row in recorded(client):
+        reply = handlers.heartbeat(broker, Heartbeat(body=row["body"].encode()), peer)
+        assert reply.code == 0
+    if group:
+        found = broker.clients.consumers(group)
+        assert found is not None
+        assert found.subscriptions["T044"].sub_string == "tagA"
+        assert members(broker, peer, group)[0].endswith("@DEFAULT")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"consumerDataSet":[]}', b'{"clientID":[1]}'])
+async def test_a_broken_heartbeat_is_the_clients_fault(
+    broker: Broker, peer: Any, body: bytes
+) -> None:
+    with pytest.raises(FieldError):
+        handlers.heartbeat(broker, Heartbeat(body=body), peer)
+
+
+async def test_an_illegal_group_gets_no_topic(broker: Broker, peer: Any) -> None:
+    beat(broker, peer, "c1", "no good name")
+    assert broker.groups.get("no good name") is None
+    assert broker.topics.get("%RETRY%no good name") is None
+
+
+def check(broker: Broker, peer: Any, **subscription: Any) -> int:
+    body = CheckClientBody(
+        client_id="c", group="g", subscription_data=Subscription(topic="t", **subscription)
+    )
+    call = CheckSubscription(body=dialect.dumps(body))
+    return handlers.check_subscription(broker, call, peer).code
+
+
+async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer: Any) -> None:
+    assert check(broker, peer, sub_string="a || b") == 0
+    with pytest.raises(CallRefused) as refused:
+        check(broker, peer, sub_string="a > 1", expression_type="SQL92")
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    with pytest.raises(CallRefused) as refused:
+        check(broker, peer, sub_string="||")
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert handlers.check_subscription(broker, CheckSubscription(), peer).code == 0

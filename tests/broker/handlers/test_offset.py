@@ -1,0 +1,127 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import offset
+from roquet.broker.handlers.send import send
+from roquet.model.errors import CallRefused
+from roquet.wire.calls.offset import (
+    EarliestTime,
+    MaxOffset,
+    MinOffset,
+    OffsetByTime,
+    QueryOffset,
+    UpdateOffset,
+)
+from roquet.wire.codes import ResponseCode
+
+
+def commit(broker: Broker, peer: Any, **fields: Any) -> None:
+    given = {
+        "consumer_group": "billing",
+        "topic": "orders",
+        "queue_id": 0,
+        "commit_offset": 5,
+        **fields,
+    }
+    offset.update(broker, UpdateOffset(**given), peer)
+
+
+def ask(**fields: Any) -> QueryOffset:
+    return QueryOffset(**{"consumer_group": "billing", "topic": "orders", "queue_id": 0, **fields})
+
+
+@pytest.fixture
+def known(broker: Broker, peer: Any, message: Any) -> None:
+    """A topic with one message, and a group."""
+    send(broker, message(), peer)
+    broker.groups.find("billing", 0)
+
+
+@pytest.mark.usefixtures("known")
+async def test_a_commit_is_what_a_query_answers(broker: Broker, peer: Any) -> None:
+    commit(broker, peer)
+    assert offset.query(broker, ask(), peer).offset == 5
+    commit(broker, peer, commit_offset=2)
+    assert offset.query(broker, ask(), peer).offset == 2
+
+
+@pytest.mark.usefixtures("known")
+async def test_a_new_group_begins_a_young_queue_at_zero(broker: Broker, peer: Any) -> None:
+    assert offset.query(broker, ask(), peer).offset == 0
+    assert offset.query(broker, ask(topic="unheard_of"), peer).offset == 0
+
+
+@pytest.mark.usefixtures("known")
+async def test_a_client_that_wants_no_zero_is_told_that_there_is_none(
+    broker: Broker, peer: Any
+) -> None:
+    with pytest.raises(CallRefused) as refused:
+        offset.query(broker, ask(set_zero_if_not_found=False), peer)
+    assert refused.value.code == ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.mark.usefixtures("known")
+async def test_a_new_group_has_no_progress_in_a_queue_that_left_the_memory(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(bytes(1000)), peer)
+    small = msgspec.structs.replace(broker, memory=100)
+    with pytest.raises(CallRefused) as refused:
+        offset.query(small, ask(), peer)
+    assert refused.value.code == ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"consumer_group": "unknown"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER),
+        ({"commit_offset": -1}, ResponseCode.INVALID_PARAMETER),
+        ({"commit_offset": 2**63}, ResponseCode.INVALID_PARAMETER),
+    ],
+)
+@pytest.mark.usefixtures("known")
+async def test_a_commit_that_cannot_be_is_refused(
+    broker: Broker, peer: Any, fields: dict[str, Any], code: int
+) -> None:
+    with pytest.raises(CallRefused) as refused:
+        commit(broker, peer, **fields)
+    assert refused.value.code == code
+
+
+async def test_a_queue_says_where_it_begins_and_ends(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    for _ in range(3):
+        send(broker, message(), peer)
+    assert offset.maximum(broker, MaxOffset(topic="orders", queue_id=0), peer).offset == 3
+    assert offset.minimum(broker, MinOffset(topic="orders", queue_id=0), peer).offset == 0
+    assert offset.maximum(broker, MaxOffset(topic="orders", queue_id=77), peer).offset == 0
+    assert offset.maximum(broker, MaxOffset(topic="unknown", queue_id=-1), peer).offset == 0
+
+
+async def test_a_time_leads_to_an_offset(broker: Broker, peer: Any, message: Any) -> None:
+    send(broker, message(), peer)
+    stored_ms = offset.earliest_time(
+        broker, EarliestTime(topic="orders", queue_id=0), peer
+    ).timestamp
+
+    def at(ms: int, boundary: str | None = None) -> int:
+        call = OffsetByTime(topic="orders", queue_id=0, timestamp=ms, boundary_type=boundary)
+        return offset.by_time(broker, call, peer).offset
+
+    assert at(stored_ms) == 0
+    assert at(stored_ms - 1000) == 0
+    assert at(stored_ms + 1000) == broker.store.offset_by_time("orders", 0, stored_ms + 1000)
+    assert at(stored_ms + 1000, "UPPER") == broker.store.offset_by_time(
+        "orders", 0, stored_ms + 1000, upper=True
+    )
+
+
+async def test_an_empty_queue_has_no_earliest_time(broker: Broker, peer: Any) -> None:
+    call = EarliestTime(topic="orders", queue_id=0)
+    assert offset.earliest_time(broker, call, peer).timestamp == -1

@@ -1,0 +1,371 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.pull import parsed, pull
+from roquet.broker.handlers.send import send
+from roquet.model.errors import CallRefused
+from roquet.model.subscription import (
+    ConsumerData,
+    HeartbeatData,
+    MessageModel,
+    Subscription,
+)
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.wire.calls.pull import LitePull, Pull, PullReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.java import hash_code
+from roquet.wire.record import decode_many
+
+COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
+
+
+def ask(offset: int = 0, *, kind: type[Pull] = Pull, **fields: Any) -> Pull:
+    given = {
+        "consumer_group": "billing",
+        "topic": "orders",
+        "queue_id": 0,
+        "max_msg_nums": 32,
+        "sys_flag": SUBSCRIPTION,
+        "commit_offset": 0,
+        "suspend_timeout_millis": 5_000,
+        "subscription": "*",
+        "sub_version": 0,
+        **fields,
+    }
+    return kind(queue_offset=offset, **given)
+
+
+def bodies(reply: PullReply) -> list[bytes]:
+    return [record.body for record in decode_many(reply.body)]
+
+
+@pytest.fixture
+def stored(broker: Broker, peer: Any, message: Any) -> Callable[..., None]:
+    """Stores messages with these tags in queue 0 of orders."""
+
+    def store(*tags: str) -> None:
+        for tag in tags:
+            send(broker, message(tag.encode(), properties=f"TAGS\x01{tag}\x02"), peer)
+
+    return store
+
+
+async def test_messages_come_from_the_asked_offset_on(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "b", "c")
+    reply: Any = pull(broker, ask(1), peer)
+    assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"b", b"c"])
+    assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (3, 0, 3)
+    assert reply.suggest_which_broker_id == 0
+
+
+async def test_a_lite_pull_is_a_pull(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a")
+    reply: Any = pull(broker, ask(kind=LitePull), peer)
+    assert bodies(reply) == [b"a"]
+
+
+async def test_no_more_than_asked_for_comes(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a", "b", "c")
+    reply: Any = pull(broker, ask(max_msg_nums=2), peer)
+    assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b"], 2)
+
+
+async def test_one_message_always_fits(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a", "b")
+    reply: Any = pull(broker, ask(max_msg_bytes=1), peer)
+    assert bodies(reply) == [b"a"]
+
+
+async def test_only_wanted_tags_come(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a", "b", "a", "c")
+    reply: Any = pull(broker, ask(subscription="a || c"), peer)
+    assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"a", b"c"], 4)
+
+
+async def test_a_range_without_wanted_tags_is_passed_at_once(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "b")
+    reply: Any = pull(broker, ask(subscription="z"), peer)
+    assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert (reply.body, reply.next_begin_offset) == (b"", 2)
+
+
+@pytest.mark.parametrize(
+    ("count", "asked", "code", "next_offset"),
+    [
+        (0, 0, ResponseCode.PULL_NOT_FOUND, 0),
+        (0, 7, ResponseCode.PULL_OFFSET_MOVED, 0),
+        (2, 2, ResponseCode.PULL_NOT_FOUND, 2),
+        (2, 3, ResponseCode.PULL_OFFSET_MOVED, 0),
+        (2, -1, ResponseCode.PULL_OFFSET_MOVED, 0),
+        (2, 2**62, ResponseCode.PULL_OFFSET_MOVED, 0),
+    ],
+)
+async def test_an_offset_outside_the_queue_is_answered_with_where_to_go_on(
+    broker: Broker, peer: Any, stored: Any, count: int, asked: int, code: int, next_offset: int
+) -> None:
+    broker.topics.put(TopicConfig(topic_name="orders"), 0)
+    stored(*"ab"[:count])
+    reply: Any = pull(broker, ask(asked), peer)
+    assert (reply.code, reply.next_begin_offset) == (code, next_offset)
+    assert (reply.min_offset, reply.max_offset, reply.body) == (0, count, b"")
+
+
+async def test_a_commit_comes_along(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a")
+    pull(broker, ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1), peer)
+    assert broker.offsets.get("billing", "orders", 0) == 1
+    pull(broker, ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1), peer)
+    pull(broker, ask(sys_flag=SUBSCRIPTION, commit_offset=9), peer)
+    assert broker.offsets.get("billing", "orders", 0) == 1, "C++ says -1 when it has none"
+
+
+class TestHeldPulls:
+    @staticmethod
+    def hold(broker: Broker, peer: Any, offset: int, **fields: Any) -> asyncio.Task[PullReply]:
+        answer: Any = pull(broker, ask(offset, sys_flag=SUBSCRIPTION | SUSPEND, **fields), peer)
+        return asyncio.create_task(answer)
+
+    async def test_the_next_message_ends_the_wait(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1)
+        await asyncio.sleep(0.01)
+        stored("b")
+        assert bodies(await held) == [b"b"]
+
+    async def test_a_message_between_look_and_wait_is_not_missed(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1)
+        stored("b")  # before the task has taken its first step
+        assert bodies(await held) == [b"b"]
+
+    async def test_other_tags_do_not_end_the_wait(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1, subscription="wanted")
+        await asyncio.sleep(0.01)
+        stored("b", "c")
+        await asyncio.sleep(0.01)
+        assert not held.done()
+        stored("wanted")
+        reply = await held
+        assert (bodies(reply), reply.next_begin_offset) == ([b"wanted"], 4)
+
+    async def test_when_the_time_is_over_there_is_nothing_new(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        reply = await self.hold(broker, peer, 1, suspend_timeout_millis=20)
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
+
+    async def test_what_passed_unwanted_meanwhile_need_not_be_asked_again(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1, suspend_timeout_millis=50, subscription="z")
+        await asyncio.sleep(0.01)
+        stored("b")
+        reply = await held
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+
+    async def test_a_commit_is_noted_before_the_wait(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        flags = SUBSCRIPTION | SUSPEND | COMMIT
+        answer: Any = pull(broker, ask(1, sys_flag=flags, commit_offset=1), peer)
+        assert broker.offsets.get("billing", "orders", 0) == 1
+        broker.offsets.commit("billing", "orders", 0, 5)
+        stored("b")
+        await answer
+        assert broker.offsets.get("billing", "orders", 0) == 5, "and not once more behind it"
+
+    async def test_a_stop_answers_those_who_wait(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1)
+        await asyncio.sleep(0.01)
+        broker.arrivals.close()
+        assert (await held).code == ResponseCode.PULL_NOT_FOUND
+
+    async def test_without_the_flag_or_time_nobody_waits(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        reply: Any = pull(broker, ask(1), peer)
+        assert reply.code == ResponseCode.PULL_NOT_FOUND
+        flags = SUBSCRIPTION | SUSPEND
+        reply = pull(broker, ask(1, sys_flag=flags, suspend_timeout_millis=0), peer)
+        assert reply.code == ResponseCode.PULL_NOT_FOUND
+
+    async def test_a_correction_is_not_held_back(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        reply: Any = pull(broker, ask(9, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+        assert reply.code == ResponseCode.PULL_OFFSET_MOVED
+
+
+class TestShortPolling:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"long_polling": False}
+
+    async def test_a_pull_is_held_for_a_moment_only(
+        self, broker: Broker, peer: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.handlers.pull.SHORT_POLL_MS", 10)
+        stored("a")
+        async with asyncio.timeout(2):
+            answer: Any = pull(broker, ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+            assert (await answer).code == ResponseCode.PULL_NOT_FOUND
+
+
+def refused(broker: Broker, peer: Any, **fields: Any) -> int:
+    with pytest.raises(CallRefused) as caught:
+        pull(broker, ask(**fields), peer)
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"consumer_group": "no good name"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"consumer_group": ""}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
+        ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER),
+        ({"subscription": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"expression_type": "SQL92", "subscription": "a > 1"}, ResponseCode.SYSTEM_ERROR),
+        ({"sys_flag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused(
+    broker: Broker, peer: Any, stored: Any, fields: dict[str, Any], code: int
+) -> None:
+    stored("a")
+    assert refused(broker, peer, **fields) == code
+
+
+async def test_sql_is_refused_in_the_genuine_words(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a")
+    with pytest.raises(CallRefused, match="does not support consumer to filter message by SQL92"):
+        pull(broker, ask(expression_type="SQL92", subscription="a > 1"), peer)
+
+
+@pytest.mark.parametrize("kind", [None, "", "TAG"])
+async def test_tags_need_not_be_named_as_such(
+    broker: Broker, peer: Any, stored: Any, kind: str | None
+) -> None:
+    stored("a")
+    reply: Any = pull(broker, ask(expression_type=kind, subscription="a"), peer)
+    assert bodies(reply) == [b"a"]
+
+
+async def test_a_forbidden_group_or_topic_is_named_by_its_kind(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a")
+    broker.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
+    reply: Any = pull(broker, ask(), peer)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 2)
+    broker.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+    reply = pull(broker, ask(consumer_group="other"), peer)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
+
+
+class TestByHeartbeat:
+    """Without its own expression a pull means what the group's members said."""
+
+    @staticmethod
+    def listen(broker: Broker, peer: Any, expression: str, **fields: Any) -> None:
+        wants = Subscription(topic="orders", sub_string=expression, sub_version=5, **fields)
+        model = MessageModel.BROADCASTING
+        data = ConsumerData(
+            group_name="billing", message_model=model, subscription_data_set=[wants]
+        )
+        broker.clients.beat(peer, HeartbeatData(client_id="c", consumer_data_set=[data]))
+
+    async def test_the_groups_expression_counts(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a", "b")
+        self.listen(broker, peer, "b")
+        reply: Any = pull(broker, ask(sys_flag=0, sub_version=5), peer)
+        assert bodies(reply) == [b"b"]
+
+    async def test_codes_of_a_heartbeat_are_not_believed(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("tagA")
+        self.listen(broker, peer, "tagA", code_set=[0])  # as the C++ client sends it
+        reply: Any = pull(broker, ask(sys_flag=0), peer)
+        assert bodies(reply) == [b"tagA"]
+
+    async def test_a_topic_nobody_listens_to_is_refused(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        broker.topics.put(TopicConfig(topic_name="other"), 0)
+        self.listen(broker, peer, "*")
+        code = refused(broker, peer, topic="other", sys_flag=0)
+        assert code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+    async def test_a_newer_version_than_the_heartbeats_is_refused(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        self.listen(broker, peer, "*")
+        code = refused(broker, peer, sub_version=6, sys_flag=0)
+        assert code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+    async def test_sql_in_a_heartbeat_is_refused(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        self.listen(broker, peer, "a > 1", expression_type="SQL92")
+        assert refused(broker, peer, sys_flag=0) == ResponseCode.SYSTEM_ERROR
+
+    async def test_a_group_that_may_not_broadcast_does_not(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        group = SubscriptionGroup(group_name="billing", consume_broadcast_enable=False)
+        broker.groups.put(group, 0)
+        self.listen(broker, peer, "*")
+        reply: Any = pull(broker, ask(), peer)
+        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
+        reply = pull(broker, ask(consumer_group="other"), peer)
+        assert reply.code == 0
+
+
+class TestWriteOnly:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"permission": 2}
+
+    async def test_a_broker_that_may_not_be_read_says_so(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        reply: Any = pull(broker, ask(), peer)
+        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
+
+
+def test_an_expression_becomes_the_codes_of_its_tags() -> None:
+    assert parsed("a||b") == frozenset({hash_code("a"), hash_code("b")})
+    assert parsed("*") is None
+    assert parsed(None) is None

@@ -1,0 +1,222 @@
+import re
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.send import send, send_batch
+from roquet.model.errors import StoreFull
+from roquet.model.topic import TopicConfig
+from roquet.wire.batch import BatchItem, encode_batch
+from roquet.wire.calls.send import SendBatch, SendLongNames
+from roquet.wire.codes import ResponseCode
+from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.record import decode
+
+BATCH = encode_batch([BatchItem(0, b"one", b""), BatchItem(0, b"two", b"")])
+
+
+async def waiting(answer: Any) -> Any:
+    """The reply of a handler that has to wait for it."""
+    return await answer
+
+
+async def test_a_message_is_stored_and_its_place_told(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(), peer)
+    reply: Any = send(broker, message(b"second"), peer)
+    assert (reply.code, reply.queue_id, reply.queue_offset) == (0, 0, 1)
+    assert (reply.region, reply.trace_on) == ("DefaultRegion", True)
+    _, position = parse_offset_message_id(reply.msg_id)
+    record = broker.store.message_at(position)
+    assert record is not None
+    assert decode(record).body == b"second"
+    assert decode(record).properties.find(reply.transaction_id.encode()) > 0
+
+
+async def test_the_long_names_mean_the_same(broker: Broker, peer: Any) -> None:
+    call = SendLongNames(
+        producer_group="pg", topic="orders", queue_id=1, born_timestamp=1, body=b"go"
+    )
+    reply: Any = send(broker, call, peer)
+    assert (reply.code, reply.queue_id) == (0, 1)
+    assert broker.store.bounds("orders", 1) == (0, 1)
+
+
+async def test_a_new_topic_has_as_many_queues_as_its_first_sender_wants(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(default_topic_queue_nums=3), peer)
+    topic = broker.topics.get("orders")
+    assert topic is not None
+    assert (topic.write_queue_nums, topic.read_queue_nums) == (3, 3)
+
+
+async def test_a_negative_queue_means_any(broker: Broker, peer: Any, message: Any) -> None:
+    replies: list[Any] = [send(broker, message(queue_id=-1), peer) for _ in range(100)]
+    assert {reply.queue_id for reply in replies} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("code_says_so", [True, False])
+async def test_a_batch_is_told_by_its_code_or_its_flag(
+    broker: Broker, peer: Any, message: Any, code_says_so: bool
+) -> None:
+    if code_says_so:
+        call = SendBatch(
+            producer_group="pg",
+            topic="orders",
+            queue_id=0,
+            born_timestamp=1,
+            body=BATCH,
+            batch=False,
+        )
+        reply: Any = send_batch(broker, call, peer)
+    else:
+        reply = send(broker, message(BATCH, batch=True), peer)
+    assert (reply.code, reply.queue_offset) == (0, 0)
+    assert reply.msg_id.count(",") == 1
+    assert broker.store.bounds("orders", 0) == (0, 2)
+
+
+async def test_a_topic_that_shrinks_takes_what_was_on_its_way(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    topic = TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=4)
+    broker.topics.put(topic, 0)
+    reply: Any = send(broker, message(queue_id=7), peer)
+    assert reply.code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": ""}, ResponseCode.INVALID_PARAMETER, "blank"),
+        ({"topic": "no spaces"}, ResponseCode.INVALID_PARAMETER, "may hold only"),
+        ({"topic": "x" * 128}, ResponseCode.INVALID_PARAMETER, "127"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, "forbidden"),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, ResponseCode.NO_PERMISSION, "forbidden"),
+        ({"default_topic": "nothing"}, ResponseCode.TOPIC_NOT_EXIST, "not exist"),
+        ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER, r"queueId\[4\]"),
+        ({"queue_id": 2**31}, ResponseCode.INVALID_PARAMETER, "queueId"),
+        ({"body": b""}, ResponseCode.MESSAGE_ILLEGAL, "no body"),
+        ({"body": bytes(4 * 1024 * 1024 + 1)}, ResponseCode.MESSAGE_ILLEGAL, "4194304"),
+        ({"properties": f"a\x01{'x' * 32_767}\x02"}, ResponseCode.MESSAGE_ILLEGAL, "32767"),
+        ({"properties": "DELAY\x012\x02"}, ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
+        ({"properties": "TRAN_MSG\x01true\x02"}, ResponseCode.NO_PERMISSION, "transaction"),
+        ({"body": b"no batch", "batch": True}, ResponseCode.MESSAGE_ILLEGAL, "batch"),
+        ({"flag": 2**33}, ResponseCode.MESSAGE_ILLEGAL, "out of range"),
+    ],
+)
+async def test_a_message_that_cannot_be_stored_is_answered_with_its_code(
+    broker: Broker, peer: Any, message: Any, fields: dict[str, Any], code: int, remark: str
+) -> None:
+    body = fields.pop("body", b"body")
+    end = broker.store.end_position
+    reply: Any = send(broker, message(body, **fields), peer)
+    assert reply.code == code
+    assert re.search(remark, reply.remark)
+    assert reply.region == "DefaultRegion", "the C++ client looks for it in refusals as well"
+    assert broker.store.end_position == end
+
+
+async def test_a_topic_without_queues_to_write_to_takes_nothing(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    topic = TopicConfig(topic_name="orders", read_queue_nums=0, write_queue_nums=0)
+    broker.topics.put(topic, 0)
+    reply: Any = send(broker, message(queue_id=-1), peer)
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_batch_is_refused_like_a_message(broker: Broker, peer: Any) -> None:
+    call = SendBatch(producer_group="pg", topic="a b", queue_id=0, born_timestamp=1, body=BATCH)
+    reply: Any = send_batch(broker, call, peer)
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_full_disk_is_answered_and_reads_go_on(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(broker, message(), peer)
+
+    def refuse(*_: object) -> None:
+        raise StoreFull("the disk is full")
+
+    monkeypatch.setattr(broker.store, "append", refuse)
+    reply: Any = send(broker, message(), peer)
+    assert (reply.code, reply.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
+    assert broker.store.read("orders", 0, 0).count == 1
+
+
+class TestWithoutAutomaticCreation:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"auto_create_topic": False}
+
+    async def test_an_unknown_topic_is_answered_with_17(
+        self, broker: Broker, peer: Any, message: Any
+    ) -> None:
+        reply: Any = send(broker, message(), peer)
+        assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+        assert broker.topics.get("orders") is None
+
+
+class TestReadOnly:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"permission": 4}
+
+    async def test_a_broker_that_may_not_be_written_to_says_so(
+        self, broker: Broker, peer: Any, message: Any
+    ) -> None:
+        broker.topics.put(TopicConfig(topic_name="orders"), 0)
+        reply: Any = send(broker, message(), peer)
+        assert reply.code == ResponseCode.NO_PERMISSION
+
+
+class TestSyncFlush:
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> dict[str, Any]:
+        return {"sync_flush": True, "store_dir": tmp_path, "log_file_size": 1 << 20}
+
+    async def test_an_acknowledged_message_is_on_the_disk(
+        self, broker: Broker, peer: Any, message: Any
+    ) -> None:
+        reply = await waiting(send(broker, message(), peer))
+        assert reply.code == 0
+        assert broker.store.flushed_position == broker.store.end_position
+
+    async def test_a_batch_waits_for_its_last_message(
+        self, broker: Broker, peer: Any, message: Any
+    ) -> None:
+        reply = await waiting(send(broker, message(BATCH, batch=True), peer))
+        assert reply.code == 0
+        assert broker.store.flushed_position == broker.store.end_position
+
+    async def test_who_does_not_want_to_wait_is_answered_at_once(
+        self, broker: Broker, peer: Any, message: Any
+    ) -> None:
+        reply: Any = send(broker, message(properties="WAIT\x01false\x02"), peer)
+        assert reply.code == 0
+        reply = send(broker, message(BATCH, batch=True, properties="WAIT\x01false\x02"), peer)
+        assert reply.code == 0
+
+
+class TestSlowDisk:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"sync_flush": True, "sync_flush_timeout": 20}
+
+    async def test_a_disk_that_is_too_slow_is_told_with_the_place(
+        self, broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held_up = Event()
+        monkeypatch.setattr(broker.store, "flush_log", lambda: held_up.wait(5))
+        reply = await waiting(send(broker, message(), peer))
+        held_up.set()
+        assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
+        assert (reply.queue_id, reply.queue_offset) == (0, 0)
+        assert broker.store.read("orders", 0, 0).count == 1

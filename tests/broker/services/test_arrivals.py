@@ -1,0 +1,92 @@
+import asyncio
+
+import pytest
+
+from roquet.broker.services.arrivals import Arrivals
+from roquet.net.clock import SYSTEM_CLOCK
+
+
+def soon(ms: int = 5_000) -> int:
+    return SYSTEM_CLOCK.monotonic_ms() + ms
+
+
+@pytest.fixture
+def arrivals() -> Arrivals:
+    return Arrivals(SYSTEM_CLOCK)
+
+
+async def wait_for(
+    arrivals: Arrivals,
+    topic: str,
+    queue_id: int,
+    next_offset: int,
+    wanted: frozenset[int] | None = None,
+) -> asyncio.Task[bool]:
+    """A task that waits already when this returns."""
+    waiting = arrivals.reach(topic, queue_id, next_offset, wanted, soon())
+    task = asyncio.create_task(waiting)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_the_next_message_wakes_who_waits(arrivals: Arrivals) -> None:
+    task = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 0, 8, 0)
+    assert await task
+
+
+async def test_other_queues_and_topics_wake_nobody(arrivals: Arrivals) -> None:
+    task = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 1, 8, 0)
+    arrivals.arrived("other", 0, 8, 0)
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    task.cancel()
+
+
+async def test_only_a_wanted_tag_wakes(arrivals: Arrivals) -> None:
+    picky = await wait_for(arrivals, "orders", 0, 8, wanted=frozenset({5}))
+    anything = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 0, 8, 4)
+    assert await anything
+    assert not picky.done()
+    arrivals.arrived("orders", 0, 9, 5)
+    assert await picky
+
+
+async def test_the_time_may_be_over_first(arrivals: Arrivals) -> None:
+    assert not await arrivals.reach("orders", 0, 8, None, soon(10))
+
+
+async def test_many_who_wait_are_woken_by_one_message(arrivals: Arrivals) -> None:
+    tasks = [await wait_for(arrivals, "orders", 0, 1) for _ in range(100)]
+    assert len(arrivals) == 100
+    arrivals.arrived("orders", 0, 1, 0)
+    assert all(await asyncio.gather(*tasks))
+    assert len(arrivals) == 0
+
+
+async def test_who_comes_back_finds_the_mark_that_was_left(arrivals: Arrivals) -> None:
+    for next_offset in (1, 2, 3):
+        task = await wait_for(arrivals, "orders", 0, next_offset)
+        arrivals.arrived("orders", 0, next_offset, 0)
+        assert await task
+
+
+async def test_a_sweep_forgets_only_marks_without_anyone(arrivals: Arrivals) -> None:
+    task = await wait_for(arrivals, "orders", 0, 1)
+    await arrivals.reach("orders", 1, 1, None, soon(1))
+    await arrivals.reach("other", 0, 1, None, soon(1))
+    arrivals.sweep()
+    assert len(arrivals) == 1
+    arrivals.arrived("orders", 0, 1, 0)
+    assert await task
+    arrivals.sweep()
+    assert len(arrivals) == 0
+
+
+async def test_a_close_releases_everyone_and_nobody_waits_afterwards(arrivals: Arrivals) -> None:
+    task = await wait_for(arrivals, "orders", 0, 1)
+    arrivals.close()
+    assert not await task
+    assert not await arrivals.reach("orders", 0, 1, None, soon())

@@ -1,0 +1,121 @@
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from threading import Event
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.services.flush import Flush
+from roquet.model.errors import StoreError
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.store.store import Store
+
+
+class Disk(Store):
+    """What a flush needs of a store; counts what it is asked."""
+
+    end_position = 0
+    flushed_position = 0
+
+    def __init__(self) -> None:
+        self.flushes = 0
+        self.checkpoints = 0
+        self.may_finish = Event()
+        self.may_finish.set()
+        self.failures = 0
+
+    def flush_log(self) -> int:
+        self.flushes += 1
+        end = self.end_position
+        assert self.may_finish.wait(5)
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("the disk is broken")
+        self.flushed_position = end
+        return end
+
+    def flushing(self, now_ms: int) -> Callable[[], None]:
+        return self._checkpoint
+
+    def _checkpoint(self) -> None:
+        self.checkpoints += 1
+        self.flushed_position = self.end_position
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def flush(disk: Disk) -> Iterator[Flush]:
+    flush = Flush(disk, BrokerConfig(sync_flush_timeout=2_000), SYSTEM_CLOCK)
+    yield flush
+    flush.close()
+
+
+async def test_one_flush_releases_everyone_who_waits(disk: Disk, flush: Flush) -> None:
+    serving = asyncio.create_task(flush.serve())
+    disk.end_position = 100
+    assert all(await asyncio.gather(*(flush.durable(position) for position in range(1, 101))))
+    assert disk.flushes == 1
+    serving.cancel()
+
+
+async def test_who_comes_during_a_flush_is_served_by_the_next(disk: Disk, flush: Flush) -> None:
+    serving = asyncio.create_task(flush.serve())
+    disk.may_finish.clear()
+    disk.end_position = 10
+    first = asyncio.create_task(flush.durable(10))
+    await asyncio.sleep(0.02)
+    disk.end_position = 20
+    second = asyncio.create_task(flush.durable(20))
+    await asyncio.sleep(0.02)
+    assert disk.flushes == 1
+    disk.may_finish.set()
+    assert await first
+    assert await second
+    assert disk.flushes == 2
+    serving.cancel()
+
+
+async def test_what_is_durable_already_waits_for_nothing(disk: Disk, flush: Flush) -> None:
+    disk.end_position = 10
+    await flush.step()
+    assert await flush.durable(10)
+    assert disk.flushes == 1
+
+
+async def test_a_slow_disk_is_not_waited_for_beyond_the_time(disk: Disk) -> None:
+    flush = Flush(disk, BrokerConfig(sync_flush_timeout=10), SYSTEM_CLOCK)
+    disk.end_position = 10
+    assert not await flush.durable(10)
+    flush.close()
+
+
+async def test_nothing_new_is_not_flushed(disk: Disk, flush: Flush) -> None:
+    await flush.step(0)
+    await flush.checkpoint(0)
+    assert (disk.flushes, disk.checkpoints) == (0, 0)
+
+
+async def test_a_checkpoint_flushes_everything_once(disk: Disk, flush: Flush) -> None:
+    disk.end_position = 10
+    await flush.checkpoint(0)
+    await flush.checkpoint(0)
+    assert disk.checkpoints == 1
+    assert await flush.durable(10)
+
+
+async def test_a_failed_flush_is_said_and_tried_again(
+    disk: Disk, flush: Flush, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.broker.services.flush.FAILURE_PAUSE_MS", 10)
+    serving = asyncio.create_task(flush.serve())
+    disk.failures = 1
+    disk.end_position = 10
+    with caplog.at_level(logging.ERROR):
+        assert await flush.durable(10)
+    assert "the log could not be flushed" in caplog.text
+    serving.cancel()

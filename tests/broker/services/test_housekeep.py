@@ -1,0 +1,144 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.send import send
+from roquet.broker.services.housekeep import Housekeeping
+from roquet.broker.tables.offsets import Offsets
+from roquet.broker.tables.table import TableFile
+from roquet.model.errors import StoreFull
+from roquet.model.queue import MessageQueue
+from roquet.rules.liveness import Sign
+from roquet.store.memory import MemoryFiles
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+class JumpingClock:
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    async def sleep(self, ms: int) -> None:
+        self.ms += ms
+
+
+@pytest.fixture
+def clock() -> JumpingClock:
+    return JumpingClock()
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def offsets(files: MemoryFiles) -> Offsets:
+    return Offsets(TableFile(files, Path("/offsets.json")))
+
+
+@pytest.fixture
+def keeping(broker: Broker, clock: JumpingClock, offsets: Offsets) -> Housekeeping:
+    return Housekeeping(
+        clock=clock,
+        store=broker.store,
+        tables=(offsets,),
+        clients=broker.clients,
+        locks=broker.locks,
+        arrivals=broker.arrivals,
+        forget=broker.forget,
+    )
+
+
+async def test_tables_that_changed_are_saved(
+    keeping: Housekeeping, offsets: Offsets, files: MemoryFiles
+) -> None:
+    offsets.commit("group", "topic", 0, 5)
+    await keeping.save()
+    assert Offsets(TableFile(files, Path("/offsets.json"))).get("group", "topic", 0) == 5
+    assert not offsets.unsaved
+
+
+async def test_a_table_that_could_not_be_saved_is_saved_later(
+    keeping: Housekeeping, offsets: Offsets, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreFull("no room")
+
+    offsets.commit("group", "topic", 0, 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "replace", refuse)
+        with pytest.raises(StoreFull):
+            await keeping.save()
+    await keeping.save()
+    assert Offsets(TableFile(files, Path("/offsets.json"))).get("group", "topic", 0) == 5
+
+
+async def test_the_silent_are_forgotten(
+    keeping: Housekeeping, clock: JumpingClock, peer: Any
+) -> None:
+    keeping.clients.seen(peer, Sign(seen_ms=0, limit_ms=120_000))
+    clock.ms = 120_000
+    keeping.scan()
+    assert peer in keeping.clients
+    clock.ms = 120_001
+    keeping.scan()
+    assert peer not in keeping.clients
+
+
+async def test_ended_locks_and_idle_marks_are_forgotten(
+    keeping: Housekeeping, clock: JumpingClock
+) -> None:
+    keeping.locks.lock("group", "c1", [QUEUE], 0)
+    await keeping.arrivals.reach("orders", 0, 1, None, 0)
+    clock.ms = 60_000
+    keeping.scan()
+    assert keeping.locks.lock("group", "c2", [QUEUE], 0) == [QUEUE]
+    assert len(keeping.arrivals) == 0
+
+
+async def test_what_was_stored_can_be_found_by_key(
+    keeping: Housekeeping, broker: Broker, peer: Any, message: Any
+) -> None:
+    for number in range(200):
+        send(broker, message(properties=f"KEYS\x01k{number}\x02"), peer)
+    await keeping.index()
+    assert len(broker.store.query("orders", "k199").records) == 1
+
+
+async def test_indexing_lets_others_go_first(
+    keeping: Housekeeping, broker: Broker, peer: Any, message: Any
+) -> None:
+    for _ in range(500):
+        send(broker, message(), peer)
+    others = 0
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await keeping.index()
+    task.cancel()
+    assert others >= 5
+
+
+async def test_retention_and_scrubbing_leave_a_young_store_alone(
+    keeping: Housekeeping, broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(), peer)
+    keeping.expire(broker.clock.now_ms())
+    async with asyncio.timeout(10):
+        await keeping.scrub()
+    assert broker.store.bounds("orders", 0) == (0, 1)

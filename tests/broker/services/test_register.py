@@ -1,0 +1,143 @@
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.services.register import Registration
+from roquet.model.topic import DataVersion, TopicConfig, TopicTable
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.net.router import Peer, Router
+from roquet.net.server import Server
+from roquet.wire import registration
+from roquet.wire.calls.route import RegisterBroker, RegisterBrokerReply, UnregisterBroker
+
+TABLE = TopicTable(
+    topic_config_table={"orders": TopicConfig(topic_name="orders")},
+    data_version=DataVersion(counter=5),
+)
+
+
+class NameServer:
+    """Remembers who registers."""
+
+    def __init__(self) -> None:
+        self.registered: list[RegisterBroker] = []
+        self.unregistered: list[UnregisterBroker] = []
+        self._news = asyncio.Event()
+        self._router = Router()
+        self._router.add(RegisterBroker, self._register)
+        self._router.add(UnregisterBroker, self._unregister)
+        self.server = Server(self._router, host="127.0.0.1")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    async def told(self, times: int) -> None:
+        """Wait until it was told so many times."""
+        async with asyncio.timeout(5):
+            while len(self.registered) < times:
+                await self._news.wait()
+                self._news.clear()
+
+    def _register(self, call: RegisterBroker, _peer: Peer) -> RegisterBrokerReply:
+        self.registered.append(call)
+        self._news.set()
+        return RegisterBrokerReply()
+
+    def _unregister(self, call: UnregisterBroker, _peer: Peer) -> None:
+        self.unregistered.append(call)
+
+
+@pytest.fixture
+async def name_servers() -> AsyncIterator[list[NameServer]]:
+    servers = [NameServer(), NameServer()]
+    for one in servers:
+        await one.server.start()
+    yield servers
+    for one in servers:
+        await one.server.stop()
+
+
+def registration_at(*addresses: str) -> Registration:
+    config = BrokerConfig(broker_name="b", cluster_name="c", name_servers=addresses)
+    return Registration(config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE)
+
+
+async def test_every_name_server_is_told_all_topics(name_servers: list[NameServer]) -> None:
+    ours = registration_at(*(one.address for one in name_servers))
+    await ours.step()
+    for one in name_servers:
+        (call,) = one.registered
+        body = registration.decode(call.body, compressed=call.compressed)
+        assert (call.broker_name, call.cluster_name, call.broker_id) == ("b", "c", 0)
+        assert call.broker_addr == "10.0.0.5:10911"
+        assert call.body_crc32 == registration.checksum(call.body)
+        assert body.topic_config_serialize_wrapper.topic_config_table == TABLE.topic_config_table
+        assert body.topic_config_serialize_wrapper.data_version == TABLE.data_version
+    await ours.unregister()
+
+
+async def test_news_are_told_at_once_and_a_burst_only_once(name_servers: list[NameServer]) -> None:
+    one = name_servers[0]
+    ours = registration_at(one.address)
+    serving = asyncio.create_task(ours.serve())
+    for _ in range(100):
+        ours.changed()
+    await one.told(1)
+    await asyncio.sleep(0.05)
+    assert len(one.registered) == 1
+    serving.cancel()
+    await ours.unregister()
+
+
+async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
+    name_servers: list[NameServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    here, away = name_servers
+    address = away.address
+    await away.server.stop()
+    ours = registration_at(here.address, address)
+    with caplog.at_level(logging.INFO, "roquet.broker.services.register"):
+        await ours.step()
+        await ours.step()
+        assert [r.levelname for r in caplog.records] == ["WARNING"]
+        assert address in caplog.text
+        back = NameServer()
+        back.server = Server(back._router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
+        async with back.server:
+            async with asyncio.timeout(10):
+                while not back.registered:  # the pool waits a little before it tries again
+                    await asyncio.sleep(0.05)
+                    await ours.step()
+            assert caplog.records[-1].getMessage() == f"name server {address} knows of us again"
+            await ours.unregister()
+    assert len(here.registered) >= 3
+
+
+async def test_who_goes_says_so_and_registers_no_more(name_servers: list[NameServer]) -> None:
+    one = name_servers[0]
+    ours = registration_at(one.address)
+    await ours.step()
+    await ours.unregister()
+    await ours.step()
+    assert len(one.registered) == 1
+    assert [call.broker_addr for call in one.unregistered] == ["10.0.0.5:10911"]
+
+
+async def test_without_name_servers_nothing_is_told() -> None:
+    ours = registration_at()
+    await ours.step()
+    await ours.unregister()
+
+
+async def test_everything_is_told_again_at_intervals(name_servers: list[NameServer]) -> None:
+    one = name_servers[0]
+    config = BrokerConfig(name_servers=(one.address,), register_interval=20)
+    ours = Registration(config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE)
+    serving = asyncio.create_task(ours.serve())
+    await one.told(3)
+    serving.cancel()
+    await ours.unregister()

@@ -1,0 +1,118 @@
+from collections.abc import Callable
+from typing import Any
+
+from roquet.broker.tables.clients import Clients
+from roquet.model.subscription import (
+    ConsumerData,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+    Subscription,
+)
+from roquet.rules.liveness import Sign
+
+
+def consumer(
+    client_id: str, *expressions: str, group: str = "billing", **fields: Any
+) -> HeartbeatData:
+    subscriptions = [
+        Subscription(topic=f"topic{number}", sub_string=expression, sub_version=1)
+        for number, expression in enumerate(expressions or ("*",))
+    ]
+    data = ConsumerData(group_name=group, subscription_data_set=subscriptions, **fields)
+    return HeartbeatData(client_id=client_id, consumer_data_set=[data])
+
+
+def test_a_new_member_is_news_and_the_same_again_is_not(new_peer: Callable[[], Any]) -> None:
+    clients, peer = Clients(), new_peer()
+    assert clients.beat(peer, consumer("c1")) == ["billing"]
+    assert clients.beat(peer, consumer("c1")) == []
+
+
+def test_members_are_listed_each_once_and_sorted(new_peer: Callable[[], Any]) -> None:
+    clients = Clients()
+    for client_id in ("c2", "c1", "c2"):  # c2 has reconnected, its old connection lingers
+        clients.beat(new_peer(), consumer(client_id))
+    group = clients.consumers("billing")
+    assert group is not None
+    assert group.client_ids == ["c1", "c2"]
+
+
+def test_a_changed_subscription_is_news(new_peer: Callable[[], Any]) -> None:
+    clients, peer = Clients(), new_peer()
+    clients.beat(peer, consumer("c1", "a"))
+    assert clients.beat(peer, consumer("c1", "b")) == ["billing"]
+    assert clients.beat(peer, consumer("c1", "b", "*")) == ["billing"]
+    assert clients.beat(peer, consumer("c1", "b")) == ["billing"]
+
+
+def test_an_older_subscription_does_not_replace_a_newer_one(new_peer: Callable[[], Any]) -> None:
+    clients = Clients()
+
+    def beat(expression: str, version: int) -> None:
+        wants = Subscription(topic="t", sub_string=expression, sub_version=version)
+        data = ConsumerData(group_name="billing", subscription_data_set=[wants])
+        clients.beat(new_peer(), HeartbeatData(client_id="c", consumer_data_set=[data]))
+
+    beat("new", 2)
+    beat("old", 1)
+    group = clients.consumers("billing")
+    assert group is not None
+    assert group.subscriptions["t"].sub_string == "new"
+
+
+def test_the_way_of_consuming_is_the_latest_members(new_peer: Callable[[], Any]) -> None:
+    clients = Clients()
+    clients.beat(new_peer(), consumer("c1", message_model=MessageModel.BROADCASTING))
+    group = clients.consumers("billing")
+    assert group is not None
+    assert group.message_model is MessageModel.BROADCASTING
+
+
+def test_who_leaves_is_out_and_the_others_hear_of_it(new_peer: Callable[[], Any]) -> None:
+    clients, first, second = Clients(), new_peer(), new_peer()
+    clients.beat(first, consumer("c1"))
+    clients.beat(second, consumer("c2"))
+    assert clients.leave(first, producer=None, consumer="billing")
+    assert not clients.leave(first, producer=None, consumer="billing")
+    assert list(clients.members(["billing"])) == [("billing", second)]
+
+
+def test_a_group_ends_with_its_last_member(new_peer: Callable[[], Any]) -> None:
+    clients, peer = Clients(), new_peer()
+    clients.beat(peer, consumer("c1"))
+    clients.leave(peer, producer=None, consumer="billing")
+    assert clients.consumers("billing") is None
+    assert list(clients.members(["billing"])) == []
+
+
+def test_a_lost_connection_leaves_all_its_groups(new_peer: Callable[[], Any]) -> None:
+    clients, peer = Clients(), new_peer()
+    clients.seen(peer, Sign(seen_ms=0))
+    clients.beat(peer, consumer("c1", group="one"))
+    clients.beat(peer, consumer("c1", group="two"))
+    clients.beat(
+        peer, HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="pg")])
+    )
+    assert clients.producers("pg") == [peer]
+    assert sorted(clients.drop(peer)) == ["one", "two"]
+    assert clients.producers("pg") == []
+    assert peer not in clients
+
+
+def test_silence_is_noticed(new_peer: Callable[[], Any]) -> None:
+    clients, quiet, lively = Clients(), new_peer(), new_peer()
+    clients.seen(quiet, Sign(seen_ms=0, limit_ms=100))
+    clients.seen(lively, Sign(seen_ms=50, limit_ms=100))
+    assert clients.silent(100) == []
+    assert clients.silent(101) == [quiet]
+
+
+def test_a_fingerprint_stands_for_the_last_full_heartbeat(new_peer: Callable[[], Any]) -> None:
+    clients, peer = Clients(), new_peer()
+    data = HeartbeatData(client_id="c1", heartbeat_fingerprint=77)
+    assert not clients.same_as_before(peer, 77)
+    clients.beat(peer, data)
+    assert clients.same_as_before(peer, 77)
+    assert not clients.same_as_before(peer, 78)
+    assert not clients.same_as_before(peer, 0)

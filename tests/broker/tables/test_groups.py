@@ -1,0 +1,76 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.tables.groups import Groups
+from roquet.broker.tables.table import TableFile
+from roquet.model.names import SYSTEM_GROUPS
+from roquet.model.topic import SubscriptionGroup
+from roquet.store.files import RealFiles
+from roquet.store.memory import MemoryFiles
+
+NOW = 1_700_000_000_000
+GENUINE = Path(__file__).parents[2] / "vectors" / "config"
+
+
+def groups_of(files: MemoryFiles | None = None, **settings: Any) -> Groups:
+    file = TableFile(files, Path("/config/subscriptionGroup.json")) if files else None
+    return Groups(file, BrokerConfig(**settings), NOW)
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_a_genuine_table_is_taken_as_it_is(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "subscriptionGroup.json"
+    path.write_bytes((GENUINE / version / "subscriptionGroup.json").read_bytes())
+    found = Groups(TableFile(RealFiles(), path), BrokerConfig(), NOW).get("CG_main")
+    assert found is not None
+    assert (found.retry_max_times, found.retry_queue_nums, found.consume_enable) == (16, 1, True)
+
+
+def test_the_system_groups_are_there() -> None:
+    assert {group.group_name for group in groups_of()} == SYSTEM_GROUPS
+
+
+def test_a_group_is_made_at_first_sight_and_kept() -> None:
+    files = MemoryFiles()
+    assert groups_of(files).find("billing", NOW) == SubscriptionGroup(group_name="billing")
+    assert groups_of(files).get("billing") is not None
+
+
+def test_a_known_group_is_found_as_it_is_set() -> None:
+    groups = groups_of()
+    groups.put(SubscriptionGroup(group_name="billing", retry_max_times=3), NOW)
+    found = groups.find("billing", NOW)
+    assert found is not None
+    assert found.retry_max_times == 3
+
+
+def test_no_group_is_made_where_that_is_off_but_for_the_systems_own() -> None:
+    groups = groups_of(auto_create_group=False)
+    assert groups.find("billing", NOW) is None
+    assert groups.find("CID_RMQ_SYS_TRANS_2", NOW) is not None
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "x" * 121, "été"])
+def test_no_group_is_made_of_an_illegal_name(name: str) -> None:
+    assert groups_of().find(name, NOW) is None
+
+
+def test_a_removed_group_is_gone() -> None:
+    files = MemoryFiles()
+    groups = groups_of(files)
+    groups.find("billing", NOW)
+    groups.remove("billing", NOW)
+    groups.remove("billing", NOW)
+    assert groups.get("billing") is None
+    assert groups_of(files).get("billing") is None
+
+
+def test_each_change_is_another_edition() -> None:
+    groups = groups_of()
+    before = groups.version.counter
+    groups.find("billing", NOW)
+    groups.put(SubscriptionGroup(group_name="billing"), NOW)
+    assert groups.version.counter == before + 1, "the same settings again are no change"

@@ -1,0 +1,174 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.tables.table import TableFile
+from roquet.broker.tables.topics import Topics, is_system_topic
+from roquet.model import names
+from roquet.model.errors import StoreFull
+from roquet.model.topic import TopicConfig
+from roquet.store.files import RealFiles
+from roquet.store.memory import MemoryFiles
+
+NOW = 1_700_000_000_000
+GENUINE = Path(__file__).parents[2] / "vectors" / "config"
+
+
+def topics_of(files: MemoryFiles | None = None, **settings: Any) -> Topics:
+    file = TableFile(files, Path("/config/topics.json")) if files else None
+    return Topics(file, BrokerConfig(**settings), NOW)
+
+
+def create(topics: Topics, topic: str, **given: Any) -> TopicConfig | None:
+    asked = {"default_topic": names.AUTO_CREATE_TOPIC, "queue_count": 4, "unit_mode": False}
+    return topics.create_for_send(topic, **{**asked, **given}, now_ms=NOW)
+
+
+def test_the_system_topics_are_the_genuine_ones() -> None:
+    genuine = TableFile(RealFiles(), GENUINE / "5.5.0" / "topics.json").read(Topics.kind)
+    assert genuine is not None
+    ours = {topic.topic_name: topic for topic in topics_of()}
+    for name in ours:
+        assert ours[name] == genuine.topic_config_table[name]
+    missing = {name for name in genuine.topic_config_table if name not in ours}
+    assert {name for name in missing if name.startswith(("rmq_", "RMQ_"))} == {
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+    }, "the genuine broker alone keeps transactions in RocksDB"
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_a_genuine_table_is_taken_as_it_is(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    path.write_bytes((GENUINE / version / "topics.json").read_bytes())
+    topics = Topics(TableFile(RealFiles(), path), BrokerConfig(), NOW)
+    found = topics.get("TopicA")
+    assert found == TopicConfig(topic_name="TopicA", read_queue_nums=4, write_queue_nums=4)
+    assert topics.get("%RETRY%CG_main") is not None
+    assert "TopicB" in topics.sendable
+
+
+def test_an_unknown_topic_inherits_from_the_default_one() -> None:
+    made = create(topics_of(), "orders", queue_count=6)
+    assert made == TopicConfig(topic_name="orders", read_queue_nums=6, write_queue_nums=6, perm=6)
+
+
+def test_no_more_queues_are_made_than_the_default_topic_has() -> None:
+    made = create(topics_of(), "orders", queue_count=100)
+    assert made is not None
+    assert (made.read_queue_nums, made.write_queue_nums) == (8, 8)
+
+
+@pytest.mark.parametrize("count", [0, -4])
+def test_a_topic_has_one_queue_at_least(count: int) -> None:
+    made = create(topics_of(), "orders", queue_count=count)
+    assert made is not None
+    assert made.write_queue_nums == 1
+
+
+def test_a_topic_without_inherit_permission_gives_nothing() -> None:
+    topics = topics_of()
+    topics.put(TopicConfig(topic_name="plain"), NOW)
+    assert create(topics, "orders", default_topic="plain") is None
+    assert create(topics, "orders", default_topic="unknown") is None
+
+
+def test_nothing_is_created_where_that_is_off() -> None:
+    assert create(topics_of(auto_create_topic=False), "orders") is None
+
+
+def test_nothing_is_created_either_when_an_older_run_left_the_default_topic() -> None:
+    files = MemoryFiles()
+    topics_of(files)
+    assert create(topics_of(files, auto_create_topic=False), "orders") is None
+
+
+def test_a_retry_topic_is_always_created_with_one_queue() -> None:
+    made = create(topics_of(auto_create_topic=False), "%RETRY%billing")
+    assert made is not None
+    assert (made.write_queue_nums, made.perm) == (1, 6)
+
+
+def test_a_client_in_unit_mode_marks_its_topics() -> None:
+    topics = topics_of()
+    unit, retry = create(topics, "u", unit_mode=True), create(topics, "%RETRY%g", unit_mode=True)
+    assert unit is not None
+    assert retry is not None
+    assert (unit.topic_sys_flag, retry.topic_sys_flag) == (1, 2)
+
+
+def test_a_new_topic_is_on_the_disk_at_once() -> None:
+    files = MemoryFiles()
+    create(topics_of(files), "orders")
+    assert topics_of(files).get("orders") is not None
+
+
+class FullDisk(MemoryFiles):
+    full = False
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        if self.full:
+            raise StoreFull("no room")
+        super().replace(path, data, keep=keep)
+
+
+def test_a_topic_that_cannot_be_saved_is_not_made() -> None:
+    files = FullDisk()
+    topics = topics_of(files)
+    create(topics, "orders", queue_count=4)
+    files.full = True
+    with pytest.raises(StoreFull):
+        create(topics, "other")
+    with pytest.raises(StoreFull):
+        topics.put(TopicConfig(topic_name="orders", perm=4), NOW)
+    assert "other" not in topics.sendable
+    assert topics.sendable["orders"].writable
+
+
+def test_every_change_is_told_and_counted() -> None:
+    topics, told = topics_of(), []
+    topics.on_change.append(lambda: told.append(topics.version.counter))
+    before = topics.version.counter
+    create(topics, "orders")
+    topics.put(TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), NOW)
+    topics.put(TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), NOW)
+    topics.remove("orders", NOW)
+    topics.remove("orders", NOW)
+    assert told == [before + 1, before + 2, before + 3], "what changes nothing is no news"
+
+
+def test_clients_may_not_send_to_what_the_broker_writes_itself() -> None:
+    sendable = topics_of().sendable
+    assert names.SCHEDULE_TOPIC not in sendable
+    assert names.SELF_TEST_TOPIC not in sendable
+    assert names.BENCHMARK_TOPIC in sendable
+
+
+def test_a_removed_topic_cannot_be_sent_to() -> None:
+    topics = topics_of()
+    create(topics, "orders")
+    assert "orders" in topics.sendable
+    topics.remove("orders", NOW)
+    assert "orders" not in topics.sendable
+    assert topics.get("orders") is None
+
+
+def test_a_groups_retry_topic_keeps_what_it_was_made_with() -> None:
+    topics = topics_of()
+    topics.create_for_group("%RETRY%g", 3, NOW)
+    assert topics.create_for_group("%RETRY%g", 1, NOW).write_queue_nums == 3
+
+
+def test_the_systems_own_topics_are_told_from_users() -> None:
+    config = BrokerConfig()
+    assert is_system_topic("TBW102", config)
+    assert is_system_topic("DefaultCluster", config)
+    assert is_system_topic("rmq_sys_anything", config)
+    assert not is_system_topic("orders", config)
+
+
+def test_the_trace_topic_is_there_when_it_is_wanted() -> None:
+    assert topics_of().get(names.TRACE_TOPIC) is None
+    assert topics_of(trace_topic=True).get(names.TRACE_TOPIC) is not None

@@ -1,0 +1,223 @@
+import asyncio
+import json
+import logging
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.broker.app import BrokerServer, store_config
+from roquet.broker.config import BrokerConfig
+from roquet.broker.handlers.send import send
+from roquet.model.errors import ConfigError, StoreError, StoreFull, StoreLocked
+from roquet.namesrv.app import NameServer
+from roquet.namesrv.config import NameServerConfig
+from roquet.net.channel import Channel
+from roquet.rules import routing
+from roquet.store.files import RealFiles
+from roquet.wire.calls.offset import MaxOffset, UpdateOffset
+from roquet.wire.calls.pull import Pull
+from roquet.wire.calls.route import GetRoute
+from roquet.wire.codes import ResponseCode
+
+
+def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
+    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
+    given = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
+    return BrokerConfig(store_dir=directory, **given)
+
+
+async def test_a_broker_without_a_directory_keeps_everything_in_memory(
+    peer: Any, message: Any
+) -> None:
+    async with BrokerServer(config_of()) as server:
+        assert server.address == f"127.0.0.1:{server.port}"
+        reply: Any = send(server.broker, message(), peer)
+        assert reply.code == 0
+    async with BrokerServer(config_of()) as server:
+        assert server.broker.topics.get("orders") is None
+
+
+async def test_what_was_stored_is_there_after_a_restart(
+    tmp_path: Path, peer: Any, message: Any
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        send(server.broker, message(b"kept"), peer)
+        server.broker.groups.find("billing", 0)
+        server.broker.offsets.commit("billing", "orders", 0, 1)
+    async with BrokerServer(config_of(tmp_path)) as server:
+        broker = server.broker
+        assert broker.store.bounds("orders", 0) == (0, 1)
+        assert broker.topics.get("orders") is not None
+        assert broker.groups.get("billing") is not None
+        assert broker.offsets.get("billing", "orders", 0) == 1
+
+
+async def test_the_tables_are_where_the_genuine_broker_looks(
+    tmp_path: Path, peer: Any, message: Any
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        send(server.broker, message(), peer)
+        topics = json.loads((tmp_path / "config" / "topics.json").read_text("utf-8"))
+        assert topics["topicConfigTable"]["orders"]["writeQueueNums"] == 4, "before it is stored"
+    assert (tmp_path / "config" / "subscriptionGroup.json").exists()
+
+
+async def test_messages_without_a_topic_are_said_and_kept(
+    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        send(server.broker, message(), peer)
+    for name in ("topics.json", "topics.json.bak"):
+        (tmp_path / "config" / name).unlink(missing_ok=True)
+    with caplog.at_level(logging.WARNING, "roquet.broker.app"):
+        async with BrokerServer(config_of(tmp_path)) as server:
+            assert "messages of 1 topics without settings, as orders" in caplog.text
+            assert server.broker.store.bounds("orders", 0) == (0, 1)
+
+
+async def test_progress_is_saved_at_intervals(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "consumerOffset.json"
+    async with BrokerServer(config_of(tmp_path, save_interval=20)) as server:
+        server.broker.offsets.commit("billing", "orders", 0, 1)
+        async with asyncio.timeout(5):
+            while not path.exists():  # noqa: ASYNC110 - a file cannot call back
+                await asyncio.sleep(0.01)
+
+
+async def test_a_directory_is_held_by_one_broker(tmp_path: Path) -> None:
+    async with BrokerServer(config_of(tmp_path)):
+        with pytest.raises(StoreLocked, match=str(tmp_path)):
+            async with BrokerServer(config_of(tmp_path)):
+                pass
+
+
+async def test_a_port_in_use_is_one_clear_line_and_lets_the_directory_go(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} is in use"):
+            await BrokerServer(config_of(tmp_path, port=port)).__aenter__()
+    async with BrokerServer(config_of(tmp_path)):
+        pass
+
+
+async def test_a_damaged_table_stops_the_start_and_lets_the_directory_go(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_text("{", "utf-8")
+    with pytest.raises(StoreError, match=r"topics\.json cannot be read"):
+        await BrokerServer(config_of(tmp_path)).__aenter__()
+    path.unlink()
+    async with BrokerServer(config_of(tmp_path)):
+        pass
+
+
+async def test_messages_name_the_port_that_was_found(peer: Any, message: Any) -> None:
+    async with BrokerServer(config_of()) as server:
+        reply: Any = send(server.broker, message(), peer)
+        assert int(reply.msg_id[8:16], 16) == server.port
+
+
+async def test_the_advertised_address_is_what_name_servers_and_records_hold(
+    peer: Any, message: Any
+) -> None:
+    async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as names:
+        config = config_of(advertise="10.9.8.7:6543", name_servers=(names.address,))
+        async with BrokerServer(config) as server:
+            assert server.address == "10.9.8.7:6543"
+            reply: Any = send(server.broker, message(), peer)
+            assert reply.msg_id.startswith("0A09080700")
+            channel = await Channel.connect("127.0.0.1", names.port)
+            route = await channel.call(GetRoute(topic="TBW102"))
+            assert b"10.9.8.7:6543" in route.body
+            await channel.close()
+
+
+async def test_name_servers_know_a_broker_as_long_as_it_runs() -> None:
+    async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as names:
+        async with BrokerServer(config_of(name_servers=(names.address,))):
+            assert [name for name, _ in names.state.brokers.registrations] == ["broker-a"]
+        assert not names.state.brokers.registrations
+
+
+async def test_a_new_topic_is_routed_soon(peer: Any, message: Any) -> None:
+    async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as names:
+        config = config_of(name_servers=(names.address,))
+        async with BrokerServer(config) as server:
+            send(server.broker, message(), peer)
+            channel = await Channel.connect("127.0.0.1", names.port)
+            async with asyncio.timeout(5):
+                while "orders" not in routing.topics(names.state.brokers.registrations):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert b'"writeQueueNums":4' in (await channel.call(GetRoute(topic="orders"))).body
+            await channel.close()
+
+
+async def test_a_broker_starts_without_its_name_server() -> None:
+    async with BrokerServer(config_of(name_servers=("127.0.0.1:1",))) as server:
+        assert server.port
+
+
+async def test_a_stop_answers_held_pulls_and_keeps_late_commits(
+    tmp_path: Path, peer: Any, message: Any
+) -> None:
+    server = BrokerServer(config_of(tmp_path))
+    await server.__aenter__()
+    send(server.broker, message(), peer)
+    channel = await Channel.connect("127.0.0.1", server.port)
+    call = Pull(
+        consumer_group="billing",
+        topic="orders",
+        queue_id=0,
+        queue_offset=1,
+        max_msg_nums=32,
+        sys_flag=6,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        subscription="*",
+        sub_version=0,
+    )
+    held = asyncio.create_task(channel.call(call, 20_000))
+    await channel.call(MaxOffset(topic="orders", queue_id=0))
+    update = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=1)
+    await channel.call(update)
+    async with asyncio.timeout(5):
+        await server.__aexit__(None, None, None)
+        assert (await held).code == ResponseCode.PULL_NOT_FOUND
+    async with BrokerServer(config_of(tmp_path)) as again:
+        assert again.broker.offsets.get("billing", "orders", 0) == 1
+
+
+async def test_a_disk_that_is_full_at_the_end_does_not_hold_up_the_stop(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreFull("no room")
+
+    async with BrokerServer(config_of(tmp_path)) as server:
+        server.broker.offsets.commit("billing", "orders", 0, 1)
+        monkeypatch.setattr(RealFiles, "replace", refuse)
+    assert "groups will read twice: no room" in caplog.text
+
+
+async def test_several_brokers_live_in_one_process(peer: Any, message: Any) -> None:
+    async with BrokerServer(config_of()) as one, BrokerServer(config_of()) as two:
+        send(one.broker, message(), peer)
+        assert two.broker.topics.get("orders") is None
+        assert one.port != two.port
+
+
+def test_the_store_is_laid_out_by_the_brokers_settings() -> None:
+    config = BrokerConfig(
+        log_file_size=1, queue_file_entries=2, index_slots=3, index_entries=4, retention=5,
+        delete_hour=6, expire_ratio=0.1, force_ratio=0.2, refuse_ratio=0.3, free_min=7,
+    )  # fmt: skip
+    store = store_config(config)
+    assert (store.log_file_size, store.queue_file_entries) == (1, 2)
+    assert (store.index_slots, store.index_entries) == (3, 4)
+    assert msgspec.structs.asdict(store.retention) == {
+        "reserved_ms": 5, "delete_hour": 6, "expire_ratio": 0.1, "force_ratio": 0.2,
+        "refuse_ratio": 0.3, "free_min": 7,
+    }  # fmt: skip

@@ -1,0 +1,37 @@
+from typing import Any
+
+from roquet.broker.broker import Broker
+from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.rules.liveness import Sign
+from roquet.wire.calls.heartbeat import ConsumersChanged
+
+
+def join(broker: Broker, peer: Any, client_id: str, group: str) -> None:
+    data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name=group)])
+    broker.clients.seen(peer, Sign(seen_ms=0))
+    broker.clients.beat(peer, data)
+
+
+async def test_the_members_of_a_changed_group_hear_of_it(broker: Broker, new_peer: Any) -> None:
+    ours, theirs = new_peer(), new_peer()
+    join(broker, ours, "c1", "billing")
+    join(broker, theirs, "c2", "shipping")
+    broker.notify(["billing", "unknown"])
+    assert ours.told == [ConsumersChanged(consumer_group="billing")]
+    assert theirs.told == []
+
+
+async def test_a_forgotten_client_is_told_to_the_rest_of_its_groups(
+    broker: Broker, new_peer: Any
+) -> None:
+    first, second = new_peer(), new_peer()
+    join(broker, first, "c1", "billing")
+    join(broker, second, "c2", "billing")
+    broker.forget(first)
+    assert first.told == []
+    assert second.told == [ConsumersChanged(consumer_group="billing")]
+
+
+async def test_forgetting_a_stranger_changes_nothing(broker: Broker, peer: Any) -> None:
+    broker.forget(peer)
+    assert peer not in broker.clients

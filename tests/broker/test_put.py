@@ -1,0 +1,280 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.put import Origin, Put
+from roquet.model.errors import CallRefused, MessageIllegal
+from roquet.model.properties import PROPERTIES_SIZE_MAX
+from roquet.store.config import StoreConfig
+from roquet.store.store import Store
+from roquet.wire.batch import BatchItem, encode_batch
+from roquet.wire.codes import ResponseCode
+from roquet.wire.java import hash_code
+from roquet.wire.message_id import parse_offset_message_id, unique_key_origin
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import Record, decode
+
+HOST = b"\x0a\x00\x00\x01\x00\x00\x2a\x9f"
+HOST_V6 = bytes(15) + b"\x01\x00\x00\x2a\x9f"
+SMALL = StoreConfig(log_file_size=1 << 20, queue_file_entries=1000)
+
+
+class StoppedClock:
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_123
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    async def sleep(self, ms: int) -> None:
+        self.ms += ms
+
+
+class Shop:
+    """A put with its store, and what it told of arrivals."""
+
+    def __init__(self, store_host: bytes = HOST, **settings: Any) -> None:
+        self.clock = StoppedClock()
+        self.arrived: list[tuple[str, int, int, int]] = []
+        self.store = Store.open(None, SMALL, now_ms=0)
+        origin = Origin(store_host=store_host, pid=77, seed=1)
+        config = BrokerConfig(max_message_size=1_000, cluster_name="C", **settings)
+        self.put = Put(
+            self.store, config, self.clock, origin, lambda *news: self.arrived.append(news)
+        )
+
+    def record(self, queue_offset: int = 0) -> Record:
+        found = self.store.read("orders", 0, queue_offset, count_max=1)
+        return decode(found.parts[0])
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    shop = Shop()
+    yield shop
+    shop.store.close(0)
+
+
+def properties_of(record: Record) -> dict[str, str]:
+    return decode_properties(record.properties)
+
+
+def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    call = message(
+        b"hello", flag=3, reconsume_times=2, properties="KEYS\x01k1 k2\x02TAGS\x01red\x02"
+    )
+    stored = shop.put.one(call, 0, peer)
+    record = shop.record()
+    assert (record.body, record.flag, record.reconsume_times) == (b"hello", 3, 2)
+    assert (record.born_ms, record.stored_ms) == (1_700_000_000_000, 1_700_000_000_123)
+    assert (record.born_host, record.store_host) == (peer.host_bytes, HOST)
+    assert properties_of(record) == {
+        "KEYS": "k1 k2",
+        "TAGS": "red",
+        "UNIQ_KEY": stored.unique_key,
+        "CLUSTER": "C",
+    }
+
+
+def test_the_senders_own_key_is_kept(shop: Shop, peer: Any, message: Any) -> None:
+    stored = shop.put.one(message(properties="UNIQ_KEY\x01mine\x02"), 0, peer)
+    assert stored.unique_key == "mine"
+    assert properties_of(shop.record())["UNIQ_KEY"] == "mine"
+
+
+def test_keys_made_here_differ_and_name_this_broker(shop: Shop, peer: Any, message: Any) -> None:
+    keys = [shop.put.one(message(), 0, peer).unique_key for _ in range(3)]
+    assert len(set(keys)) == 3
+    assert unique_key_origin(keys[0]) == ("10.0.0.1", 77)
+
+
+def test_keys_go_on_in_the_next_month(shop: Shop, peer: Any, message: Any) -> None:
+    before = shop.put.one(message(), 0, peer).unique_key
+    shop.clock.ms += 40 * 24 * 3_600_000
+    after = shop.put.one(message(), 0, peer).unique_key
+    assert before != after
+
+
+def test_an_arrival_is_told_with_the_next_offset_and_the_tags_code(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    shop.put.one(message(properties="TAGS\x01red\x02"), 0, peer)
+    shop.put.one(message(), 0, peer)
+    assert shop.arrived == [("orders", 0, 1, hash_code("red")), ("orders", 0, 2, 0)]
+
+
+def test_the_message_id_is_the_address_of_the_record(shop: Shop, peer: Any, message: Any) -> None:
+    shop.put.one(message(), 0, peer)
+    stored = shop.put.one(message(), 0, peer)
+    found = parse_offset_message_id(shop.put.message_id(stored.appended.position))
+    assert found == (HOST, stored.appended.position)
+
+
+def test_an_ipv6_sender_and_broker_are_flagged(new_peer: Any, message: Any) -> None:
+    shop = Shop(store_host=HOST_V6)
+    shop.put.one(message(), 0, new_peer(HOST_V6))
+    record = shop.record()
+    assert record.sys_flag == 16 | 32
+    assert (record.born_host, record.store_host) == (HOST_V6, HOST_V6)
+
+
+def test_a_clients_word_on_hosts_and_inner_batches_is_not_believed(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    shop.put.one(message(sys_flag=1 | 2 | 8 | 16 | 32 | 64 | 128 | 0x200), 0, peer)
+    assert shop.record().sys_flag == 1 | 2 | 0x200
+
+
+def test_a_new_address_counts_from_then_on(shop: Shop, peer: Any, message: Any) -> None:
+    shop.put.settle(Origin(store_host=HOST_V6, pid=1, seed=1))
+    shop.put.one(message(), 0, peer)
+    assert shop.record().store_host == HOST_V6
+
+
+@pytest.mark.parametrize("size", [0, 1_001])
+def test_a_body_of_no_or_too_many_bytes_is_illegal(
+    shop: Shop, peer: Any, message: Any, size: int
+) -> None:
+    with pytest.raises(MessageIllegal, match="body"):
+        shop.put.one(message(bytes(size)), 0, peer)
+    assert shop.store.end_position == 0
+
+
+def test_the_longest_body_fits(shop: Shop, peer: Any, message: Any) -> None:
+    shop.put.one(message(bytes(1_000)), 0, peer)
+    assert len(shop.record().body) == 1_000
+
+
+def test_properties_over_their_limit_are_illegal(shop: Shop, peer: Any, message: Any) -> None:
+    text = f"a\x01{'x' * PROPERTIES_SIZE_MAX}\x02"
+    with pytest.raises(MessageIllegal, match="properties are"):
+        shop.put.one(message(properties=text), 0, peer)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELAY\x013\x02",
+        "TIMER_DELAY_SEC\x015\x02",
+        "TIMER_DELAY_MS\x015\x02",
+        "TIMER_DELIVER_MS\x011700000000000\x02",
+        "DELAY\x01soon\x02",
+    ],
+)
+def test_a_later_delivery_is_refused_rather_than_made_early(
+    shop: Shop, peer: Any, message: Any, text: str
+) -> None:
+    with pytest.raises(MessageIllegal, match=text.split("\x01", maxsplit=1)[0]):
+        shop.put.one(message(properties=text), 0, peer)
+    assert shop.store.end_position == 0
+
+
+@pytest.mark.parametrize("level", ["0", "-1"])
+def test_no_delay_is_no_reason_to_refuse(shop: Shop, peer: Any, message: Any, level: str) -> None:
+    shop.put.one(message(properties=f"DELAY\x01{level}\x02"), 0, peer)
+    assert properties_of(shop.record())["DELAY"] == level
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"properties": "TRAN_MSG\x01true\x02"},
+        {"properties": "TRAN_MSG\x01TRUE\x02"},
+        {"sys_flag": 4},
+    ],
+)
+def test_a_half_message_is_refused(
+    shop: Shop, peer: Any, message: Any, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(CallRefused, match="transaction") as refused:
+        shop.put.one(message(**fields), 0, peer)
+    assert refused.value.code == ResponseCode.NO_PERMISSION
+    assert shop.store.end_position == 0
+
+
+def test_what_only_brokers_may_say_is_replaced(shop: Shop, peer: Any, message: Any) -> None:
+    text = "CLUSTER\x01other\x02POP_CK\x011 2 3\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02"
+    shop.put.one(message(properties=text), 0, peer)
+    assert properties_of(shop.record()) == {"TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C"}
+
+
+def test_a_sender_may_not_want_to_wait(shop: Shop, peer: Any, message: Any) -> None:
+    assert shop.put.one(message(), 0, peer).waits
+    assert shop.put.one(message(properties="WAIT\x01true\x02"), 0, peer).waits
+    assert not shop.put.one(message(properties="WAIT\x01false\x02"), 0, peer).waits
+
+
+@pytest.mark.parametrize("fields", [{"flag": 2**40}, {"born_timestamp": 2**70}])
+def test_a_number_out_of_range_is_illegal_and_stores_nothing(
+    shop: Shop, peer: Any, message: Any, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(MessageIllegal, match="out of range"):
+        shop.put.one(message(**fields), 0, peer)
+    shop.put.one(message(b"next"), 0, peer)
+    assert shop.record().body == b"next"
+
+
+def batch_of(*bodies: bytes, properties: bytes = b"") -> bytes:
+    return encode_batch(BatchItem(7, body, properties) for body in bodies)
+
+
+def test_a_batch_becomes_messages_of_its_own(shop: Shop, peer: Any, message: Any) -> None:
+    body = encode_batch(
+        [
+            BatchItem(1, b"one", b"TAGS\x01red\x02UNIQ_KEY\x01k1"),
+            BatchItem(2, b"two", b""),
+        ]
+    )
+    stored = shop.put.batch(
+        message(body, properties="WAIT\x01true\x02UNIQ_KEY\x01whole\x02"), 0, peer
+    )
+    first, second = shop.record(0), shop.record(1)
+    assert [one.appended.queue_offset for one in stored] == [0, 1]
+    assert (first.body, first.flag, second.body, second.flag) == (b"one", 1, b"two", 2)
+    assert properties_of(first) == {"TAGS": "red", "UNIQ_KEY": "k1", "WAIT": "true", "CLUSTER": "C"}
+    assert properties_of(second)["UNIQ_KEY"] == stored[1].unique_key not in ("", "whole")
+    assert shop.arrived == [("orders", 0, 1, hash_code("red")), ("orders", 0, 2, 0)]
+
+
+def test_a_batch_takes_its_wait_from_the_whole(shop: Shop, peer: Any, message: Any) -> None:
+    stored = shop.put.batch(message(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, peer)
+    assert not stored[0].waits
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"", "no body"),
+        (batch_of(b"x" * 1_000), "this broker takes 1000"),
+        (batch_of(b"whole", b"cut")[:-1], "message 1 of the batch"),
+        (b"not a batch at all, but long enough", "message 0 of the batch"),
+        (batch_of(b"x", properties=b"\xff\xff"), "UTF-8"),
+        (batch_of(b"x", properties=b"DELAY\x015\x02"), "DELAY"),
+    ],
+)
+def test_a_spoiled_batch_is_refused_as_a_whole(
+    shop: Shop, peer: Any, message: Any, body: bytes, complaint: str
+) -> None:
+    with pytest.raises(MessageIllegal, match=complaint):
+        shop.put.batch(message(body), 0, peer)
+    assert shop.store.end_position == 0
+
+
+def test_a_batch_to_a_retry_topic_is_refused(shop: Shop, peer: Any, message: Any) -> None:
+    with pytest.raises(MessageIllegal, match="retry"):
+        shop.put.batch(message(batch_of(b"x"), topic="%RETRY%g"), 0, peer)
+
+
+def test_a_batch_with_a_number_out_of_range_stores_nothing(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    with pytest.raises(MessageIllegal, match="out of range"):
+        shop.put.batch(message(batch_of(b"x", b"y"), born_timestamp=2**70), 0, peer)
+    assert shop.store.end_position == 0

@@ -1,0 +1,111 @@
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.broker.stamp import Stamped, Stamps
+from roquet.model.errors import CallRefused, MessageIllegal
+from roquet.model.properties import PROPERTIES_SIZE_MAX
+from roquet.wire.java import hash_code
+from roquet.wire.property_text import decode_properties, pairs_well
+
+KEY = "UNIQ_KEY\x01k\x02"
+
+
+def stamp(text: str) -> Stamped:
+    numbers = count(1)
+    return Stamps("C", lambda: f"key{next(numbers)}").stamp(text)
+
+
+def test_a_text_that_pairs_well_is_kept_and_added_to() -> None:
+    text = "TAGS\x01red\x02a\x01\x02TAGS\x01blue\x02"
+    stamped = stamp(text)
+    assert stamped.text == f"{text}UNIQ_KEY\x01key1\x02CLUSTER\x01C\x02".encode()
+    assert stamped.unique_key == "key1"
+    assert stamped.tag_code == hash_code("blue"), "of two the last counts, as in Java"
+
+
+def test_the_senders_own_key_is_kept() -> None:
+    assert stamp(KEY) == Stamped(b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02", 0, "k", True)
+
+
+def test_an_empty_key_is_none() -> None:
+    assert stamp("UNIQ_KEY\x01\x02").unique_key == "key1"
+
+
+def test_a_value_may_hold_the_first_separator() -> None:
+    assert decode_properties(stamp("a\x01b\x01c\x02").text)["a"] == "b\x01c"
+
+
+def test_a_sender_may_not_want_to_wait() -> None:
+    assert stamp("WAIT\x01true\x02").waits
+    assert not stamp("WAIT\x01false\x02").waits
+
+
+def test_what_only_brokers_may_say_is_replaced() -> None:
+    stamped = stamp(f"CLUSTER\x01other\x02POP_CK\x011 2\x02{KEY}")
+    assert stamped.text == b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02"
+
+
+def test_a_name_inside_a_value_means_nothing() -> None:
+    stamped = stamp(f"note\x01DELAY TRAN_MSG TAGS CLUSTER\x02{KEY}")
+    assert stamped.tag_code == 0
+    assert decode_properties(stamped.text)["note"] == "DELAY TRAN_MSG TAGS CLUSTER"
+
+
+@pytest.mark.parametrize("level", ["0", "-1"])
+def test_no_delay_is_no_reason_to_refuse(level: str) -> None:
+    assert decode_properties(stamp(f"DELAY\x01{level}\x02").text)["DELAY"] == level
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELAY\x013\x02",
+        "DELAY\x01soon\x02",
+        "TIMER_DELAY_SEC\x015\x02",
+        "TIMER_DELIVER_MS\x011\x02",
+    ],
+)
+def test_a_later_delivery_is_refused(text: str) -> None:
+    with pytest.raises(MessageIllegal, match=text.partition("\x01")[0]):
+        stamp(text)
+
+
+def test_a_half_message_is_refused() -> None:
+    assert decode_properties(stamp("TRAN_MSG\x01false\x02").text)["TRAN_MSG"] == "false"
+    with pytest.raises(CallRefused, match="transaction"):
+        stamp("TRAN_MSG\x01true\x02")
+
+
+def test_the_limit_counts_what_is_added() -> None:
+    room = PROPERTIES_SIZE_MAX - len("UNIQ_KEY\x01key1\x02CLUSTER\x01C\x02a\x01\x02")
+    assert len(stamp(f"a\x01{'x' * room}\x02").text) == PROPERTIES_SIZE_MAX
+    with pytest.raises(MessageIllegal, match="32767 fit"):
+        stamp(f"a\x01{'x' * (room + 1)}\x02")
+
+
+def test_lone_surrogates_of_java_survive() -> None:
+    assert decode_properties(stamp("a\x01\ud83d\x02").text)["a"] == "\ud83d"
+
+
+NAMES = st.text(st.characters(exclude_characters="\x01\x02\x00"), min_size=1, max_size=8)
+
+
+@given(st.dictionaries(NAMES.map(lambda name: f"u{name}"), NAMES, max_size=6), st.booleans())
+def test_properties_survive(properties: dict[str, str], ends: bool) -> None:
+    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    found = decode_properties(stamp(text if ends else text.removesuffix("\x02")).text)
+    assert found == {**properties, "UNIQ_KEY": "key1", "CLUSTER": "C"}
+
+
+@given(st.text("ab\x01\x02\x00", max_size=20))
+def test_whatever_comes_is_stored_so_that_recovery_believes_it(text: str) -> None:
+    stored = stamp(text).text
+    assert pairs_well(stored)
+    assert decode_properties(stored) == {
+        **decode_properties(text),
+        "UNIQ_KEY": "key1",
+        "CLUSTER": "C",
+    }

@@ -1,0 +1,100 @@
+"""A directory of Apache RocketMQ goes on in this broker: messages, topics, groups, progress."""
+
+import gzip
+import json
+import tarfile
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.config import BrokerConfig
+from roquet.net.channel import Channel
+from roquet.wire.calls.offset import QueryOffset
+from roquet.wire.calls.pull import Pull
+from roquet.wire.calls.send import Send
+from roquet.wire.record import decode_many
+
+STORES = Path(__file__).parent.parent / "vectors" / "store"
+LARGE = ("timerlog", "timerwheel")
+"""Sparse files of the genuine timer, which are not read here."""
+
+
+def unpacked(kind: str, directory: Path) -> Path:
+    with tarfile.open(STORES / f"{kind}.tar.xz") as archive:
+        wanted = [member for member in archive if not any(name in member.name for name in LARGE)]
+        archive.extractall(directory, wanted, filter="data")
+    return directory
+
+
+def expected(kind: str) -> list[dict[str, Any]]:
+    path = STORES / f"{kind}.expected.jsonl"
+    if path.exists():
+        text = path.read_text("ascii")
+    else:
+        text = gzip.decompress(path.with_name(f"{path.name}.gz").read_bytes()).decode("ascii")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+async def everything(channel: Channel, topic: str, queue_id: int) -> list[tuple[int, int, str]]:
+    """Offset, position and body of all messages of a queue, pulled like a consumer would."""
+    found: list[tuple[int, int, str]] = []
+    offset, end = 0, 1
+    while offset < end:
+        reply = await channel.call(
+            Pull(
+                consumer_group="TOOLS_CONSUMER",
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=offset,
+                max_msg_nums=100,
+                sys_flag=4,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                subscription="*",
+                sub_version=0,
+            )
+        )
+        found += [
+            (record.queue_offset, record.position, sha1(record.body).hexdigest())
+            for record in decode_many(reply.body)
+        ]
+        offset, end = reply.next_begin_offset, reply.max_offset
+    return found
+
+
+@pytest.mark.parametrize("kind", ["5.5.0-clean", "5.5.0-killed", "4.9.7-clean", "4.9.7-torn"])
+async def test_every_message_of_a_genuine_directory_can_be_pulled(
+    kind: str, tmp_path: Path, small: dict[str, Any], connect: Any
+) -> None:
+    rows = expected(kind)
+    queues: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
+    for row in rows:
+        if row["in"]["what"] == "message":
+            where, out = row["in"], row["out"]
+            place = (where["queue_offset"], out["physical_offset"], out["body_sha1"])
+            queues.setdefault((where["topic"], where["queue_id"]), []).append(place)
+    async with BrokerServer(BrokerConfig(**small, store_dir=unpacked(kind, tmp_path))) as server:
+        channel = await connect(server)
+        for (topic, queue_id), messages in queues.items():
+            if server.broker.topics.get(topic) is not None:
+                pulled = await everything(channel, topic, queue_id)
+                assert pulled == sorted(messages), (topic, queue_id)
+    assert sum(map(len, queues.values())) > 500
+
+
+async def test_groups_go_on_where_they_were_and_new_messages_behind_the_old(
+    tmp_path: Path, small: dict[str, Any], connect: Any
+) -> None:
+    config = BrokerConfig(**small, store_dir=unpacked("5.5.0-clean", tmp_path))
+    async with BrokerServer(config) as server:
+        channel = await connect(server)
+        ask = QueryOffset(consumer_group="CG_main", topic="TopicA", queue_id=0)
+        assert (await channel.call(ask)).offset == 41
+        send = Send(
+            producer_group="pg", topic="TopicA", queue_id=0, born_timestamp=1, body=b"from here on"
+        )
+        before = server.broker.store.bounds("TopicA", 0)[1]
+        assert (await channel.call(send)).queue_offset == before

@@ -1,0 +1,77 @@
+"""Several masters: sends are shared by queues, one may die, another may join."""
+
+import asyncio
+from collections import Counter
+from random import Random
+from typing import Any
+
+from roquet.client import Producer, ProducerConfig
+from roquet.model.topic import READ_WRITE
+from roquet.net.pool import Pool
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+from roquet.wire.calls.topic import CreateTopic
+
+
+async def create(running: Cluster, topic: str, *queues: int) -> None:
+    """A topic with so many queues on each broker."""
+    pool = Pool(clock=this_loop().clock)
+    for broker, count in zip(running.brokers[-len(queues) :], queues, strict=True):
+        call = CreateTopic(
+            topic=topic, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE
+        )
+        await pool.call(broker.address, call)
+    await pool.close()
+    await asyncio.sleep(1)  # the name server is told of it beside
+
+
+def producer_of(running: Cluster, **settings: Any) -> Producer:
+    config = ProducerConfig(
+        clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1", **settings
+    )
+    return Producer(running.namesrv_addr, config=config)
+
+
+async def shares(producer: Producer, count: int) -> Counter[str]:
+    """How many of so many sends each broker got."""
+    receipts = [await producer.send("t", b"x") for _ in range(count)]
+    return Counter(receipt.queue.broker_name for receipt in receipts)
+
+
+@in_virtual_time
+async def test_four_queues_and_two_get_sends_two_to_one() -> None:
+    async with cluster(brokers=2, clock=this_loop().clock) as running:
+        await create(running, "t", 4, 2)
+        async with producer_of(running) as producer:
+            assert await shares(producer, 60) == {"broker-a": 40, "broker-b": 20}
+
+
+@in_virtual_time
+async def test_when_one_dies_the_other_serves_on() -> None:
+    async with cluster(brokers=2, clock=this_loop().clock) as running:
+        await create(running, "t", 4, 2)
+        async with producer_of(running) as producer:
+            await producer.send("t", b"x")
+            await running.stop_broker(0)
+            assert await shares(producer, 60) == {"broker-b": 60}
+
+
+@in_virtual_time
+async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> None:
+    async with cluster(brokers=2, clock=this_loop().clock) as running:
+        await create(running, "t", 4, 2)
+        async with producer_of(running) as producer:
+            await producer.send("t", b"x")
+            await running.add_broker()
+            await create(running, "t", 4)
+            await asyncio.sleep(31)
+            assert await shares(producer, 100) == {"broker-a": 40, "broker-b": 20, "broker-c": 40}
+
+
+@in_virtual_time
+async def test_a_new_topic_gets_queues_on_every_broker() -> None:
+    async with (
+        cluster(brokers=2, clock=this_loop().clock) as running,
+        producer_of(running) as producer,
+    ):
+        assert await shares(producer, 80) == {"broker-a": 40, "broker-b": 40}
