@@ -1,0 +1,1 @@
+"""roquet demo: the flights' whole way, from a file to a table that proves nothing was lost."""

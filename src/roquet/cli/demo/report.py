@@ -1,0 +1,111 @@
+"""The demo's page: the verdict, the books, and four pictures."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from roquet.cli.demo import accounts
+from roquet.cli.demo.accounts import Curve, Note, Owned
+from roquet.cli.demo.facts import Facts, TableFacts, checks, failed, verdict
+from roquet.pictures import plots
+from roquet.pictures.page import Cell, Section, page, table
+from roquet.pictures.plots import Moment, Series, Span
+
+
+class Journey(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened when; times in ms since the start."""
+
+    sent_ms: Sequence[int]
+    books: Mapping[str, Sequence[Note]]
+    owned: Mapping[str, Sequence[Owned]]
+    ends_ms: Mapping[str, int]
+    moments: Sequence[tuple[int, str]] = ()
+    end_ms: int
+
+
+def html(facts: Facts, journey: Journey) -> str:
+    """The report as one page."""
+    moments = [Moment(ms / 1000, name) for ms, name in journey.moments]
+    return page(
+        "Roquet: the flights' whole way",
+        Cell(verdict(facts), not failed(facts)),
+        [
+            Section(title="The books", text=_BOOKS, content=_books(facts)),
+            Section(title="Messages a second", text=_RATE, content=_rates(journey, moments)),
+            Section(title="Lag", text=_LAG, content=_lag(journey, moments)),
+            Section(title="Who owned which queue", text=_OWNED, content=_owned(journey, moments)),
+            Section(title="Flights by carrier and hour", text=_TABLE, content=_hours(facts.table)),
+        ],
+    )
+
+
+_BOOKS = (
+    "Each flight is counted by its line in the file: when a broker acknowledged it, in the queues, "
+    "when a consumer had handled it, and in the Parquet table that Spark wrote."
+)
+_RATE = "The line is what the producer sent; the areas are what each consumer of the group handled."
+_LAG = "Flights stored and not yet handled by anybody."
+_OWNED = (
+    "The group began with two members, a third joined, and one was killed without a word. Queues "
+    "that changed hands may have had messages in flight: those are handled twice."
+)
+_TABLE = (
+    "Read from the table: scheduled hour of departure against carrier, the darker the more flights."
+)
+
+
+def _books(facts: Facts) -> str:
+    rows = [
+        [check.name, check.wanted, Cell(check.found, check.kept), "" if check.kept else "wrong"]
+        for check in checks(facts)
+    ]
+    rows.append(["handled a second time (at least once allows it)", "any", facts.twice, ""])
+    return table(["", "wanted", "found", ""], rows)
+
+
+def _rates(journey: Journey, moments: Sequence[Moment]) -> str:
+    sent = accounts.rate(journey.sent_ms, journey.end_ms)
+    areas = [
+        _series(name, accounts.rate((note.at_ms for note in notes), journey.end_ms))
+        for name, notes in journey.books.items()
+    ]
+    return plots.lines(
+        [_series("sent", sent)],
+        stacked=areas,
+        x="seconds",
+        y="messages a second",
+        moments=moments,
+    )
+
+
+def _lag(journey: Journey, moments: Sequence[Moment]) -> str:
+    curve = accounts.lag(journey.sent_ms, journey.books.values(), journey.end_ms)
+    return plots.lines([_series("lag", curve)], x="seconds", y="messages", moments=moments)
+
+
+def _owned(journey: Journey, moments: Sequence[Moment]) -> str:
+    members = list(journey.books)
+    spans = [
+        Span(
+            row=one.queue,
+            start=one.start_ms / 1000,
+            end=one.end_ms / 1000,
+            owner=members.index(one.member),
+        )
+        for one in accounts.whiles(journey.owned, journey.ends_ms)
+    ]
+    return plots.ownership(spans, members, x="seconds", moments=moments)
+
+
+def _hours(in_table: TableFacts) -> str:
+    cells = {
+        (carrier, hour): float(count)
+        for carrier, hours in in_table.carriers.items()
+        for hour, count in hours.items()
+    }
+    biggest = sorted(in_table.carriers, key=lambda name: -sum(in_table.carriers[name].values()))
+    return plots.heat(cells, x="hour of departure", y="", rows=biggest)
+
+
+def _series(name: str, curve: Curve) -> Series:
+    return Series(name=name, x=curve.at, y=curve.values)

@@ -1,0 +1,105 @@
+"""roquet dump, check: any store file as text; a directory judged."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from roquet.store.check import Report
+    from roquet.store.config import StoreConfig
+
+TEXT_MAX: Final = 160
+"""Characters of one value in a line for eyes; `--json` cuts nothing."""
+
+DAMAGED: Final = 1
+
+Json = Annotated[bool, typer.Option("--json", help="JSON, with nothing cut.")]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The broker.conf, when it sets sizes of files."),
+]
+
+
+def dump(
+    file: Annotated[Path, typer.Argument(help="A log, queue, index, checkpoint or table file.")],
+    *,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Print what a store file holds, one thing a line; the file is not changed."""
+    from roquet.store import dump as store_dump
+
+    for values in store_dump.walk(file, config=_layout(config)):
+        typer.echo(_as_json(values) if json else _as_text(values))
+
+
+def check(
+    directory: Annotated[Path, typer.Argument(help="A data directory that no broker is using.")],
+    *,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Judge a data directory without changing it; exit code 1 when something is unreadable."""
+    from roquet.store import check as store_check
+
+    report = store_check.check(directory, _layout(config))
+    if json:
+        import msgspec
+
+        typer.echo(_as_json({"verdict": report.verdict, **msgspec.to_builtins(report)}))
+    else:
+        for line in _told(report):
+            typer.echo(line)
+    if report.verdict == "damaged":
+        sys.exit(DAMAGED)
+
+
+def _layout(config: Path | None) -> "StoreConfig | None":
+    """The sizes of files that a broker.conf asks for."""
+    if config is None:
+        return None
+    from roquet.broker.app import store_config
+    from roquet.broker.config import load
+
+    return store_config(load(config, os.environ))
+
+
+def _told(report: "Report") -> Iterator[str]:
+    """A report in sentences."""
+    yield f"{report.directory}: {report.verdict}"
+    yield (
+        f"  {report.records:,} records in {report.queues:,} queues, "
+        f"positions {report.begin:,} to {report.end:,}; "
+        f"{'closed in good order' if report.is_closed else 'not closed'}"
+    )
+    for damage in report.damage:
+        yield f"  unreadable: {damage}"
+    for problem in report.problems:
+        yield f"  wrong: {problem}"
+    for pending in report.pending:
+        yield f"  mended at the next start: {pending}"
+
+
+def _as_text(values: Mapping[str, Any]) -> str:
+    """The kind, and then name=value for all that is not empty."""
+    if values["kind"] == "table":
+        return _as_json(values["content"], pretty=True)
+    rest = (f"{name}={_short(value)}" for name, value in values.items() if name != "kind")
+    return " ".join([str(values["kind"]), *rest])
+
+
+def _short(value: object) -> str:
+    text = _as_json(value) if isinstance(value, dict) else str(value)
+    text = text if text.isprintable() else repr(text)
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text)} characters)"
+
+
+def _as_json(value: object, *, pretty: bool = False) -> str:
+    import msgspec
+
+    data = msgspec.json.encode(value)
+    return (msgspec.json.format(data) if pretty else data).decode()

@@ -1,0 +1,76 @@
+"""roquet: the command tree.
+
+What a command needs is imported when it runs: `roquet dev` pays for no Spark, no client and no
+rich, and `roquet --help` for no server either.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from roquet import __version__
+from roquet.cli import inspect, messages, serve
+from roquet.cli.demo import command as demo
+from roquet.model.errors import ConfigError, RoquetError, UsageError
+
+FAILED: Final = 1
+WRONG_USE: Final = 2
+"""As typer itself ends when an option is wrong."""
+
+INTERRUPTED: Final = 130
+"""What shells call the end by Ctrl-C."""
+
+app: Final = typer.Typer(
+    name="roquet", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+COMMANDS: Final[Sequence[Callable[..., None]]] = (
+    serve.dev,
+    serve.namesrv,
+    serve.broker,
+    messages.produce,
+    messages.consume,
+    inspect.dump,
+    inspect.check,
+    demo.demo,
+)
+for _command in COMMANDS:
+    app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"roquet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """RocketMQ for Python and Spark: name server, broker, client and pipeline in one install."""
+
+
+def main() -> None:
+    """Run a command; what went wrong is one line on stderr and an exit code."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # `roquet dump FILE | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except (ConfigError, UsageError) as error:
+        _fail(error, WRONG_USE)
+    except (RoquetError, OSError) as error:
+        _fail(error, FAILED)
+
+
+def _fail(error: Exception, code: int) -> None:
+    typer.echo(f"roquet: {error}", err=True)
+    sys.exit(code)

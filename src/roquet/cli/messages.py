@@ -1,0 +1,217 @@
+"""roquet produce, consume: messages from and to a terminal."""
+
+import asyncio
+import base64
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli import running
+from roquet.model.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from roquet.client.config import ConsumerConfig
+    from roquet.client.consumer import Consumer
+    from roquet.client.received import ReceivedMessage
+    from roquet.model.message import Message
+
+NAMESRV: Final = "127.0.0.1:9876"
+"""Where `roquet dev` has its name server."""
+
+GROUP: Final = "roquet-cli"
+"""Reads for nobody: its progress is never saved."""
+
+TOPIC_POLL_S: Final = 1.0
+
+Topic = Annotated[str, typer.Argument(help="The topic's name.")]
+Namesrv = Annotated[
+    str | None,
+    typer.Option(
+        "--namesrv",
+        "-n",
+        metavar="HOST:PORT[;...]",
+        help=f"The name servers; else NAMESRV_ADDR, else {NAMESRV}.",
+    ),
+]
+
+
+def produce(  # noqa: PLR0913 - each is an option
+    topic: Topic,
+    *,
+    body: Annotated[
+        str | None, typer.Option("--body", "-m", help="The message; else each line of stdin is.")
+    ] = None,
+    key: Annotated[list[str] | None, typer.Option(help="To find it by; may be repeated.")] = None,
+    tag: Annotated[str | None, typer.Option(help="To filter by.")] = None,
+    order_key: Annotated[str | None, typer.Option(help="Equal ones stay in order.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="How often to send --body.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no receipts.")] = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Send messages; each receipt is printed: message id, queue, offset."""
+    from roquet.model.message import Message
+
+    running.log_to_stderr(verbose=False)
+    fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
+    if body is None:
+        running.run(_produce(namesrv, _typed(topic, fields), quiet=quiet))
+    else:
+        message = Message(topic, body.encode(), **fields)
+        running.run(_produce(namesrv, _repeated(message, count), quiet=quiet))
+
+
+def consume(
+    topic: Topic,
+    *,
+    group: Annotated[
+        str | None, typer.Option(help="Share the messages with this group, and save its progress.")
+    ] = None,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from", help="first, last or a time like 2026-01-31T12:00; progress of --group wins."
+        ),
+    ] = "first",
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    tags: Annotated[str, typer.Option(help="Only these: 'A || B'.")] = "*",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Print a topic's messages as they come, until Ctrl-C."""
+    running.log_to_stderr(verbose=False)
+    config = _beginning(begin)
+    running.run(_consume(topic, group, tags, config, namesrv, count=count, as_json=json))
+
+
+async def _produce(namesrv: str | None, messages: AsyncIterator["Message"], *, quiet: bool) -> None:
+    from roquet.client.producer import Producer
+
+    async with Producer(_servers(namesrv)) as producer:
+        async for receipt in producer.send_many(messages):
+            if not quiet:
+                queue = receipt.queue
+                where = f"{queue.broker_name}:{queue.queue_id} offset {receipt.queue_offset}"
+                typer.echo(f"{receipt.message_id} {where}")
+
+
+async def _repeated(message: "Message", count: int) -> AsyncIterator["Message"]:
+    for _ in range(count):
+        yield message
+
+
+async def _typed(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]:
+    """Lines of stdin as they come; empty ones are no messages."""
+    from roquet.model.message import Message
+
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+        if text := line.rstrip(b"\r\n"):
+            yield Message(topic, text, **fields)
+
+
+async def _consume(
+    topic: str,
+    group: str | None,
+    tags: str,
+    config: "ConsumerConfig",
+    namesrv: str | None,
+    *,
+    count: int | None,
+    as_json: bool,
+) -> None:
+    from roquet.client.pull import PullConsumer
+    from roquet.client.push import PushConsumer
+
+    servers = _servers(namesrv)
+    if group is not None:
+        member = PushConsumer(servers, group=group, topic=topic, tags=tags, config=config)
+        async with member:
+            await _until_stopped(_print(member, count, as_json=as_json))
+        return
+    async with PullConsumer(servers, group=GROUP, config=config) as reader:
+        await _until_stopped(_read(reader, topic, tags, count, as_json=as_json))
+
+
+async def _read(reader: "Any", topic: str, tags: str, count: int | None, *, as_json: bool) -> None:
+    """Everything in all queues of the topic, which may not be there yet."""
+    waited = False
+    while not (queues := await reader.queues(topic)):
+        if not waited:
+            typer.echo(f"waiting for the first message of {topic} (Ctrl-C stops)", err=True)
+        waited = True
+        await asyncio.sleep(TOPIC_POLL_S)
+    await reader.assign(queues, tags=tags)
+    await _print(reader, count, as_json=as_json)
+
+
+async def _print(consumer: "Consumer", count: int | None, *, as_json: bool) -> None:
+    printed = 0
+    async for message in consumer.messages():
+        typer.echo(_json(message) if as_json else message.body.decode("utf-8", "replace"))
+        await message.ack()
+        printed += 1
+        if printed == count:
+            return
+
+
+async def _until_stopped(work: Any) -> None:
+    """Until the work is done, or a signal comes."""
+    task = asyncio.create_task(work)
+    stop = asyncio.create_task(running.stop_signal().wait())
+    await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _json(message: "ReceivedMessage") -> str:
+    import msgspec
+
+    fields: dict[str, Any] = {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "message_id": message.message_id,
+        "tag": message.tag,
+        "keys": message.keys,
+        "born_ms": message.born_ms,
+        "stored_ms": message.stored_ms,
+        "properties": dict(message.properties),
+    }
+    try:
+        fields["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(message.body).decode()
+    return msgspec.json.encode(fields).decode()
+
+
+def _beginning(text: str) -> "ConsumerConfig":
+    from roquet.client.config import ConsumeFrom, ConsumerConfig
+
+    if text in {"first", "last"}:
+        return ConsumerConfig(consume_from=ConsumeFrom(text))
+    try:
+        moment = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise UsageError(
+            f"--from: {text!r} is neither first nor last nor a time like 2026-01-31T12:00"
+        ) from None
+    return ConsumerConfig(
+        consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=int(moment.timestamp() * 1000)
+    )
+
+
+def _servers(given: str | None) -> str:
+    from roquet.model.settings import parse_addresses
+
+    name, text = ("--namesrv", given) if given else ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))
+    try:
+        return ";".join(parse_addresses(text, name)) if text else NAMESRV
+    except ConfigError as error:
+        raise UsageError(str(error)) from None

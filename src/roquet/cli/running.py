@@ -1,0 +1,61 @@
+"""Runs servers until a signal: what every command that serves has in common."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from roquet.net import loop
+
+FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+DESCRIPTORS_MAX: Final = 65_536
+"""Enough for every connection and map that one process can serve."""
+
+STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def log_to_stderr(*, verbose: bool) -> None:
+    """Where a program's log goes, and how much of it; a library never decides that."""
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format=FORMAT)
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a program's coroutine on the quickest loop there is."""
+    _allow_descriptors()
+    loop.run(main)
+
+
+def _allow_descriptors() -> None:
+    """As many open files as the system lets this process have: connections and maps are many."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # macOS has a lower limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def stop_signal() -> asyncio.Event:
+    """Set by the first SIGINT or SIGTERM; a second one ends the process at once."""
+    running = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def ask() -> None:
+        stop.set()
+        for number in STOPS:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in STOPS:
+        try:
+            running.add_signal_handler(number, ask)
+        except NotImplementedError:  # Windows: the loop has to be woken
+            signal.signal(number, lambda *_: running.call_soon_threadsafe(ask))
+    return stop

@@ -1,0 +1,172 @@
+"""roquet dev, namesrv, broker: servers that run until they are told to stop."""
+
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from roquet import __version__
+from roquet.broker import config as broker_config
+from roquet.broker.config import BrokerConfig
+from roquet.cli import running
+from roquet.model.errors import ConfigError, UsageError
+from roquet.model.settings import parse_addresses
+from roquet.namesrv.config import PORT as NAMESRV_PORT
+from roquet.namesrv.config import NameServerConfig
+
+DEV_DATA: Final = Path("roquet-data")
+"""Below the directory where `roquet dev` starts: seen, and easily removed."""
+
+DEV_FREE_MIN: Final = 1024**3
+"""Bytes of disk that `roquet dev` leaves free: a laptop's full disk is no reason to refuse."""
+
+EVERYWHERE: Final = "0.0.0.0"
+
+READY: Final = """\
+Roquet {version}
+  name server  {namesrv}
+  broker       {broker}
+  messages     {data}
+
+Paste into Python:
+
+    from roquet.client.blocking import Producer
+
+    with Producer("{namesrv}") as producer:
+        print(producer.send("greetings", b"hello"))
+
+or, in another terminal: roquet consume greetings
+ready (Ctrl-C stops)"""
+
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Where messages are.")]
+Memory = Annotated[bool, typer.Option("--memory", help="Keep everything in memory.")]
+Advertise = Annotated[
+    str | None,
+    typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients are told."),
+]
+Host = Annotated[str, typer.Option("--host", help="The interface to listen on.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")]
+
+
+def dev(
+    *,
+    port: Annotated[
+        int, typer.Option(help="The broker's port; 0 takes any free one.")
+    ] = broker_config.PORT,
+    namesrv_port: Annotated[int, typer.Option(help="The name server's.")] = NAMESRV_PORT,
+    data: Data = None,
+    memory: Memory = False,
+    advertise: Advertise = None,
+    host: Host = EVERYWHERE,
+    verbose: Verbose = False,
+) -> None:
+    """Start a name server and a broker in one process: all that a developer needs."""
+    running.log_to_stderr(verbose=verbose)
+    config = msgspec.structs.replace(
+        broker_config.read("", "", os.environ),
+        store_dir=_where(data, memory, DEV_DATA),
+        port=port,
+        host=host,
+        advertise=advertise,
+        broker_name="broker-a",
+        free_min=DEV_FREE_MIN,
+    )
+    running.run(_dev(NameServerConfig(host=host, port=namesrv_port), config))
+
+
+def namesrv(
+    port: Annotated[int, typer.Option(help="0 takes any free one.")] = NAMESRV_PORT,
+    host: Host = EVERYWHERE,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Where key-value settings are; else memory."),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Start a name server."""
+    running.log_to_stderr(verbose=verbose)
+    running.run(_namesrv(NameServerConfig(host=host, port=port, directory=data)))
+
+
+def broker(  # noqa: PLR0913 - each is an option
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="A broker.conf, in genuine or in our own words."),
+    ] = None,
+    namesrv: Annotated[
+        str | None,
+        typer.Option("--namesrv", "-n", metavar="HOST:PORT[;...]", help="The name servers."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name in its cluster.")] = None,
+    port: Annotated[int | None, typer.Option(help="0 takes any free one.")] = None,
+    data: Data = None,
+    memory: Memory = False,
+    advertise: Advertise = None,
+    verbose: Verbose = False,
+) -> None:
+    """Start a broker. Options win over the environment, and that over the file."""
+    running.log_to_stderr(verbose=verbose)
+    environ = os.environ
+    found = broker_config.load(config, environ) if config else broker_config.read("", "", environ)
+    servers = parse_addresses(namesrv, "--namesrv") if namesrv else found.name_servers
+    settings = msgspec.structs.replace(
+        found,
+        name_servers=servers,
+        broker_name=name or found.broker_name,
+        port=found.port if port is None else port,
+        advertise=advertise or found.advertise,
+        store_dir=_where(data, memory, found.store_dir),
+    )
+    running.run(_broker(settings))
+
+
+async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
+    from roquet.broker.app import BrokerServer
+    from roquet.namesrv.app import NameServer
+
+    stop = running.stop_signal()
+    async with AsyncExitStack() as servers:
+        try:
+            names = await servers.enter_async_context(NameServer(namesrv))
+        except ConfigError as error:  # here the broker has --port
+            raise ConfigError(str(error).replace("--port", "--namesrv-port")) from None
+        config = msgspec.structs.replace(config, name_servers=(names.address,))
+        started = await servers.enter_async_context(BrokerServer(config))
+        typer.echo(
+            READY.format(
+                version=__version__,
+                namesrv=names.address,
+                broker=started.address,
+                data=config.store_dir.resolve() if config.store_dir else "in memory",
+            )
+        )
+        await stop.wait()
+
+
+async def _namesrv(config: NameServerConfig) -> None:
+    from roquet.namesrv.app import NameServer
+
+    stop = running.stop_signal()
+    async with NameServer(config) as server:
+        typer.echo(f"name server ready at {server.address}")
+        await stop.wait()
+
+
+async def _broker(config: BrokerConfig) -> None:
+    from roquet.broker.app import BrokerServer
+
+    stop = running.stop_signal()
+    async with BrokerServer(config) as server:
+        typer.echo(f"broker {config.broker_name} ready at {server.address}")
+        await stop.wait()
+
+
+def _where(data: Path | None, memory: bool, otherwise: Path | None) -> Path | None:
+    """The directory for messages; None is memory."""
+    if memory and data is not None:
+        raise UsageError("--memory keeps nothing in a directory: leave --data or --memory out")
+    return None if memory else data or otherwise

@@ -1,0 +1,1 @@
+"""Values to plots and one self-contained HTML page."""

@@ -1,0 +1,81 @@
+"""One HTML page that needs nothing else: no script, no font, no file beside it; light and dark."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
+
+import msgspec
+
+STYLE: Final = """
+:root { color-scheme: light dark;
+  --page: #ffffff; --ink: #1f2430; --soft: #5b6472; --grid: #d8dce3;
+  --good: #1a7f4b; --bad: #c0312b;
+  --c0: #2f6fde; --c1: #e08a1e; --c2: #2a9d6f; --c3: #b5489b; --c4: #7a63d1; --c5: #b8a11c;
+  --c6: #1f9bb4; --c7: #9a6a4b; }
+@media (prefers-color-scheme: dark) { :root {
+  --page: #14171d; --ink: #e4e8ef; --soft: #98a2b3; --grid: #333a46;
+  --good: #4cc38a; --bad: #ff7a70;
+  --c0: #6b9dff; --c1: #f2ab4e; --c2: #55c596; --c3: #db7cc4; --c4: #a593f0; --c5: #d9c648;
+  --c6: #55c1d8; --c7: #c4957a; } }
+body { background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
+  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
+p { color: var(--soft); margin: .2rem 0 .8rem; max-width: 46rem; }
+p.good { color: var(--good); font-weight: 600; } p.bad { color: var(--bad); font-weight: 600; }
+svg { width: 100%; height: auto; display: block; font-family: inherit; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid var(--grid); }
+td.number { text-align: right; } td.good { color: var(--good); } td.bad { color: var(--bad); }
+"""
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A value in a table, and whether it is good or bad news."""
+
+    value: object
+    good: bool | None = None
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A heading, a sentence, and what `table` or a plot made."""
+
+    title: str
+    text: str = ""
+    content: str = ""
+
+
+def page(title: str, verdict: Cell, sections: Iterable[Section]) -> str:
+    """The whole page; titles and texts are escaped, contents are not."""
+    body = "\n".join(_section(section) for section in sections)
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n"
+        f"<h1>{escape(title)}</h1>\n<p{_class(verdict)}>{escape(str(verdict.value))}</p>\n"
+        f"{body}\n</html>\n"
+    )
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Cell | object]]) -> str:
+    """Rows of values; whole numbers stand right and have their thousands apart."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    lines = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
+    return f"<table>\n<tr>{head}</tr>\n{lines}\n</table>"
+
+
+def _section(section: Section) -> str:
+    text = f"<p>{escape(section.text)}</p>\n" if section.text else ""
+    return f"<h2>{escape(section.title)}</h2>\n{text}{section.content}"
+
+
+def _cell(value: Cell | object) -> str:
+    cell = value if isinstance(value, Cell) else Cell(value)
+    is_number = isinstance(cell.value, int) and not isinstance(cell.value, bool)
+    text = f"{cell.value:,}" if is_number else escape(str(cell.value))
+    return f"<td{_class(cell, 'number' if is_number else '')}>{text}</td>"
+
+
+def _class(cell: Cell, *names: str) -> str:
+    verdict = {True: "good", False: "bad", None: ""}[cell.good]
+    together = " ".join(name for name in (*names, verdict) if name)
+    return f' class="{together}"' if together else ""

@@ -1,0 +1,70 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.cli.demo import accounts
+from roquet.cli.demo.accounts import Note, Owned
+
+numbers = st.integers(0, 2**32 - 1)
+
+
+@given(st.lists(st.tuples(numbers, numbers)), st.integers(0, 7))
+def test_every_note_comes_back_and_half_a_note_does_not(
+    notes: list[tuple[int, int]], torn: int
+) -> None:
+    data = b"".join(accounts.pack(*note) for note in notes) + bytes(torn)
+    assert accounts.read(data) == [Note(*note) for note in notes]
+
+
+def test_what_two_members_handled_counts_once_as_handled_and_once_as_twice() -> None:
+    books = [[Note(0, 1), Note(1, 2)], [Note(1, 5), Note(2, 6), Note(2, 7)]]
+    assert accounts.handled(books) == 3
+    assert accounts.twice(books) == 2
+
+
+@given(st.lists(st.lists(st.builds(Note, st.integers(0, 20), numbers))))
+def test_handled_and_twice_are_all_notes(books: list[list[Note]]) -> None:
+    assert accounts.handled(books) + accounts.twice(books) == sum(map(len, books))
+
+
+def test_a_rate_is_per_second_whatever_the_step() -> None:
+    curve = accounts.rate([0, 100, 499, 500], end_ms=1000, step_ms=500)
+    assert (curve.at, curve.values) == ([0.5, 1.0], [6.0, 2.0])
+
+
+def test_what_happens_at_the_very_end_belongs_to_the_last_step() -> None:
+    assert accounts.rate([1000, 1700], end_ms=1000, step_ms=500).values == [0.0, 4.0]
+
+
+@given(st.lists(st.integers(0, 9999)), st.integers(1, 9999))
+def test_a_rate_loses_nothing(moments: list[int], end_ms: int) -> None:
+    curve = accounts.rate(moments, end_ms)
+    assert round(sum(curve.values) / 2) == len(moments)
+
+
+def test_lag_is_what_nobody_has_handled_yet() -> None:
+    books = [[Note(0, 600), Note(1, 1100)], [Note(1, 700), Note(1, 2000)]]
+    curve = accounts.lag([0, 0, 0], books, end_ms=1500)
+    assert curve.values == [3.0, 1.0, 1.0]
+
+
+def test_handling_before_the_receipt_is_no_negative_lag() -> None:
+    assert accounts.lag([900], [[Note(0, 100)]], end_ms=1000).values == [0.0, 0.0]
+
+
+def test_a_queue_that_moves_has_two_whiles() -> None:
+    changes = {
+        "one": [Owned(0, ("q0", "q1")), Owned(50, ("q0",))],
+        "two": [Owned(60, ("q1",))],
+    }
+    found = accounts.whiles(changes, {"one": 90, "two": 100})
+    assert [(w.member, w.queue, w.start_ms, w.end_ms) for w in found] == [
+        ("one", "q0", 0, 90),
+        ("one", "q1", 0, 50),
+        ("two", "q1", 60, 100),
+    ]
+
+
+def test_a_queue_that_comes_back_is_a_new_while() -> None:
+    changes = {"one": [Owned(0, ("q",)), Owned(10, ()), Owned(20, ("q",))]}
+    found = accounts.whiles(changes, {"one": 30})
+    assert [(w.start_ms, w.end_ms) for w in found] == [(0, 10), (20, 30)]

@@ -1,0 +1,48 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.cli.demo import accounts, member
+from roquet.cli.demo.accounts import Owned
+from roquet.cli.demo.member import Member
+from roquet.model.queue import MessageQueue
+from roquet.net.clock import SYSTEM_CLOCK
+
+
+class Flight:
+    """As much of a received message as a member looks at."""
+
+    def __init__(self, row: int) -> None:
+        self.properties = {"row": str(row)}
+
+
+def queue(broker: str, number: int) -> MessageQueue:
+    return MessageQueue("flights", broker, number)
+
+
+async def test_a_flight_is_in_the_book_when_the_handler_returns(tmp_path: Path) -> None:
+    book = os.open(tmp_path / "book", os.O_WRONLY | os.O_CREAT, 0o644)
+    handler: Any = Member(book, started_ms=SYSTEM_CLOCK.now_ms()).handle
+    await handler(Flight(7))
+    await handler(Flight(9))
+    os.close(book)
+    notes = accounts.read((tmp_path / "book").read_bytes())
+    assert [note.row for note in notes] == [7, 9]
+
+
+def test_a_member_says_which_queues_it_owns_after_each_change(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = Member(book=-1, started_ms=0)
+    one.gained([queue("a", 1), queue("a", 0)])
+    one.lost([queue("a", 1)])
+    lines = capsys.readouterr().out.splitlines()
+    said = [msgspec.json.decode(line, type=Owned).queues for line in lines]
+    assert said == [("a:0", "a:1"), ("a:0",)]
+
+
+def test_a_queue_is_called_by_its_broker_and_number() -> None:
+    assert member.name_of(queue("broker-a", 3)) == "broker-a:3"

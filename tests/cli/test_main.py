@@ -1,0 +1,117 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from roquet import __version__
+from roquet.cli import main
+from roquet.model.errors import ConfigError, ConnectFailed, StoreLocked, UsageError
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+SPARKS = {"pyspark", "pyarrow", "pandas", "numpy"}
+HEAVY = SPARKS | {"rich", "matplotlib", "hypothesis", "pytest", "lz4", "zstandard"}
+
+
+def imported_by(code: str) -> set[str]:
+    """The modules that a Python process has after it ran this."""
+    code += "\nimport sys, json; print('modules:', json.dumps(sorted(sys.modules)))"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(SOURCE), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(json.loads(run.stdout.rpartition("modules:")[2]))
+
+
+def test_help_names_every_command_and_imports_no_spark() -> None:
+    modules = imported_by(
+        "from typer.testing import CliRunner\n"
+        "from roquet.cli.main import app\n"
+        "result = CliRunner().invoke(app, ['--help'])\n"
+        "assert result.exit_code == 0, result.output\n"
+        "for name in 'dev namesrv broker produce consume dump check demo'.split():\n"
+        "    assert name in result.output"
+    )
+    assert not {name for name in modules if name.split(".")[0] in SPARKS}
+
+
+def test_serving_imports_neither_spark_nor_a_client_nor_what_only_eyes_need() -> None:
+    modules = imported_by(
+        "import roquet.cli.main, roquet.broker.app, roquet.namesrv.app, roquet.cli.running"
+    )
+    assert not {name for name in modules if name.split(".")[0] in HEAVY}
+    assert not {name for name in modules if name.startswith("roquet.client")}
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(main.app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"roquet {__version__}\n")
+
+
+def test_without_a_command_there_is_help() -> None:
+    assert "Commands:" in CliRunner().invoke(main.app, []).output
+
+
+def test_a_command_that_there_is_not_is_wrong_use() -> None:
+    result = CliRunner().invoke(main.app, ["porduce"])
+    assert result.exit_code == 2
+    assert "produce" in result.output, "the right one is suggested"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("no such key"), 2),
+        (UsageError("no such topic"), 2),
+        (StoreLocked("another process holds it"), 1),
+        (ConnectFailed("nobody is there"), 1),
+        (OSError("the cable is out"), 1),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    code: int,
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == code
+    assert capsys.readouterr().err == f"roquet: {error}\n"
+
+
+def test_ctrl_c_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    table = tmp_path / "topics.json"
+    table.write_text(json.dumps({str(n): "x" * 100 for n in range(10_000)}))
+    run = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m roquet dump {table} | head -1"],
+        env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == "{\n"
+    assert "Traceback" not in run.stderr

@@ -1,0 +1,102 @@
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+from roquet.model.errors import UsageError
+from roquet.testing.cluster import BlockingCluster
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    with BlockingCluster(default_queue_count=1) as cluster:
+        yield cluster.namesrv_addr
+
+
+def roquet(*arguments: str, text: str | None = None) -> Result:
+    result = CliRunner().invoke(app, list(arguments), input=text)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(namesrv: str) -> None:
+    sent = roquet("produce", "one", "-m", "hello", "--key", "k", "--tag", "t", "-n", namesrv)
+    message_id, *where = sent.output.split()
+    assert where[1:] == ["offset", "0"]
+    got = json.loads(roquet("consume", "one", "--count", "1", "--json", "-n", namesrv).output)
+    assert (got["body"], got["keys"], got["tag"]) == ("hello", ["k"], "t")
+    assert got["message_id"] == message_id
+
+
+def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
+    sent = roquet("produce", "lines", "-q", "-n", namesrv, text="one\n\ntwo\r\nthree")
+    assert sent.output == ""
+    got = roquet("consume", "lines", "--count", "3", "-n", namesrv).output
+    assert sorted(got.split()) == ["one", "three", "two"]
+
+
+def test_a_message_can_be_sent_many_times(namesrv: str) -> None:
+    sent = roquet("produce", "many", "-m", "x", "--count", "5", "-n", namesrv)
+    assert len(sent.output.splitlines()) == 5
+
+
+def test_a_group_goes_on_where_it_was(namesrv: str) -> None:
+    roquet("produce", "grouped", "-q", "-n", namesrv, "--order-key", "k", text="a\nb\nc\n")
+    read = ("consume", "grouped", "--group", "g", "-n", namesrv)
+    assert roquet(*read, "--count", "2").output.split() == ["a", "b"]
+    assert roquet(*read, "--count", "1").output.split() == ["c"]
+
+
+def test_reading_without_a_group_begins_anew_each_time(namesrv: str) -> None:
+    roquet("produce", "again", "-m", "x", "-q", "-n", namesrv)
+    for _ in range(2):
+        assert roquet("consume", "again", "--count", "1", "-n", namesrv).output == "x\n"
+
+
+def test_only_the_wanted_tags_are_read(namesrv: str) -> None:
+    for tag in ("red", "blue"):
+        roquet("produce", "tagged", "-m", tag, "--tag", tag, "-q", "-n", namesrv)
+    got = roquet("consume", "tagged", "--tags", "blue", "--count", "1", "-n", namesrv)
+    assert got.output == "blue\n"
+
+
+def test_a_time_can_be_the_beginning(namesrv: str) -> None:
+    roquet("produce", "timed", "-m", "x", "-q", "-n", namesrv)
+    got = roquet("consume", "timed", "--from", "2020-01-01", "--count", "1", "-n", namesrv)
+    assert got.output == "x\n"
+
+
+def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
+    roquet("produce", "bytes", "-q", "-n", namesrv, text="x")
+    from roquet.client import blocking
+
+    with blocking.Producer(namesrv) as producer:
+        producer.send("raw", b"\xff\x00")
+    got = json.loads(roquet("consume", "raw", "--count", "1", "--json", "-n", namesrv).output)
+    assert got["body_base64"] == "/wA="
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("produce", "a b", "-m", "x"), "may hold only letters"),
+        (("produce", "t", "-m", "x", "-n", "nonsense"), "--namesrv: 'nonsense' is not HOST:PORT"),
+        (("consume", "t", "--from", "yesterday"), "neither first nor last nor a time"),
+    ],
+)
+def test_wrong_use_is_named(arguments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        roquet(*arguments)
+
+
+def test_the_environment_names_the_name_server(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", namesrv)
+    assert roquet("produce", "env", "-m", "x").exit_code == 0
+    monkeypatch.setenv("NAMESRV_ADDR", "nonsense")
+    with pytest.raises(UsageError, match="NAMESRV_ADDR"):
+        roquet("produce", "env", "-m", "x")

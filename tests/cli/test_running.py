@@ -1,0 +1,40 @@
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import pytest
+
+from roquet.cli import running
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
+@pytest.mark.parametrize("number", running.STOPS)
+def test_a_signal_is_a_wish_to_stop(number: signal.Signals) -> None:
+    before = {n: signal.getsignal(n) for n in running.STOPS}
+    stopped = []
+
+    async def serve() -> None:
+        stop = running.stop_signal()
+        os.kill(os.getpid(), number)
+        async with asyncio.timeout(5):
+            await stop.wait()
+        stopped.append(number)
+        assert signal.getsignal(number) is signal.SIG_DFL, "a second one ends the process"
+
+    try:
+        running.run(serve())
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+    assert stopped == [number]
+
+
+def test_the_log_goes_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, object]] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **settings: seen.append(settings))
+    running.log_to_stderr(verbose=False)
+    running.log_to_stderr(verbose=True)
+    assert [settings["level"] for settings in seen] == [logging.WARNING, logging.INFO]
+    assert {settings["stream"] for settings in seen} == {sys.stderr}
