@@ -1,8 +1,9 @@
 """What a request costs on its way through net: microseconds of CPU, as JSON.
 
 `served`: bytes in, bytes out of a server's connection whose handler does nothing, without a socket;
-by the number of requests that one read brings. `talked`: both ends of calls over a real socket in
-one process, by the number of calls in flight. `waited`: advancing a mark, as every message does.
+by the form of the header and the number of requests that one read brings. `talked`: both ends of
+calls over a real socket in one process, by the number of calls in flight. `waited`: advancing a
+mark, as every message does.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from roquet.net.router import Peer, Router
 from roquet.net.server import Guest, Server
 from roquet.net.waiting import Mark
 from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.codes import SerializeType
 from roquet.wire.fields import encode_call
 
 REQUESTS = 20_000
@@ -55,11 +57,12 @@ def stored(call: Send, _: Peer) -> SendReply:
     return SendReply(msg_id="0A" * 16, queue_id=call.queue_id, queue_offset=12_345)
 
 
-async def served(router: Router, pipelined: int) -> float:
+async def served(router: Router, form: int, pipelined: int) -> float:
     """Microseconds a request, when each read brings so many."""
     guest = Guest(router.dispatch, SYSTEM_CLOCK, lambda _: None)
     guest.connection_made(Nowhere({"peername": ("127.0.0.1", 1)}))
-    chunk, rounds = encode_call(SEND, opaque=1) * pipelined, 1_000 // pipelined
+    chunk = encode_call(SEND, opaque=1, serialize_type=form) * pipelined
+    rounds = 1_000 // pipelined
     times = timeit.repeat(lambda: guest.data_received(chunk), number=rounds, repeat=REPEATS * 20)
     return round(min(times) / rounds / pipelined * 1e6, 2)
 
@@ -94,12 +97,15 @@ async def waited(waiting: int) -> float:
     return round(min(times) / REQUESTS * 1e6, 3)
 
 
-async def measured() -> dict[str, dict[int, float]]:
+async def measured() -> dict[str, object]:
     """Everything, one after the other."""
     router = Router()
     router.add(Send, stored)
     return {
-        "served": {count: await served(router, count) for count in (1, 16, 64)},
+        "served": {
+            form.name: {count: await served(router, form, count) for count in (1, 16, 64)}
+            for form in SerializeType
+        },
         "talked": {count: await talked(router, count) for count in (1, 64)},
         "waited": {count: await waited(count) for count in (0, 100)},
     }

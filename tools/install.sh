@@ -46,5 +46,7 @@ echo "make install: downloading what requirements/dev.txt locks (some 600 MB, mo
 pip --require-hashes --only-binary :all: -r requirements/build.txt
 pip --require-hashes --only-binary :all: --no-binary "$sources" --no-build-isolation -r requirements/dev.txt
 pip --no-deps --no-index --no-build-isolation --editable .
+# Compiled now, whatever PYTHONDONTWRITEBYTECODE says: each of Spark's workers would compile everything again.
+.venv/bin/python -m compileall -q -j 0 .venv/lib src || true
 touch .venv/.installed
 echo "make install: done; .venv/bin/roquet is ready"

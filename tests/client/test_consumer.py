@@ -197,6 +197,7 @@ async def test_progress_is_saved_each_5_s_and_only_when_it_changed(
 
 
 async def test_sigterm_ends_run_in_good_order() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an earlier test's Spark session has its own
     async with PushConsumer("127.0.0.1:1", group="g", topic="t") as consumer:
 
         async def handler(message: ReceivedMessage) -> None:

@@ -1,0 +1,197 @@
+"""Kill -9 of the broker under load, again and again: what was acknowledged must be there.
+
+Each round writers send to eight queues, one message in flight each (and one writer sends batches),
+until the broker is killed at a random moment. It is started again on the same directory, and every
+queue is read from its beginning: offsets dense, every acknowledged message at its offset, nothing
+that nobody sent, the messages of each writer in order and none twice. Run by `make kill`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+
+import genuine  # noqa: E402
+from roquet.model.errors import CallError  # noqa: E402
+from roquet.net.channel import Channel  # noqa: E402
+from roquet.store.check import check  # noqa: E402
+from roquet.wire.batch import BatchItem, encode_batch  # noqa: E402
+from roquet.wire.calls.pull import Pull  # noqa: E402
+from roquet.wire.calls.send import Send, SendBatch  # noqa: E402
+from roquet.wire.calls.topic import CreateTopic  # noqa: E402
+from roquet.wire.codes import ResponseCode  # noqa: E402
+from roquet.wire.record import decode_many  # noqa: E402
+
+TOPIC = "Kill"
+QUEUES = 8
+BATCH_QUEUE = QUEUES - 1
+LOAD_SECONDS = (0.3, 1.5)
+"""How long a round's load lasts before the kill."""
+
+
+class Ledger:
+    """What was acknowledged and what was only sent, per queue."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
+        self.sent: list[set[bytes]] = [set() for _ in range(QUEUES)]
+        self.numbers = [0] * QUEUES
+
+    def body(self, queue_id: int) -> bytes:
+        """The next body of a queue: its number first, so that order can be checked."""
+        number = self.numbers[queue_id]
+        self.numbers[queue_id] += 1
+        body = b"%d:%d:" % (queue_id, number) + random.randbytes(random.randrange(1, 400))
+        self.sent[queue_id].add(body)
+        return body
+
+
+async def write(channel: Channel, queue_id: int, ledger: Ledger) -> None:
+    """Send to one queue, one call in flight, until the connection ends."""
+    while True:
+        bodies = [ledger.body(queue_id) for _ in range(5 if queue_id == BATCH_QUEUE else 1)]
+        kind = SendBatch if len(bodies) > 1 else Send
+        body = (
+            encode_batch([BatchItem(0, b, b"") for b in bodies]) if len(bodies) > 1 else bodies[0]
+        )
+        call = kind(
+            producer_group="kill",
+            topic=TOPIC,
+            queue_id=queue_id,
+            born_timestamp=time.time_ns() // 1_000_000,
+            properties="WAIT\x01true\x02",
+            body=body,
+        )
+        try:
+            reply = await channel.call(call, timeout_ms=10_000)
+        except CallError:
+            return
+        for step, one in enumerate(bodies):
+            ledger.acknowledged[queue_id][reply.queue_offset + step] = one
+
+
+async def read(channel: Channel, queue_id: int) -> list[bytes]:
+    """All bodies of a queue from its beginning; offsets are checked on the way."""
+    bodies: list[bytes] = []
+    while True:
+        call = Pull(
+            consumer_group="kill-reader",
+            topic=TOPIC,
+            queue_id=queue_id,
+            queue_offset=len(bodies),
+            max_msg_nums=1000,
+            max_msg_bytes=1 << 20,
+            sys_flag=4,
+            commit_offset=-1,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+        )
+        reply = await channel.call(call, timeout_ms=10_000)
+        if reply.code != ResponseCode.SUCCESS:
+            if reply.max_offset != len(bodies):
+                raise AssertionError(
+                    f"queue {queue_id}: read {len(bodies)}, the broker says {reply.max_offset}"
+                )
+            return bodies
+        for record in decode_many(reply.body):
+            if record.queue_offset != len(bodies):
+                raise AssertionError(
+                    f"queue {queue_id}: offset {record.queue_offset} where {len(bodies)} should be"
+                )
+            bodies.append(bytes(record.body))
+
+
+def judge(queue_id: int, bodies: list[bytes], ledger: Ledger) -> None:
+    """Every promise about one queue."""
+    for offset, body in ledger.acknowledged[queue_id].items():
+        if offset >= len(bodies):
+            raise AssertionError(f"queue {queue_id}: acknowledged offset {offset} is lost")
+        if bodies[offset] != body:
+            raise AssertionError(f"queue {queue_id}: offset {offset} holds another message")
+    if foreign := [body for body in bodies if body not in ledger.sent[queue_id]]:
+        raise AssertionError(f"queue {queue_id}: {len(foreign)} messages that nobody sent")
+    numbers = [int(body.split(b":", 2)[1]) for body in bodies]
+    if any(b <= a for a, b in itertools.pairwise(numbers)):
+        raise AssertionError(f"queue {queue_id}: out of order, or twice")
+
+
+@contextlib.contextmanager
+def broker(folder: Path, port: int, flush: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """Our broker as a process on the folder."""
+    config = folder / "broker.conf"
+    config.write_text(
+        f"brokerName=kill-a\nbrokerIP1=127.0.0.1\nlistenPort={port}\nflushDiskType={flush}\n"
+        f"storePathRootDir={folder / 'store'}\n"
+    )
+    command = [sys.executable, "-m", "roquet", "broker", "--config", str(config)]
+    log = folder / "broker.log"
+    with genuine.process(command, folder / "home", log) as child:
+        genuine.wait_for(log, "ready", child)
+        yield child
+
+
+async def load(port: int, child: "subprocess.Popen[bytes]", ledger: Ledger) -> None:
+    """Writers at work until the broker is killed under them."""
+    channel = await Channel.connect("127.0.0.1", port)
+    create = CreateTopic(topic=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6)
+    await channel.call(create)
+    writers = [asyncio.create_task(write(channel, q, ledger)) for q in range(QUEUES)]
+    await asyncio.sleep(random.uniform(*LOAD_SECONDS))
+    child.send_signal(signal.SIGKILL)
+    await asyncio.gather(*writers)
+    await channel.close()
+
+
+async def verify(port: int, ledger: Ledger) -> int:
+    """Read everything back and judge it; gives the number of messages."""
+    channel = await Channel.connect("127.0.0.1", port)
+    total = 0
+    for queue_id in range(QUEUES):
+        bodies = await read(channel, queue_id)
+        judge(queue_id, bodies, ledger)
+        total += len(bodies)
+    await channel.close()
+    return total
+
+
+def main() -> None:
+    """The rounds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=None)
+    args = parser.parse_args()
+    seed = args.seed if args.seed is not None else random.randrange(1 << 32)
+    random.seed(seed)
+    print(f"kill -9 under load, {args.rounds} rounds, seed {seed}")
+    with tempfile.TemporaryDirectory(prefix="roquet-kill-") as name:
+        folder, port, ledger = Path(name), genuine.free_port(), Ledger()
+        for number in range(1, args.rounds + 1):
+            flush = "SYNC_FLUSH" if number % 2 == 0 else "ASYNC_FLUSH"
+            with broker(folder, port, flush) as child:
+                asyncio.run(load(port, child, ledger))
+            report = check(folder / "store")
+            with broker(folder, port, flush):
+                total = asyncio.run(verify(port, ledger))
+            promised = sum(map(len, ledger.acknowledged))
+            print(
+                f"round {number:2}: {flush:11} {promised:7} acknowledged, {total:7} stored, "
+                f"0 lost; before recovery: {getattr(report, 'verdict', report)}",
+                flush=True,
+            )
+    print(f"{args.rounds} rounds, every acknowledged message is there, in order, offsets dense")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What the interoperability tests stand on: our system as a process, the genuine one beside it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import genuine
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[str]:
+    """The name server's address of a `roquet dev` on a directory, as a process."""
+    ports = genuine.free_port(), genuine.free_port()
+    command = [sys.executable, "-m", "roquet", "dev", "--data", str(tmp_path / "data")]
+    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
+    log = tmp_path / "dev.log"
+    with genuine.process(command, tmp_path / "home", log) as child:
+        genuine.wait_for(log, "ready", child)
+        yield f"127.0.0.1:{ports[0]}"
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skips where Apache RocketMQ cannot be run."""
+    if lack := genuine.missing():
+        pytest.skip(lack)
+
+
+@pytest.fixture(scope="session")
+def theirs(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[genuine.Genuine]:
+    """A running Apache RocketMQ 5.5.0."""
+    with genuine.cluster(tmp_path_factory.mktemp("genuine")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cpp_python() -> str:
+    """A Python of its own in which PyPI's C++ based client is installed."""
+    folder = genuine.CACHE / "cpp-client-0.4.4"
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        install = [str(python), "-m", "pip", "install", "-q", "rocketmq==0.4.4"]
+        done = subprocess.run(install, check=False, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"rocketmq==0.4.4 does not install here: {done.stderr.strip()[-200:]}")
+        (folder / "complete").touch()
+    return str(python)

@@ -1,0 +1,58 @@
+"""PyPI's C++ based client 0.4.4 against our broker."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import genuine
+from roquet.client.blocking import Producer, PullConsumer
+from roquet.model.message import Message
+
+pytestmark = pytest.mark.interop
+CLIENT = str(Path(__file__).with_name("cpp_client.py"))
+
+
+def lines(output: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def test_what_it_sends_our_client_reads_singly_and_in_a_batch(
+    cpp_python: str, ours: str, tmp_path: Path
+) -> None:
+    with Producer(ours, group="maker") as producer:
+        producer.send(Message("FromCpp", b"first"))
+    sent = lines(
+        genuine.run(
+            [cpp_python, CLIENT, "send", ours, "FromCpp", "10"], seconds=60, home=tmp_path / "h"
+        )
+    )
+    assert [line["status"] for line in sent] == [0] * 6
+
+    with PullConsumer(ours, group="reader") as consumer:
+        found = [
+            message
+            for queue in consumer.queues("FromCpp")
+            for message in consumer.pull(queue, 0, 100).messages
+        ]
+    numbered = sorted(
+        (m for m in found if m.body != b"first"), key=lambda m: int(m.properties["number"])
+    )
+    assert [m.body for m in numbered] == [b"body %d" % n for n in range(10)]
+    assert [m.key for m in numbered] == [f"key{n}" for n in range(10)]
+    assert {m.tag for m in numbered} == {"even", "odd"}
+
+
+def test_it_consumes_what_our_client_sends_filtered_by_tag(
+    cpp_python: str, ours: str, tmp_path: Path
+) -> None:
+    with Producer(ours, group="maker") as producer:
+        for number in range(20):
+            tag = "even" if number % 2 == 0 else "odd"
+            producer.send(Message("ToCpp", b"body %d" % number, tag=tag, keys=(f"key{number}",)))
+    command = [cpp_python, CLIENT, "consume", ours, "ToCpp", "10", "even"]
+    seen = lines(genuine.run(command, seconds=90, home=tmp_path / "h"))
+    assert sorted(str(line["body"]) for line in seen) == sorted(
+        f"body {n}" for n in range(0, 20, 2)
+    )
+    assert {line["tag"] for line in seen} == {"even"}

@@ -1,0 +1,24 @@
+"""The genuine Java client 5.5.0 against our broker."""
+
+from pathlib import Path
+
+import pytest
+
+import genuine
+
+pytestmark = pytest.mark.interop
+PROGRAM = str(Path(__file__).with_name("RoundTrip.java"))
+
+
+def test_it_sends_consumes_by_tag_and_queries_by_key(java: None, ours: str, tmp_path: Path) -> None:
+    command = ["java", "-cp", f"{genuine.jars()}/*", PROGRAM, ours, "JavaTopic"]
+    said = genuine.run(command, seconds=180, home=tmp_path / "h").splitlines()
+    assert [line for line in said if line.startswith("sent")] == ["sent SEND_OK"] * 20
+    assert "batch SEND_OK" in said
+    assert "big SEND_OK" in said
+    assert "enough true" in said
+    seen = {line.split()[1] for line in said if line.startswith("seen")}
+    assert seen == {f"key{n}" for n in range(0, 20, 2)} | {f"key{n}" for n in range(20, 30)} | {
+        "big"
+    }
+    assert "query body 7" in said

@@ -1,0 +1,139 @@
+"""Properties of the code itself: what the house style promises, and what grows crooked first."""
+
+import ast
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import architecture_map
+from roquet.wire import calls, codes
+from roquet.wire.call import Call
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "roquet"
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not path.stem.startswith("__"))
+CODE = sorted(p for room in ("src", "tests", "tools", "bench") for p in (ROOT / room).rglob("*.py"))
+
+FUNCTION_LINES_MAX = 60
+"""A longer function hides a second idea."""
+
+VAGUE = {"util", "utils", "helper", "helpers", "common", "base", "manager", "impl"}
+"""Words that say where a thing was put, not what it is."""
+
+CAPTURED = {"RequestCode": "request", "ResponseCode": "response", "Language": "language"}
+"""Each enum of the wire, and the kind of its captured constants."""
+
+NOT_CAPTURED = {"SerializeType": {"JSON": 0, "ROCKETMQ": 1}}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def has_tests(module: Path) -> bool:
+    """Whether the same path below tests/ holds at least one test."""
+    tests = ROOT / "tests" / module.relative_to(PACKAGE).with_name(f"test_{module.name}")
+    sentence = re.compile(r"^ *(async )?def test_", re.MULTILINE)
+    return tests.exists() and sentence.search(tests.read_text("utf-8")) is not None
+
+
+def test_every_module_has_tests_of_its_own() -> None:
+    assert [name_of(module) for module in MODULES if not has_tests(module)] == []
+
+
+def test_every_module_says_first_what_it_is() -> None:
+    sentence = re.compile(r"\w.*[.:]")
+    silent = [p for p in SOURCES if not sentence.fullmatch(architecture_map.summary(p))]
+    assert [name_of(path) for path in silent] == []
+
+
+def test_the_map_in_the_architecture_is_the_territory() -> None:
+    document = architecture_map.DOCUMENT.read_text("utf-8")
+    assert architecture_map.section(document) == architecture_map.drawn(), "`make map` redraws it"
+
+
+def function_lengths(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{name_of(path)}:{node.name}", (node.end_lineno or 0) - node.lineno + 1
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    lengths = {name: length for path in CODE for name, length in function_lengths(path)}
+    assert {name: n for name, n in lengths.items() if n > FUNCTION_LINES_MAX} == {}
+
+
+def given_names(path: Path) -> Iterator[str]:
+    """Every name that a file gives to a room, to itself or to a class."""
+    yield from path.relative_to(ROOT / "src").with_suffix("").parts
+    yield from (node.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef))
+
+
+def words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
+
+
+def test_every_name_says_what_the_thing_is() -> None:
+    names = {name for path in SOURCES for name in given_names(path)}
+    assert {name for name in names if words(name) & VAGUE} == set()
+
+
+def every_call() -> set[type[Call[Any]]]:
+    """Every request of the protocol: the calls that know their code."""
+    for module in pkgutil.iter_modules(calls.__path__, "roquet.wire.calls."):
+        importlib.import_module(module.name)
+    found: set[type[Call[Any]]] = set()
+    unseen: list[type[Call[Any]]] = [Call]
+    while unseen:
+        kinds: list[type[Call[Any]]] = unseen.pop().__subclasses__()
+        unseen.extend(kinds)
+        found.update(kind for kind in kinds if kind.__module__.startswith("roquet.wire.calls."))
+    return {kind for kind in found if hasattr(kind, "code")}
+
+
+def test_every_call_is_served_or_known_not_to_be() -> None:
+    broker = importlib.import_module("roquet.broker.handlers")
+    namesrv = importlib.import_module("roquet.namesrv.handlers")
+    served, not_served = {*broker.HANDLERS, *namesrv.HANDLERS}, {*broker.NOT_SERVED}
+    assert {kind.__name__ for kind in every_call() - served - not_served} == set()
+    assert {kind.__name__ for kind in served & not_served} == set()
+
+
+def enums_of_the_wire() -> list[type[IntEnum]]:
+    kinds = [kind for kind in vars(codes).values() if isinstance(kind, type)]
+    return [kind for kind in kinds if issubclass(kind, IntEnum) and kind is not IntEnum]
+
+
+def captured(kind: str) -> dict[str, int]:
+    """The constants of one kind, as the genuine classes hold them."""
+    lines = (ROOT / "tests" / "vectors" / "codes.jsonl").read_text("ascii").splitlines()
+    rows = [(row["in"], row["out"]) for row in map(json.loads, lines)]
+    return {given["name"]: out["code"] for given, out in rows if given["kind"] == kind}
+
+
+@pytest.mark.parametrize("kind", enums_of_the_wire(), ids=lambda kind: kind.__name__)
+def test_every_number_of_the_wire_is_the_genuine_one(kind: type[IntEnum]) -> None:
+    name = kind.__name__
+    genuine = captured(CAPTURED[name]) if name in CAPTURED else NOT_CAPTURED[name]
+    ours = {member.name: member.value for member in kind}
+    assert {n: value for n, value in ours.items() if genuine.get(n) != value} == {}
+
+
+def test_locked_requirements_have_hashes_and_name_no_host() -> None:
+    for path in (ROOT / "requirements").glob("*.txt"):
+        text = path.read_text("ascii")
+        assert not re.search(r"://|^--|/", text, re.MULTILINE), name_of(path)
+        packages = re.findall(r"^[a-z0-9.-]+==[^ ]+.*\n(?:    --hash=sha256:)", text, re.MULTILINE)
+        assert len(packages) == len(re.findall(r"^[^ #\n]", text, re.MULTILINE)) > 0

@@ -1,0 +1,170 @@
+"""Apache RocketMQ beside ours: fetched through Maven, started on free ports, stopped at the end.
+
+Used by the interoperability tests and the benchmarks; nothing of it is part of the product.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+VERSION: Final = "5.5.0"
+CACHE: Final = Path(os.environ.get("ROQUET_CACHE") or Path.home() / ".cache" / "roquet")
+START_SECONDS_MAX: Final = 90
+"""A cold JVM on a busy machine of two cores takes about ten seconds."""
+STOP_SECONDS_MAX: Final = 30
+
+_ARTIFACTS: Final = ("broker", "namesrv", "tools", "example")
+_JVM: Final = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
+
+
+def missing() -> str | None:
+    """What this machine lacks to run it, as one line; None when nothing is."""
+    for command in ("java", "mvn"):
+        if shutil.which(command) is None:
+            return f"no {command!r} on PATH: Apache RocketMQ {VERSION} cannot be run beside ours"
+    return None
+
+
+def jars() -> Path:
+    """The folder of the genuine jars; fetched on first use."""
+    folder = CACHE / f"genuine-{VERSION}"
+    if (folder / "complete").exists():
+        return folder / "lib"
+    folder.mkdir(parents=True, exist_ok=True)
+    dependencies = "".join(
+        f"<dependency><groupId>org.apache.rocketmq</groupId>"
+        f"<artifactId>rocketmq-{name}</artifactId><version>{VERSION}</version></dependency>"
+        for name in _ARTIFACTS
+    )
+    (folder / "pom.xml").write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>beside</groupId><artifactId>genuine</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
+    subprocess.run(command, cwd=folder, check=True, timeout=600)
+    (folder / "complete").touch()
+    return folder / "lib"
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, with room below it for the broker's second one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def java(main: str, *args: str, heap: str = "512m") -> list[str]:
+    """The command line of a genuine class."""
+    memory = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=1g"]
+    return ["java", *memory, *_JVM, "-cp", f"{jars()}/*", f"org.apache.rocketmq.{main}", *args]
+
+
+@contextlib.contextmanager
+def process(command: Sequence[str], home: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with its output in a file; asked to stop at the end, then made to."""
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "ROCKETMQ_HOME": str(home), "HOME": str(home)}
+    environment["JAVA_TOOL_OPTIONS"] = f"-Duser.home={home}"
+    with log.open("wb") as sink:
+        child = subprocess.Popen(
+            list(command), stdout=sink, stderr=subprocess.STDOUT, env=environment
+        )
+        try:
+            yield child
+        finally:
+            stop(child)
+
+
+def stop(child: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM, and SIGKILL when that is not heard."""
+    if child.poll() is not None:
+        return
+    child.send_signal(signal.SIGTERM)
+    try:
+        child.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def wait_for(log: Path, text: str, child: "subprocess.Popen[bytes]") -> None:
+    """Until the log holds a text; an error with the log's end when it never does."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if log.exists() and text in log.read_text(errors="replace"):
+            return
+        if child.poll() is not None:
+            break
+        time.sleep(0.1)
+    tail = log.read_text(errors="replace")[-2000:]
+    raise RuntimeError(f"{' '.join(child.args[-2:])} did not start: {tail}")  # type: ignore[index,arg-type]
+
+
+class Genuine:
+    """A running name server and broker of Apache RocketMQ."""
+
+    def __init__(self, namesrv: str, broker: str, pid: int, store: Path) -> None:
+        self.namesrv = namesrv
+        self.broker = broker
+        self.pid = pid
+        self.store = store
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, **settings: str) -> Iterator[Genuine]:
+    """A genuine name server and broker in a folder, until the block ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    namesrv_port, broker_port = free_port(), free_port()
+    namesrv = f"127.0.0.1:{namesrv_port}"
+    (folder / "namesrv.conf").write_text(f"listenPort={namesrv_port}\n")
+    config = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "genuine-a",
+        "brokerId": "0",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": str(broker_port),
+        "haListenPort": str(free_port()),
+        "namesrvAddr": namesrv,
+        "storePathRootDir": str(folder / "store"),
+        "storePathCommitLog": str(folder / "store" / "commitlog"),
+        "autoCreateTopicEnable": "true",
+        "enablePropertyFilter": "true",
+        **settings,
+    }
+    (folder / "broker.conf").write_text("".join(f"{k}={v}\n" for k, v in config.items()))
+    namesrv_command = java("namesrv.NamesrvStartup", "-c", str(folder / "namesrv.conf"))
+    broker_command = java("broker.BrokerStartup", "-c", str(folder / "broker.conf"), heap="1g")
+    with (
+        process(namesrv_command, folder / "home-n", folder / "namesrv.log") as first,
+        contextlib.ExitStack() as stack,
+    ):
+        wait_for(folder / "namesrv.log", "boot success", first)
+        second = stack.enter_context(
+            process(broker_command, folder / "home-b", folder / "broker.log")
+        )
+        wait_for(folder / "broker.log", "boot success", second)
+        yield Genuine(namesrv, f"127.0.0.1:{broker_port}", second.pid, folder / "store")
+
+
+def run(command: list[str], *, seconds: float, home: Path) -> str:
+    """The output of a foreign client; its exit code does not count, since its exit may crash."""
+    home.mkdir(exist_ok=True)
+    environment = {**os.environ, "HOME": str(home)}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=seconds, env=environment
+    )
+    with contextlib.suppress(OSError):
+        (home / "stderr").write_text(done.stderr)
+    return done.stdout
