@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roquet.store.store import Draft, Store
+from roquet.store.store import Draft, Part, Store
 from roquet.wire.record import encode_properties
 
 BATCH = 32
@@ -53,6 +53,11 @@ def drafts(count: int, body: bytes) -> list[Draft]:
     ]
 
 
+def part_of(draft: Draft) -> Part:
+    """The same as one message of a batch."""
+    return draft.flag, draft.body, draft.properties, draft.tag_code
+
+
 def read_all(store: Store, count_max: int) -> int:
     """Every message of every queue, so many at a time."""
     found = 0
@@ -80,9 +85,11 @@ def measure(directory: Path, count: int, body_size: int) -> dict[str, Any]:
             store.append(draft, now)
         return count
 
+    parts = [part_of(draft) for draft in sent]
+
     def append_batches() -> int:
         for n in range(0, count, BATCH):
-            store.append_batch(sent[n : n + BATCH], now)
+            store.append_batch(sent[n], parts[n : n + BATCH], now)
         return count
 
     results: dict[str, Any] = {"append": timed(append)}
@@ -98,12 +105,13 @@ def measure(directory: Path, count: int, body_size: int) -> dict[str, Any]:
 
 def recover(directory: Path, gigabytes: float) -> dict[str, Any]:
     """Bodies of 1 KiB, a checkpoint each 100,000 messages; then the process was killed."""
-    now, batch = 1_700_000_000_000, drafts(1000, bytes(1024))
+    now, sent = 1_700_000_000_000, drafts(1000, bytes(1024))
+    batch = [part_of(draft) for draft in sent]
     store = Store.open(directory, now_ms=now)
     while store.end_position < gigabytes * (1 << 30):
         store.flush_all(now)
         for _ in range(100):
-            store.append_batch(batch, now)
+            store.append_batch(sent[0], batch, now)
     # What a killed process leaves behind: the files as they are, and the mark that it was there.
     killed = directory.with_name(directory.name + "-killed")
     killed.mkdir()

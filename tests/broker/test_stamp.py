@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.stamp import Stamped, Stamps
+from roquet.broker.stamp import KNOWN_MAX, Stamped, Stamps
 from roquet.model.errors import CallRefused, MessageIllegal
 from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.wire.java import hash_code
@@ -13,29 +13,46 @@ from roquet.wire.property_text import decode_properties, pairs_well
 KEY = "UNIQ_KEY\x01k\x02"
 
 
-def stamp(text: str) -> Stamped:
+def new_stamps() -> Stamps:
     numbers = count(1)
-    return Stamps("C", lambda: f"key{next(numbers)}").stamp(text)
+    return Stamps("C", lambda: f"key{next(numbers)}")
+
+
+def stamp(text: str) -> Stamped:
+    return new_stamps().stamp(text.encode("utf-8", "surrogatepass"))
 
 
 def test_a_text_that_pairs_well_is_kept_and_added_to() -> None:
     text = "TAGS\x01red\x02a\x01\x02TAGS\x01blue\x02"
     stamped = stamp(text)
     assert stamped.text == f"{text}UNIQ_KEY\x01key1\x02CLUSTER\x01C\x02".encode()
-    assert stamped.unique_key == "key1"
+    assert stamped.unique_key == b"key1"
     assert stamped.tag_code == hash_code("blue"), "of two the last counts, as in Java"
 
 
 def test_the_senders_own_key_is_kept() -> None:
-    assert stamp(KEY) == Stamped(b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02", 0, "k", True)
+    assert stamp(KEY) == Stamped(b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02", 0, True, b"k")
 
 
 def test_an_empty_key_is_none() -> None:
-    assert stamp("UNIQ_KEY\x01\x02").unique_key == "key1"
+    assert stamp("UNIQ_KEY\x01\x02").unique_key == b"key1"
 
 
-def test_a_value_may_hold_the_first_separator() -> None:
-    assert decode_properties(stamp("a\x01b\x01c\x02").text)["a"] == "b\x01c"
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("a\x01b\x01c\x02", "a"),
+        ("UNIQ_KEY\x01k\x01l\x02", "UNIQ_KEY"),
+        ("UNIQ_KEY\x01k\x02KEYS\x01k\x01l\x02", "KEYS"),
+    ],
+)
+def test_a_value_that_readers_would_cut_or_drop_is_refused(text: str, name: str) -> None:
+    with pytest.raises(MessageIllegal, match=f"property {name} holds"):
+        stamp(text)
+
+
+def test_the_last_separator_may_be_missing() -> None:
+    assert stamp("TAGS\x01red\x02UNIQ_KEY\x01k") == stamp("TAGS\x01red\x02UNIQ_KEY\x01k\x02")
 
 
 def test_a_sender_may_not_want_to_wait() -> None:
@@ -102,10 +119,59 @@ def test_properties_survive(properties: dict[str, str], ends: bool) -> None:
 
 @given(st.text("ab\x01\x02\x00", max_size=20))
 def test_whatever_comes_is_stored_so_that_recovery_believes_it(text: str) -> None:
-    stored = stamp(text).text
+    try:
+        stored = stamp(text).text
+    except MessageIllegal:
+        assert any("\x01" in value for value in decode_properties(text).values())
+        return
     assert pairs_well(stored)
     assert decode_properties(stored) == {
         **decode_properties(text),
         "UNIQ_KEY": "key1",
         "CLUSTER": "C",
     }
+
+
+KEY_PIECES = [
+    "UNIQ_KEY\x01k1\x02", "UNIQ_KEY\x01k2\x02", "UNIQ_KEY\x01\x02", "UNIQ_KEY\x01\xe9\x02",
+    "UNIQ_KEY\x01a\x01b\x02", "UNIQ_KEY\x01cut", "MYUNIQ_KEY\x01k\x02", "UNIQ_KEY", "KEYS",
+    "KEYS\x01k\x02", "KEYS\x01l m\x02", "KEYS\x01\xe9\x02", "KEYS\x01\x02", "KEYS\x01a\x01b\x02",
+    "MYKEYS\x01x\x02", "a\x01KEYS",
+]  # fmt: skip
+OTHER_PIECES = [
+    "TAGS\x01red\x02", "TAGS\x01blue\x02", "WAIT\x01false\x02", "WAIT\x01true\x02",
+    "DELAY\x011\x02", "DELAY\x010\x02", "TRAN_MSG\x01true\x02", "CLUSTER\x01x\x02",
+    "\x01", "\x02", "x", "a\x01\udc00\x02",
+]  # fmt: skip
+PIECES = st.sampled_from(KEY_PIECES + OTHER_PIECES)
+
+
+def outcome(stamps: Stamps, text: bytes) -> Stamped | str:
+    try:
+        return stamps.stamp(text)
+    except (MessageIllegal, CallRefused) as error:
+        return repr(error)
+
+
+@given(st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=30))
+def test_what_was_learned_of_other_texts_changes_nothing(texts: list[str]) -> None:
+    learned = Stamps("C", lambda: "new")
+    for text in texts:
+        raw = text.encode("utf-8", "surrogatepass")
+        for _ in range(2):
+            assert outcome(learned, raw) == outcome(Stamps("C", lambda: "new"), raw)
+
+
+def test_bytes_that_are_no_text_are_refused_also_when_the_rest_is_known() -> None:
+    stamps = new_stamps()
+    stamps.stamp(b"UNIQ_KEY\x01k\x02KEYS\x01k\x02")
+    for bad in (b"UNIQ_KEY\x01\xff\x02KEYS\x01k\x02", b"UNIQ_KEY\x01k\x02KEYS\x01\xff\x02"):
+        with pytest.raises(MessageIllegal, match="UTF-8"):
+            stamps.stamp(bad)
+
+
+def test_only_so_many_texts_are_remembered() -> None:
+    stamps = new_stamps()
+    for number in range(2 * KNOWN_MAX):
+        text = f"UNIQ_KEY\x01k\x02TAGS\x01t{number}\x02"
+        assert stamps.stamp(text.encode()).tag_code == hash_code(f"t{number}")

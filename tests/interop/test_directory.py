@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import genuine
 import pytest
 
+import genuine
 from roquet.client.blocking import Producer, PullConsumer
 from roquet.model.message import Message
 

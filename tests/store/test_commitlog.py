@@ -140,3 +140,21 @@ def test_an_entry_that_leads_over_a_files_end_is_refused(log: CommitLog) -> None
     append(log, bytes(4000))
     assert log.record(0, SIZE + 10) is None
     assert log.record(0, 50) is None
+
+
+def test_records_are_all_there_or_are_not(log: CommitLog) -> None:
+    places = [append(log, b"x") for _ in range(3)]
+    assert log.has_all(places, (93, 93, 93))
+    assert not log.has_all(places, (93, 93, 94))
+    assert not log.has_all([*places, log.end], (93,) * 4)
+    assert not log.has_all([places[0], places[1] + 1], (93, 93))
+    assert not log.has_all([-93], (93,))
+    log.segments.files[0].view()[93:97] = bytes(4)
+    assert not log.has_all(places, (93, 93, 93))
+
+
+@pytest.mark.parametrize("count", [1, 3, 300])
+def test_pieces_hold_what_lies_there(log: CommitLog, count: int) -> None:
+    places = [append(log, b"x") for _ in range(count)]  # 300 of them lie in several files
+    found = b"".join(log.pieces(places, [at + 93 for at in places]))
+    assert found == b"".join(pack_at(at, b"x") for at in places)

@@ -1,10 +1,13 @@
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.store.dispatch import KeyHasher
+from roquet.store.store import Store
 from roquet.wire.java import hash_code
+from roquet.wire.record import encode_properties
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, Shelf
@@ -35,6 +38,7 @@ def test_many_beginnings_do_not_fill_the_memory() -> None:
     for n in range(9000):
         hasher(b"T", b"%d-and-what-follows" % n)
     assert len(hasher._beginnings) <= 4096
+    assert len(hasher._stems) <= 4096
 
 
 def test_the_index_follows_the_log_in_pieces(shelf: "Shelf", fill: "Fill") -> None:
@@ -78,3 +82,108 @@ def test_a_full_disk_leaves_the_index_behind_until_there_is_room(
     while store.dispatch(10):
         pass
     assert len(store.query("T", "U1", count_max=99).positions) == 60
+
+
+def entries(store: Store) -> list[tuple[int, int, int, int]]:
+    """All that the index holds, in the order of its making."""
+    files = store._index.files
+    return [file.entry(number) for file in files for number in range(1, file.next)]
+
+
+def mixed(store: Store, draft: "MakeDraft", kinds: list[int]) -> None:
+    """Messages of all kinds: alone, in a batch, in a transaction, without keys, long ones."""
+    for n, kind in enumerate(kinds):
+        if kind == 0:
+            part = (0, b"body", encode_properties({"UNIQ_KEY": f"B{n}", "KEYS": "x y"}), 0)
+            store.append_batch(draft(), [part] * 3, NOW + n)
+        elif kind in {4, 8, 12}:
+            store.append(draft(sys_flag=kind), NOW + n)
+        elif kind == 1:
+            store.append(draft(properties={"KEYS": "k" * 2000}), NOW + n)
+        else:
+            store.append(draft(properties={"KEYS": f"a  b {n}"} if kind == 2 else {}), NOW + n)
+
+
+KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 8, 12]), max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(KINDS, st.integers(1, 50)), max_size=4))
+def test_what_was_just_written_is_indexed_as_if_it_were_read(
+    new_shelf: "type[Shelf]", draft: "MakeDraft", rounds: list[tuple[list[int], int]]
+) -> None:
+    followed, read = new_shelf().open(), new_shelf().open()
+    for kinds, count_max in rounds:
+        for store in (followed, read):
+            mixed(store, draft, kinds)
+        read._log.fresh.clear()
+        assert followed.dispatch(count_max) == read.dispatch(count_max)
+        assert followed.indexed_position == read.indexed_position
+        assert entries(followed) == entries(read)
+    read._log.fresh.clear()
+    while followed.dispatch(7):
+        pass
+    while read.dispatch(7):
+        pass
+    assert followed.indexed_position == read.indexed_position == followed.end_position
+    assert entries(followed) == entries(read)
+
+
+def test_what_memory_does_not_reach_back_to_is_read_from_the_log(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.store.commitlog.FRESH_MAX", 10)
+    store = shelf.open()
+    appended = fill(store, 95)
+    assert len(store._log.fresh) == 10
+    while store.dispatch(20):
+        pass
+    assert [position for _, position, _, _ in entries(store)] == [a.position for a in appended]
+    assert not store._log.fresh
+
+
+def test_ordinary_messages_are_not_read_again(
+    shelf: "Shelf", draft: "MakeDraft", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 20)
+    part = (0, b"", encode_properties({"UNIQ_KEY": "U1"}), 0)
+    store.append_batch(draft(), [part] * 20, NOW)
+    monkeypatch.setattr(store._log, "walk", None)
+    assert store.dispatch(100) == 40
+    assert len(store.query("T", "U1", count_max=99).positions) == 40
+
+
+def test_long_properties_do_not_fill_the_memory(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    properties = {"KEYS": "k" * 2000}
+    store.append(draft(properties=properties), NOW)
+    store.append_batch(draft(), [(0, b"", encode_properties(properties), 0)], NOW)
+    assert not store._log.fresh
+    store.dispatch()
+    assert len(store.query("T", "k" * 2000).positions) == 2
+
+
+def test_after_a_kill_the_rest_is_indexed_and_nothing_twice(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    appended = fill(store, 30)
+    store.dispatch(10)
+    store.flush_all(NOW)
+    store.dispatch(10)
+    store = shelf.open_after_kill()
+    appended += fill(store, 30)
+    while store.dispatch(7):
+        pass
+    assert [position for _, position, _, _ in entries(store)] == [a.position for a in appended]
+
+
+def test_keys_that_may_be_there_already_are_looked_for(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    appended = fill(store, 20)
+    store.dispatch(8)
+    follower = store._dispatcher
+    fill(store, 5)
+    again = type(follower)(store._log, store._index, 0)
+    while again.step(6):
+        pass
+    assert len(entries(store)) == len(appended) + 5

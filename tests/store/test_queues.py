@@ -48,6 +48,15 @@ def test_entries_read_back_across_files_and_processes(count: int) -> None:
     assert [queue.entry(n) for n in range(count)] == found
 
 
+def test_entries_are_read_by_columns_and_as_a_span(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("T", 0)
+    put(queue, 100, 105, 120)
+    assert queue.columns(0, 2) == ((100, 105), (5, 5), (-100, -105))
+    assert queue.span(0, 2) == (2, 100, 110, 10)
+    assert queue.span(0, 3) == (3, 100, 125, 15)
+    assert queue.span(2, 1) == (1, 120, 125, 5)
+
+
 def test_a_queue_is_there_when_it_has_been_obtained(queues: ConsumeQueues) -> None:
     assert queues.get("T", 1) is None
     queue = queues.obtain("T", 1)

@@ -2,6 +2,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.wire.record import decode_many
+
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, Shelf
 
@@ -136,3 +138,37 @@ def test_damage_is_said_once(
     assert [str(d) for d in store.damage] == [
         f"positions {appended[4].position} to {appended[5].position - 1}: T queue 0 offsets 4 to 4"
     ]
+
+
+def test_a_long_read_is_cut_where_its_limits_are(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    one, *_ = [store.append(draft(b"x", queue_id=n % 2), NOW) for n in range(600)]
+    for reopened in (False, True):
+        if reopened:
+            store.close(NOW)
+            store = shelf.open()
+        found = store.read("T", 0, 2, count_max=1000, bytes_max=1 << 62)
+        assert (found.count, found.next_offset) == (298, 300)
+        records = [record for part in found.parts for record in decode_many(part)]
+        assert [record.queue_offset for record in records] == list(range(2, 300))
+        found = store.read("T", 0, 2, count_max=200, bytes_max=150 * one.size)
+        assert (found.count, found.next_offset, found.size) == (150, 152, 150 * one.size)
+
+
+def test_records_lost_in_the_middle_are_left_out_of_a_long_read(
+    shelf: "Shelf", fill: "Fill"
+) -> None:
+    store = shelf.open()
+    appended = fill(store, 40)
+    store.close(NOW)
+    for n in (4, 5, 30):
+        shelf.bytes_at(appended[n].position, 8)[:] = bytes(8)
+    store = shelf.open()
+    for _ in range(2):
+        found = store.read("T", 0, 0, count_max=40, bytes_max=1 << 20)
+        assert (found.count, found.next_offset) == (37, 40)
+        assert b"".join(found.parts) == b"".join(
+            bytes(shelf.bytes_at(kept.position, kept.size))
+            for n, kept in enumerate(appended)
+            if n not in (4, 5, 30)
+        )

@@ -249,7 +249,7 @@ def test_a_full_disk_is_an_error_and_stores_nothing(
     count, before = store.bounds("T", 0)[1], bodies(store)
     assert store.end_position == end
     with pytest.raises(StoreFull):
-        store.append_batch([draft(b"y" * 2000)] * 3, NOW)
+        store.append_batch(draft(), [(0, b"y" * 2000, b"", 0)] * 3, NOW)
     assert store.bounds("T", 0) == (0, count)
     assert bodies(store) == before
     shelf.files.room *= 2
@@ -281,7 +281,11 @@ def test_a_disk_that_does_not_keep_its_word_ends_writing(
     monkeypatch.setattr(shelf.files, "sync", fail)
     with pytest.raises(StoreError, match="could not be made durable"):
         store.flush_log()
-    for refused in (lambda: store.append(draft(), NOW), lambda: store.append_batch([draft()], NOW)):
+    part = (0, b"body", b"", 0)
+    for refused in (
+        lambda: store.append(draft(), NOW),
+        lambda: store.append_batch(draft(), [part], NOW),
+    ):
         with pytest.raises(StoreError, match="could not be made durable"):
             refused()
     assert store.flushed_position == 0
@@ -391,8 +395,10 @@ class Pair:
 
     def append_batch(self, topic: str, batch: list[bytes]) -> None:
         sent = self.model.setdefault((topic, 0), [])
-        found = self.store.append_batch([self.draft(body, topic) for body in batch], NOW)
-        assert [a.queue_offset for a in found] == [len(sent) + n for n in range(len(batch))]
+        shared = self.draft(b"", topic)
+        parts = [(0, body, shared.properties, 0) for body in batch]
+        found = self.store.append_batch(shared, parts, NOW)
+        assert (found.queue_offset, len(found.positions)) == (len(sent), len(batch))
         sent += batch
 
     def flush(self) -> None:

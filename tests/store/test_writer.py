@@ -1,14 +1,21 @@
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from roquet.model.errors import MessageIllegal, StoreFull
+from roquet.store.store import Draft, Part
 from roquet.wire.record import decode
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
 
 NOW = 1_700_000_000_000
+PAIR = b"a\x01b\x02"
+
+
+def part_of(draft: Draft) -> Part:
+    return draft.flag, draft.body, draft.properties, draft.tag_code
 
 
 def test_every_field_of_a_draft_is_in_the_record(shelf: "Shelf", draft: "MakeDraft") -> None:
@@ -34,14 +41,31 @@ def test_a_batch_lies_in_one_piece(shelf: "Shelf", draft: "MakeDraft", fill: "Fi
     store = shelf.open()
     fill(store, 35)
     begin = store.end_position
-    found = store.append_batch([draft(b"x" * n, queue_id=n % 2) for n in range(9)], NOW)
-    assert [a.queue_offset for a in found] == [35, 0, 36, 1, 37, 2, 38, 3, 39]
-    assert found[0].position >= begin
-    stops = [a.position + a.size for a in found]
-    assert stops[:-1] == [a.position for a in found[1:]]
+    found = store.append_batch(draft(flag=99), [(n, b"x" * n, PAIR, -n) for n in range(9)], NOW)
+    assert (found.queue_offset, store.end_position) == (35, found.end)
+    assert found.positions[0] >= begin
+    records = [decode(store.message_at(position) or b"") for position in found.positions]
+    assert [record.queue_offset for record in records] == list(range(35, 44))
+    assert [record.flag for record in records] == list(range(9))
+    assert [record.body for record in records] == [b"x" * n for n in range(9)]
+    stops = [record.position + record.size for record in records]
+    assert stops == [*found.positions[1:], found.end]
     file_size = shelf.config.log_file_size
-    assert found[0].position // file_size == stops[-1] // file_size
-    assert store.end_position == stops[-1]
+    assert found.positions[0] // file_size == found.end // file_size
+    assert store.read("T", 0, 35, wanted={-3}.__contains__).count == 1
+
+
+def test_a_record_of_a_batch_is_the_same_as_one_sent_alone(
+    new_shelf: type["Shelf"], draft: "MakeDraft"
+) -> None:
+    sent = draft(
+        b"body", "L" * 200, 2, flag=3, sys_flag=32, born_ms=NOW - 7, store_host=bytes(range(20)),
+        reconsume_times=2, prepared_position=9,
+    )  # fmt: skip
+    alone, together = new_shelf().open(), new_shelf().open()
+    alone.append(sent, NOW)
+    together.append_batch(sent, [part_of(sent)], NOW)
+    assert bytes(alone.message_at(0) or b"") == bytes(together.message_at(0) or b"") != b""
 
 
 def test_a_batch_beyond_the_rest_of_a_file_goes_whole_into_the_next(
@@ -49,8 +73,8 @@ def test_a_batch_beyond_the_rest_of_a_file_goes_whole_into_the_next(
 ) -> None:
     store = shelf.open()
     store.append(draft(b"x" * 6000), NOW)
-    found = store.append_batch([draft(b"%d" % n * 500) for n in range(4)], NOW)
-    assert found[0].position == shelf.config.log_file_size
+    found = store.append_batch(draft(), [part_of(draft(b"%d" % n * 500)) for n in range(4)], NOW)
+    assert found.positions[0] == shelf.config.log_file_size
     assert len(bodies(store)) == 5
 
 
@@ -59,23 +83,39 @@ def test_a_batch_crosses_files_of_its_queue(
 ) -> None:
     store = shelf.open()
     for n in range(15):
-        store.append_batch([draft(b"%d" % (7 * n + m)) for m in range(7)], NOW)
+        store.append_batch(draft(), [(0, b"%d" % (7 * n + m), PAIR, 0) for m in range(7)], NOW)
     assert bodies(store) == [b"%d" % n for n in range(105)]
 
 
-def test_no_messages_are_no_batch(shelf: "Shelf") -> None:
-    assert shelf.open().append_batch([], NOW) == []
+def test_a_batch_longer_than_a_file_of_its_queue_fits(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    shelf.config = msgspec.structs.replace(shelf.config, log_file_size=1 << 20)
+    store = shelf.open()
+    wanted = [b"%d" % n for n in range(333)]
+    store.append_batch(draft(), [(0, body, PAIR, 0) for body in wanted], NOW)
+    assert bodies(store) == wanted
+    assert bodies(shelf.open_after_kill()) == wanted
+
+
+def test_no_messages_are_no_batch(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    found = store.append_batch(draft(), [], NOW)
+    assert (found.queue_offset, found.positions, found.end) == (0, [], 0)
+    assert store.append(draft(), NOW).queue_offset == 0
 
 
 def test_an_illegal_message_in_a_batch_stores_none(shelf: "Shelf", draft: "MakeDraft") -> None:
     store = shelf.open()
-    long = draft(properties={"k": "v" * 40_000})
-    with pytest.raises(MessageIllegal):
-        store.append_batch([draft(), long], NOW)
+    fine, long = part_of(draft()), part_of(draft(properties={"k": "v" * 40_000}))
+    with pytest.raises(MessageIllegal, match="32767 fit"):
+        store.append_batch(draft(), [fine, long], NOW)
+    with pytest.raises(MessageIllegal, match="zero byte"):
+        store.append_batch(draft(), [fine, (0, b"", b"a\x01b\x00", 0)], NOW)
     with pytest.raises(MessageIllegal, match="does not fit into a file"):
-        store.append_batch([draft(b"x" * 1000)] * 8, NOW)
+        store.append_batch(draft(), [(0, b"x" * 1000, PAIR, 0)] * 8, NOW)
     with pytest.raises(MessageIllegal):
-        store.append_batch([draft(), draft(topic="a/b")], NOW)
+        store.append_batch(draft(topic="a/b"), [fine], NOW)
     assert (store.end_position, store.bounds("T", 0)) == (0, (0, 0))
 
 
@@ -83,8 +123,6 @@ def test_an_illegal_message_in_a_batch_stores_none(shelf: "Shelf", draft: "MakeD
 def test_properties_that_end_in_a_zero_are_refused(
     shelf: "Shelf", draft: "MakeDraft", bad: bytes
 ) -> None:
-    import msgspec
-
     store = shelf.open()
     given = msgspec.structs.replace(draft(), properties=bad)
     with pytest.raises(MessageIllegal, match="zero byte"):
@@ -105,9 +143,9 @@ def test_prepared_and_rolled_back_records_take_no_offset(
     store.append(draft(b"a"), NOW)
     prepared = store.append(draft(b"half", sys_flag=4), NOW)
     store.append(draft(b"gone", sys_flag=12), NOW)
-    store.append_batch([draft(b"b", sys_flag=8)], NOW)
+    store.append_batch(draft(sys_flag=8), [part_of(draft(b"b"))], NOW)
     with pytest.raises(MessageIllegal, match="cannot be in a batch"):
-        store.append_batch([draft(), draft(sys_flag=4)], NOW)
+        store.append_batch(draft(sys_flag=4), [part_of(draft())], NOW)
     assert prepared.queue_offset == 0
     assert bodies(store) == [b"a", b"b"]
     assert decode(store.message_at(prepared.position) or b"").body == b"half"

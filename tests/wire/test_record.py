@@ -236,3 +236,20 @@ EXAMPLE = Record(
     flag=0, sys_flag=0, born_ms=1, born_host=bytes(8), stored_ms=2, store_host=bytes(8),
     reconsume_times=0, prepared_position=0, crc=0,
 )  # fmt: skip
+
+
+def test_a_run_is_its_records_one_behind_the_other() -> None:
+    parts = [(1, b"body", b"a\x01b\x02", 5), (2, b"", b"", -7), (3, b"x" * 300, b"c\x01d\x02", 0)]
+    for topic, sys_flag, host in ((b"orders", 0, bytes(8)), (b"L" * 200, 48, bytes(20))):
+        records, expected, position = list[bytes](), list[int](), 1000
+        for step, (flag, body, properties, tag_code) in enumerate(parts):
+            one = record.pack(
+                2, flag, 40 + step, position, sys_flag, 6, host, 7, host, 8, 9, body, topic,
+                properties,
+            )  # fmt: skip
+            expected += [position, len(one), tag_code]
+            position += len(one)
+            records.append(one)
+        run, entries = record.pack_run(2, 40, 1000, sys_flag, 6, host, 7, host, 8, 9, topic, parts)
+        assert run == b"".join(records)
+        assert entries == expected

@@ -58,8 +58,10 @@ def test_the_compact_form_has_lengths_before_names_and_values() -> None:
         b"\0\7limited\0\0\0\0017"
     )
     assert SHAPES[Bare].to_compact(Bare()) == b""
+    long = "x" * 65_535
+    assert b"\0\0\xff\xff" + long.encode() in to_compact(Sample(region=long))
     with pytest.raises(OverflowError):
-        to_compact(Sample(region="x" * 256))
+        to_compact(Sample(region="x" * 65_536))
 
 
 def test_texts_of_numbers_are_read() -> None:

@@ -80,6 +80,15 @@ def test_the_last_of_equal_properties_counts_and_names_are_whole() -> None:
     assert property_value(b"", b"TAGS") is None
 
 
+@given(st.lists(st.sampled_from([b"KEYS", b"\x01", b"\x02", b"a", b" "]), max_size=20))
+def test_a_property_is_found_as_if_all_were_taken_apart(pieces: list[bytes]) -> None:
+    text = b"".join(pieces)
+    values = [part[5:] for part in text.split(b"\x02") if part.startswith(b"KEYS\x01")]
+    assert property_value(text, b"KEYS") == (values[-1] if values else None)
+    keys = values[-1].split(b" ") if values else []
+    assert index_keys(text) == [key for key in keys if key]
+
+
 def test_the_tag_code_is_javas_hash() -> None:
     assert tag_code(b"TAGS\x01red\x02") == 112785
     assert tag_code(b"KEYS\x01red\x02") == 0

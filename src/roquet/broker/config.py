@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
 """The genuine default for one message's body, or a whole batch."""
 
+_READ: Final = int(Permission.READ)
+_WRITE: Final = int(Permission.WRITE)
+"""As plain numbers: every send and every pull asks."""
+
 ENVIRONMENT_PREFIX: Final = "ROQUET_"
 
 
@@ -80,12 +84,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def readable(self) -> bool:
         """Whether consumers may read at all."""
-        return bool(self.permission & Permission.READ)
+        return self.permission & _READ != 0
 
     @property
     def writable(self) -> bool:
         """Whether producers may write at all."""
-        return bool(self.permission & Permission.WRITE)
+        return self.permission & _WRITE != 0
 
 
 def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:

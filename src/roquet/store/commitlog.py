@@ -10,7 +10,10 @@ how much is left.
 """
 
 import mmap
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from operator import add
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +39,16 @@ SIZE_UNIT: Final = 4096
 _MAGIC_HEAD: Final = MAGIC_V1.to_bytes(4, "big")[:3]
 """What both magics begin with."""
 
+Fresh = tuple[int, int, bytes, bytes, int]
+"""Of a record that may be found by key: position, size, topic, properties, store time."""
+
+FRESH_MAX: Final = 16_384
+"""Records remembered for the index, a few tenths of a second of them: what is behind is read from
+the log instead. As they are of ordinary size, they have some 5 MiB."""
+
+FRESH_SIZE_MAX: Final = 1024
+"""Longer properties are not kept in memory but read again, so that 16 MiB are the most."""
+
 Found = tuple[int, int, Skimmed]
 """Where a record was expected, where it is, and its facts: the two differ behind a hole."""
 
@@ -55,6 +68,8 @@ class CommitLog:
         """The file that holds `end`."""
         self.last = -1
         """Where the last record begins; -1 for none."""
+        self.fresh: deque[Fresh] = deque(maxlen=FRESH_MAX)
+        """What was written last, for the index: without gaps or with, but in order."""
         self.checked_from = 0
         """Records from here on were written or looked at by this process."""
 
@@ -161,6 +176,36 @@ class CommitLog:
         file = self.segments.file_at(start)
         assert file is not None, f"the log does not hold {start}"
         return file.view()[start - file.start : stop - file.start]
+
+    def pieces(self, starts: Sequence[int], stops: Sequence[int]) -> list[memoryview]:
+        """The same for several, which mostly lie in one file."""
+        if len(starts) == 1:
+            return [self.piece(starts[0], stops[0])]
+        file = self._file_of(starts, stops)
+        if file is None:
+            return list(map(self.piece, starts, stops))
+        cut, base = file.view().__getitem__, file.start
+        if base:
+            starts, stops = [at - base for at in starts], [at - base for at in stops]
+        return list(map(cut, map(slice, starts, stops)))
+
+    def has_all(self, positions: Sequence[int], sizes: Sequence[int]) -> bool:
+        """Whether `record` would find each of these; False also where they lie in two files."""
+        stops = list(map(add, positions, sizes))
+        file = self._file_of(positions, stops)
+        if file is None or max(stops) > self.end or min(sizes) < RECORD_SIZE_MIN:
+            return False
+        begins = positions if not file.start else [at - file.start for at in positions]
+        found = map(PLACE.unpack_from, repeat(file.view()), begins)
+        totals, magics, owns = zip(*found, strict=True)
+        return totals == tuple(sizes) and owns == tuple(positions) and MAGICS.issuperset(magics)
+
+    def _file_of(self, starts: Sequence[int], stops: Sequence[int]) -> MappedFile | None:
+        """The one file in which all of these lie, if one does."""
+        file = self.segments.file_at(starts[0])
+        if file is None or min(starts) < file.start or max(stops) > file.start + file.size:
+            return None
+        return file
 
     def stored_ms(self, position: int) -> int | None:
         """When the record there was stored; None if there is none."""

@@ -1,7 +1,8 @@
 """Dispatch: follows the log and feeds the queues and the index.
 
 Queue entries are written with the record, and again from the log after a crash; the key index is
-always written from the log, behind it, many records at a time.
+written behind the log, many records at a time: from what the writer has just had in hands or,
+where that does not reach, from the log itself.
 """
 
 from typing import Final
@@ -13,49 +14,67 @@ from roquet.wire.java import hash_code, hash_units
 from roquet.wire.property_text import decode_text
 from roquet.wire.skim import Skimmed, index_keys
 
-_ENDING_SIZE: Final = 8
-"""Characters at the end of a key that differ from one message of a client to the next."""
+_ENDING_SIZE: Final = 4
+"""Characters at the end of a key that count a client's messages; so many in front of them say
+the millisecond, and what is before these stays for a minute."""
+
+_SHIFT: Final = 31**_ENDING_SIZE
 
 _CACHED_MAX: Final = 4096
-"""Beginnings of keys whose hashes are kept: about one per client and minute."""
+"""Beginnings of keys whose hashes are kept: about one per client and millisecond or minute."""
 
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _MASK: Final = 0xFFFF_FFFF
 _SIGN: Final = 0x8000_0000
+_POSITIVE: Final = 0x7FFF_FFFF
+
+
+Key = tuple[int, int, int]
+"""Hash, position of the record, store time."""
 
 
 class KeyHasher:
     """Java's hash of `topic#key`, made not negative as index files have it.
 
     Keys of a client begin alike, so the hash of the beginning is remembered, and only the last
-    characters are added.
+    characters are added; that of its own beginning as well, which changes less often.
     """
 
     def __init__(self) -> None:
         self._beginnings: dict[bytes, int] = {}
+        self._stems: dict[bytes, int] = {}
 
     def __call__(self, topic: bytes, key: bytes) -> int:
         """The hash by which a key of a topic is found."""
         text = topic + b"#" + key
         if not text.isascii():
-            return abs(hash_code(decode_text(text))) & ~_SIGN
-        beginning, ending = text[:-_ENDING_SIZE], text[-_ENDING_SIZE:]
+            return abs(hash_code(decode_text(text))) & _POSITIVE
+        beginning = text[:-_ENDING_SIZE]
         known = self._beginnings.get(beginning)
         if known is None:
+            if not beginning:
+                return abs(hash_units(text)) & _POSITIVE
             known = self._remember(beginning)
-        if len(ending) < _ENDING_SIZE:
-            ending = ending.rjust(_ENDING_SIZE, b"\x00")
-        a, b, c, d, e, f, g, h = ending
-        tail = ((((((a * 31 + b) * 31 + c) * 31 + d) * 31 + e) * 31 + f) * 31 + g) * 31 + h
-        unsigned = (known + tail) & _MASK
+        a, b, c, d = text[-_ENDING_SIZE:]
+        unsigned = (known + ((a * 31 + b) * 31 + c) * 31 + d) & _MASK
         # Of the least number there is no absolute value: it counts as 0.
-        return unsigned if unsigned < _SIGN else -unsigned & _MASK & ~_SIGN
+        return unsigned if unsigned < _SIGN else -unsigned & _POSITIVE
 
     def _remember(self, beginning: bytes) -> int:
-        if len(self._beginnings) >= _CACHED_MAX:
-            self._beginnings.clear()
-        known = self._beginnings[beginning] = hash_units(beginning) * 31**_ENDING_SIZE
-        return known
+        stem = beginning[:-_ENDING_SIZE]
+        before = self._stems.get(stem)
+        if before is None:
+            before = _keep(self._stems, stem, hash_units(stem))
+        known = before + hash_units(beginning[-_ENDING_SIZE:])
+        return _keep(self._beginnings, beginning, known)
+
+
+def _keep(known: dict[bytes, int], text: bytes, hashed: int) -> int:
+    """Remember a hash, moved to the left of what will follow."""
+    if len(known) >= _CACHED_MAX:
+        known.clear()
+    moved = known[text] = hashed * _SHIFT & _MASK
+    return moved
 
 
 class Dispatcher:
@@ -79,22 +98,48 @@ class Dispatcher:
         end = self._log.end
         if self.position >= end:
             return 0
-        count, begin = 0, max(self.position, self._log.begin)
-        keys: list[tuple[int, int, int]] = []
-        position, stop = begin, end
-        for _, position, found in self._log.walk(begin, end, end, check_crc=False):
-            if count == count_max:
-                stop = position
-                break
-            count += 1
-            self._collect(position, found, keys)
+        position, left = max(self.position, self._log.begin), count_max
+        keys: list[Key] = []
+        while position < end and left:
+            position, left = self._follow(position, left, keys)
+            if position < end and left:
+                position, left = self._walk(position, left, keys)
         done = self._index.put_many(keys)
         if done < len(keys):
-            stop, self._known_until = keys[done][1], keys[done][1]
-        self.position = stop
-        return count if done == len(keys) else 0
+            position = self._known_until = keys[done][1]
+        self.position = position
+        return count_max - left if done == len(keys) else 0
 
-    def _collect(self, position: int, found: Skimmed, keys: list[tuple[int, int, int]]) -> None:
+    def _follow(self, position: int, left: int, keys: list[Key]) -> tuple[int, int]:
+        """Take what was written from a position on, as far as that is still in hands.
+
+        Gives what was reached, and how many more may be looked at.
+        """
+        fresh, hash_of = self._log.fresh, self._hash
+        while fresh and fresh[0][0] < position:
+            fresh.popleft()
+        if position <= self._known_until:
+            return position, left
+        while left and fresh and fresh[0][0] == position:
+            _, size, topic, properties, stored_ms = fresh.popleft()
+            for key in index_keys(properties):
+                keys += ((hash_of(topic, key), position, stored_ms),)
+            position += size
+            left -= 1
+        return position, left
+
+    def _walk(self, position: int, left: int, keys: list[Key]) -> tuple[int, int]:
+        """Read the log from a position on, up to what is in hands; gives the same."""
+        fresh, end = self._log.fresh, self._log.end
+        stop = fresh[0][0] if fresh and fresh[0][0] > position else end
+        for _, at, found in self._log.walk(position, stop, end, check_crc=False):
+            if not left:
+                return at, 0
+            left -= 1
+            self._collect(at, found, keys)
+        return stop, left
+
+    def _collect(self, position: int, found: Skimmed, keys: list[Key]) -> None:
         """Add what the index has to know of a record."""
         _, _, _, sys_flag, stored_ms, topic, properties = found
         if sys_flag & TRANSACTION_MASK == _ROLLBACK:

@@ -7,8 +7,10 @@ Entries hold hashes alone, so what is found has to be compared with the keys the
 import logging
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from struct import pack
 from typing import Final
 
 from roquet.model.errors import StoreError, StoreFull
@@ -63,31 +65,41 @@ class IndexFile:
 
         Raises StoreFull: then none was added.
         """
-        count = min(len(found), self._entries - self.next)
-        first, slots, entries_at = self.next, self.slots, self._entries_at
-        self.file.extend(entries_at + (first + count) * INDEX_ENTRY.size, self._step)
-        view = self.file.view()
-        if first == 1 and count:
+        first, count = self.next, min(len(found), self._entries - self.next)
+        self.file.extend(self._entries_at + (first + count) * INDEX_ENTRY.size, self._step)
+        if not count:
+            return 0
+        if first == 1:
             _, self.begin_position, self.begin_ms = found[0]
         # Counted before they are there: a slot must never lead to an entry that does not count.
         self.next = first + count
         self.save()
-        seconds, seconds_for = 0, self.begin_ms
-        for number, (key_hash, position, stored_ms) in enumerate(found[:count], first):
-            slot_at = INDEX_HEAD.size + key_hash % slots * 4
-            (before,) = INDEX_SLOT.unpack_from(view, slot_at)
-            if not 0 < before < number:
-                before = 0
-                self.slots_used += 1
-            if stored_ms != seconds_for:
-                seconds_for, seconds = stored_ms, self._seconds(stored_ms)
-            at = entries_at + number * 20
-            INDEX_ENTRY.pack_into(view, at, key_hash, position, seconds, before)
-            INDEX_SLOT.pack_into(view, slot_at, number)
-        if count:
-            _, self.end_position, self.end_ms = found[count - 1]
+        hashes, positions, times = zip(*found[:count], strict=True)
+        seconds = {stored_ms: self._seconds(stored_ms) for stored_ms in set(times)}
+        befores = self._thread(hashes, first)
+        rows = zip(hashes, positions, map(seconds.__getitem__, times), befores, strict=True)
+        # One call for all fields of all entries: a third of the time that a call for each takes.
+        entries = pack(">" + "iqii" * count, *chain.from_iterable(rows))
+        at = self._entries_at + first * INDEX_ENTRY.size
+        self.file.view()[at : at + len(entries)] = entries
+        _, self.end_position, self.end_ms = found[count - 1]
         self.save()
         return count
+
+    def _thread(self, hashes: Sequence[int], first: int) -> list[int]:
+        """Let slots lead to entries numbered from `first` on; gives whom they led to before."""
+        slots = self.slots
+        view = self.file.view()[INDEX_HEAD.size : self._entries_at].cast("i")
+        numbers, held = _swapped(range(first, first + len(hashes))), []
+        for slot, number in zip([key_hash % slots for key_hash in hashes], numbers, strict=True):
+            held.append(view[slot])
+            view[slot] = number
+        befores = [
+            before if 0 < before < number else 0
+            for number, before in enumerate(_swapped(held), first)
+        ]
+        self.slots_used += befores.count(0)
+        return befores
 
     def _seconds(self, stored_ms: int) -> int:
         """How an entry says when its message was stored: since the file's begin."""
@@ -132,10 +144,7 @@ class IndexFile:
 
     def _newest(self) -> int:
         """The greatest number in any slot."""
-        slots = array("i", self.file.view()[INDEX_HEAD.size : self._entries_at].tobytes())
-        if sys.byteorder == "little":
-            slots.byteswap()
-        return max(slots)
+        return max(_swapped(self.file.view()[INDEX_HEAD.size : self._entries_at].tobytes()))
 
     def thread_anew(self) -> None:
         """Make the slots again from the entries, which are durable."""
@@ -151,6 +160,17 @@ class IndexFile:
             INDEX_ENTRY.pack_into(view, at, key_hash, position, seconds, before)
             INDEX_SLOT.pack_into(view, slot_at, number)
         self.save()
+
+
+def _swapped(numbers: Iterable[int]) -> "array[int]":
+    """Numbers of four bytes between the file's order and the processor's, either way.
+
+    Bytes are such numbers as they lie there.
+    """
+    swapped = array("i", numbers)
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped
 
 
 class KeyIndex:

@@ -2,7 +2,7 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from roquet.store.commitlog import CommitLog
 from roquet.store.dispatch import Dispatcher
 from roquet.store.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE
+from roquet.store.pieces import Numbers, Pieces, picked
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.wire.skim import index_keys
 
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 
 SCAN_MAX: Final = 800
 """Entries that one read with a filter looks at, as the genuine broker: it must come to an end."""
+
+LOOK_MIN: Final = 32
+"""Entries looked at in one step at least, when few messages are still to be found."""
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +70,14 @@ class Reader:
         index = bisect_right(self._holes, position) - 1
         return index >= 0 and position < self.damage[index].stop
 
+    def _has_all(self, positions: Numbers, sizes: Numbers) -> bool:
+        """Whether all these records can be read; False also when that needs a look at each."""
+        if self._holes:
+            start, stop = min(positions), max(positions) + max(sizes)
+            if any(known.start < stop and start < known.stop for known in self.damage):
+                return False
+        return self._log.has_all(positions, sizes)
+
     def _record(self, queue: ConsumeQueue, offset: int) -> memoryview | None:
         """The record of an offset; None, and the damage remembered, if it cannot be read."""
         position, size, _ = queue.entry(offset)
@@ -111,31 +123,34 @@ class Reader:
         wanted: Callable[[int], bool] | None,
     ) -> Slice:
         """Join the records of entries; those that lie one behind the other are one part."""
-        (count_max, bytes_max), runs = limits, list[tuple[int, int]]()
+        (count_max, bytes_max), pieces = limits, Pieces()
         # What this process has not seen itself is looked at before it is handed out.
         seen_from = self._log.end if self._holes else self._log.checked_from
-        run_start, run_end, count, total = 0, 0, 0, 0
-        while offset < stop:
-            for position, size, code in queue.entries(offset, stop - offset):
-                if (wanted is not None and not wanted(code)) or (
-                    (position < seen_from or size == FILLER_SIZE)
-                    and self._record(queue, offset) is None
-                ):
-                    offset += 1
+        while offset < stop and (left := count_max - pieces.count) > 0:
+            if wanted is None:
+                count, start, end, size = queue.span(offset, min(stop - offset, left))
+                if start >= seen_from and end - start == size <= bytes_max - pieces.size:
+                    pieces.take_whole(start, end, count)
+                    offset += count
                     continue
-                if count and (count >= count_max or total + size > bytes_max):
-                    stop = offset
-                    break
-                if position != run_end:
-                    runs.append((run_start, run_end))
-                    run_start = position
-                run_end = position + size
-                total += size
-                count += 1
-                offset += 1
-        runs.append((run_start, run_end))
-        # The first run is the empty one that was there to begin with.
-        return Slice([self._log.piece(*run) for run in runs if run[1]], count, total, offset)
+            positions, sizes, codes = queue.columns(offset, min(stop - offset, max(left, LOOK_MIN)))
+            offsets: Sequence[int] = range(offset, offset + len(sizes))
+            offset = offsets[-1] + 1
+            if wanted is not None:
+                picks = list(map(wanted, codes))
+                offsets, positions, sizes = picked(picks, offsets, positions, sizes)
+            is_seen = not positions or (min(positions) >= seen_from and sum(sizes) < FILLER_SIZE)
+            if not is_seen and not self._has_all(positions, sizes):
+                picks = [self._record(queue, at) is not None for at in offsets]
+                offsets, positions, sizes = picked(picks, offsets, positions, sizes)
+            fit = pieces.fitting(sizes, left, bytes_max)
+            if fit < len(sizes):
+                offset = stop = offsets[fit]
+                positions, sizes = positions[:fit], sizes[:fit]
+            if positions:
+                pieces.take(positions, sizes)
+        parts = self._log.pieces(pieces.starts, pieces.stops) if pieces.count else []
+        return Slice(parts, pieces.count, pieces.size, offset)
 
     # -- by time -----------------------------------------------------------------------------
 

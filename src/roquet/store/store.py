@@ -15,9 +15,19 @@ from roquet.store.memory import MemoryFiles
 from roquet.store.opening import Opened, open_directory
 from roquet.store.reader import QueryResult, Reader, Slice
 from roquet.store.scrub import Scrub
-from roquet.store.writer import Appended, Draft, Writer
+from roquet.store.writer import Appended, AppendedBatch, Draft, Writer
+from roquet.wire.record import Part
 
-__all__ = ["Appended", "Draft", "QueryResult", "Slice", "Store", "StoreConfig"]
+__all__ = [
+    "Appended",
+    "AppendedBatch",
+    "Draft",
+    "Part",
+    "QueryResult",
+    "Slice",
+    "Store",
+    "StoreConfig",
+]
 
 log = logging.getLogger(__name__)
 
@@ -84,11 +94,14 @@ class Store:
             raise self._refused()
         return self._write(draft, now_ms)
 
-    def append_batch(self, drafts: Sequence[Draft], now_ms: int) -> list[Appended]:
-        """Store messages one behind the other in one file: all of them or, raising, none."""
+    def append_batch(self, draft: Draft, parts: Sequence[Part], now_ms: int) -> AppendedBatch:
+        """Store messages one behind the other in one file: all of them or, raising, none.
+
+        They are as the draft says, but for flag, body, properties and tag code.
+        """
         if self._refusal is not None:
             raise self._refused()
-        return self._writer.append_batch(drafts, now_ms)
+        return self._writer.append_batch(draft, parts, now_ms)
 
     def _refused(self) -> StoreError:
         assert self._refusal is not None

@@ -6,16 +6,16 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import MessageIllegal
-from roquet.store.commitlog import CommitLog
+from roquet.store.commitlog import FRESH_SIZE_MAX, CommitLog
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rebuild import has_entry
-from roquet.wire.record import pack
+from roquet.wire.record import Part, pack, pack_run
 
 _NOT_PLAIN: Final = 4 | 8 | 128
 """Flags of prepared, committed, rolled back and inner batch records: not all stand in a queue."""
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A message about to be stored. The index reads its keys from the properties, later."""
 
     topic: str
@@ -41,6 +41,15 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     queue_offset: int
     position: int
     size: int
+
+
+class AppendedBatch(msgspec.Struct, frozen=True, gc=False):
+    """Where the messages of a batch went. They are durable when the log is flushed up to `end`."""
+
+    queue_offset: int
+    """Of the first; the others follow."""
+    positions: list[int]
+    end: int
 
 
 class Writer:
@@ -70,59 +79,46 @@ class Writer:
             record = _pack(queue, draft, offset, position, now_ms)
         commit_log.write(position, record)
         queue.put(position, size, draft.tag_code)
+        if len(draft.properties) <= FRESH_SIZE_MAX:
+            commit_log.fresh.append((position, size, queue.name, draft.properties, now_ms))
         commit_log.last, commit_log.end = position, position + size
         return Appended(offset, position, size)
 
-    def append_batch(self, drafts: Sequence[Draft], now_ms: int) -> list[Appended]:
-        """Store messages one behind the other in one file: all of them or, raising, none."""
-        if not drafts:
-            return []
-        queues, offsets = self._reserve(drafts)
-        records = self._pack_all(queues, offsets, drafts, now_ms)
-        size, position = sum(map(len, records)), self._log.end
-        if position + size > self._log.room and self._log.make_room(size) != position:
-            position = self._log.end
-            records = self._pack_all(queues, offsets, drafts, now_ms)
-        self._log.write(position, b"".join(records))
-        appended = []
-        for queue, offset, draft, record in zip(queues, offsets, drafts, records, strict=True):
-            if offset >= queue.room:
-                queue.make_room()  # has its blocks already: only the file changes
-            size = len(record)
-            queue.put(position, size, draft.tag_code)
-            appended.append(Appended(offset, position, size))
-            position += size
-        self._log.last, self._log.end = appended[-1].position, position
-        return appended
+    def append_batch(self, draft: Draft, parts: Sequence[Part], now_ms: int) -> AppendedBatch:
+        """Store messages one behind the other in one file: all of them or, raising, none.
 
-    def _reserve(self, drafts: Sequence[Draft]) -> tuple[list[ConsumeQueue], list[int]]:
-        """Each draft's queue and offset, with room for the entries."""
-        loaded, obtain = self._loaded, self._queues.obtain
-        queues, offsets, following = list[ConsumeQueue](), list[int](), dict[ConsumeQueue, int]()
-        for draft in drafts:
-            if draft.sys_flag & _NOT_PLAIN and not has_entry(draft.sys_flag):
-                raise MessageIllegal("a message that stands in no queue cannot be in a batch")
-            queue = loaded.get((draft.topic, draft.queue_id))
-            if queue is None:
-                queue = obtain(draft.topic, draft.queue_id)
-            offset = following.get(queue, queue.end)
-            following[queue] = offset + 1
-            queues.append(queue)
-            offsets.append(offset)
-        for queue, stop in following.items():
-            if stop > queue.room:
-                queue.make_room(stop - queue.end)
-        return queues, offsets
-
-    def _pack_all(
-        self, queues: list[ConsumeQueue], offsets: list[int], drafts: Sequence[Draft], now_ms: int
-    ) -> list[bytes]:
-        position, records = self._log.end, list[bytes]()
-        for queue, offset, draft in zip(queues, offsets, drafts, strict=True):
-            record = _pack(queue, draft, offset, position, now_ms)
-            records.append(record)
-            position += len(record)
-        return records
+        They are as the draft says, but for flag, body, properties and tag code.
+        """
+        if draft.sys_flag & _NOT_PLAIN and not has_entry(draft.sys_flag):
+            raise MessageIllegal("a message that stands in no queue cannot be in a batch")
+        queue = self._loaded.get((draft.topic, draft.queue_id))
+        if queue is None:
+            queue = self._queues.obtain(draft.topic, draft.queue_id)
+        offset, commit_log = queue.end, self._log
+        position = commit_log.end
+        if not parts:
+            return AppendedBatch(offset, [], position)
+        if offset + len(parts) > queue.room:
+            queue.make_room(len(parts))
+        records, entries = _pack_run(queue, draft, parts, position, now_ms)
+        size = len(records)
+        if position + size > commit_log.room and commit_log.make_room(size) != position:
+            position = commit_log.end
+            records, entries = _pack_run(queue, draft, parts, position, now_ms)
+        commit_log.write(position, records)
+        queue.put_many(entries)
+        name, positions = queue.name, entries[::3]
+        commit_log.fresh.extend(
+            [
+                (at, one, name, properties, now_ms)
+                for at, one, (_, _, properties, _) in zip(
+                    positions, entries[1::3], parts, strict=True
+                )
+                if len(properties) <= FRESH_SIZE_MAX
+            ]
+        )
+        commit_log.last, commit_log.end = positions[-1], position + size
+        return AppendedBatch(offset, positions, position + size)
 
     def _append_apart(self, queue: ConsumeQueue, draft: Draft, now_ms: int) -> Appended:
         """A record that stands in no queue: it has offset 0."""
@@ -136,10 +132,27 @@ class Writer:
 def _pack(queue: ConsumeQueue, draft: Draft, offset: int, position: int, now_ms: int) -> bytes:
     properties = draft.properties
     if properties and properties[-1] == 0:
-        # A torn write leaves zeros there: after a crash this record would not be believed.
-        raise MessageIllegal("properties end in a zero byte")
+        raise _torn()
     return pack(
         draft.queue_id, draft.flag, offset, position, draft.sys_flag, draft.born_ms,
         draft.born_host, now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position,
         draft.body, queue.name, properties,
     )  # fmt: skip
+
+
+def _pack_run(
+    queue: ConsumeQueue, draft: Draft, parts: Sequence[Part], position: int, now_ms: int
+) -> tuple[bytes, list[int]]:
+    for _, _, properties, _ in parts:
+        if properties and properties[-1] == 0:
+            raise _torn()
+    return pack_run(
+        draft.queue_id, queue.end, position, draft.sys_flag, draft.born_ms, draft.born_host,
+        now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position, queue.name,
+        parts,
+    )  # fmt: skip
+
+
+def _torn() -> MessageIllegal:
+    """A torn write leaves zeros there: after a crash such a record would not be believed."""
+    return MessageIllegal("properties end in a zero byte")

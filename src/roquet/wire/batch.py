@@ -13,12 +13,17 @@ from roquet.model.errors import MessageIllegal, RecordError
 from roquet.model.properties import PROPERTIES_SIZE_MAX
 
 _HEAD: Final = Struct(">iiiii")
+_OWN: Final = Struct(">i8xii")
+"""The head without magic and checksum, which nobody looks at."""
+
 _LENGTH: Final = Struct(">h")
-BATCH_ITEM_SIZE_MIN: Final = _HEAD.size + _LENGTH.size
+HEAD_SIZE: Final = _HEAD.size
+LENGTH_SIZE: Final = _LENGTH.size
+BATCH_ITEM_SIZE_MIN: Final = HEAD_SIZE + LENGTH_SIZE
 """Bytes that one message of a batch takes besides its body and properties."""
 
 
-class BatchItem(msgspec.Struct, frozen=True):
+class BatchItem(msgspec.Struct, frozen=True, gc=False):
     """One message of a batch: the rest is said once, in the call's header."""
 
     flag: int
@@ -49,17 +54,18 @@ def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
     """The messages of a batch; a length that disagrees spoils the whole batch."""
     body, end, at = bytes(body), len(body), 0
     items: list[BatchItem] = []
+    size_min, unpack_own, unpack_length = BATCH_ITEM_SIZE_MIN, _OWN.unpack_from, _LENGTH.unpack_from
     while at < end:
-        if end - at < BATCH_ITEM_SIZE_MIN:
+        if end - at < size_min:
             raise _malformed(len(items), at, "is cut short")
-        total, _, _, flag, body_size = _HEAD.unpack_from(body, at)
-        if not BATCH_ITEM_SIZE_MIN <= total <= end - at:
+        total, flag, body_size = unpack_own(body, at)
+        if not size_min <= total <= end - at:
             raise _malformed(len(items), at, f"claims {total} of {end - at} bytes")
-        body_at = at + _HEAD.size
-        properties_at = body_at + body_size + _LENGTH.size
+        body_at = at + HEAD_SIZE
+        properties_at = body_at + body_size + LENGTH_SIZE
         if body_size < 0 or properties_at > at + total:
             raise _malformed(len(items), at, f"claims a body of {body_size} bytes")
-        (properties_size,) = _LENGTH.unpack_from(body, properties_at - _LENGTH.size)
+        (properties_size,) = unpack_length(body, properties_at - LENGTH_SIZE)
         at += total
         if properties_size < 0 or properties_at + properties_size != at:
             raise _malformed(len(items), at - total, "has lengths that disagree with its total")

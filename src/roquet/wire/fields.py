@@ -116,7 +116,7 @@ def _compact_pairs(value: AnyCall | Reply) -> bytes:
     """The pairs of a value's fields in the compact form."""
     try:
         return SHAPES[type(value)].to_compact(value)
-    except (UnicodeEncodeError, OverflowError):  # as above, or a text of more than 255 bytes
+    except (UnicodeEncodeError, OverflowError):  # as above, or a text of 64 KiB or more
         return write_pairs(to_ext(value))
 
 

@@ -30,7 +30,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     to_json: Callable[[Any], bytes]
     """The inside of the JSON object that holds the fields of a value, each as a string."""
     to_compact: Callable[[Any], bytes]
-    """The pairs of the compact form; OverflowError when a text is longer than 255 bytes."""
+    """The pairs of the compact form; OverflowError when a text has 64 KiB or more."""
     from_json: Callable[[Any], Any]
     """The value of a JSON object whose values are typed well, or are texts of such values."""
     from_packed: Callable[[Any], Any]
@@ -136,8 +136,10 @@ def _compact_text(fields: Iterable[Field]) -> str:
         if field.kind is bool:
             heads += "%b"
             values += rf"b'\0\0\0\4true' if {value} else b'\0\0\0\5false', "
-        else:
+        elif field.kind is int:
             heads += r"\0\0\0%c%b"
-            text = f"b'%d' % {value}" if field.kind is int else f"{value}.encode()"
-            values += f"len(t := {text}), t, "
+            values += f"len(t := b'%d' % {value}), t, "
+        else:
+            heads += r"\0\0%c%c%b"
+            values += f"len(t := {value}.encode()) >> 8, len(t) & 255, t, "
     return f"b'{heads}' % ({values})"

@@ -80,10 +80,11 @@ def tag_code(properties: bytes) -> int:
 
 def index_keys(properties: bytes) -> list[bytes]:
     """The keys by which a message can be found: its unique key, then its own keys."""
-    unique, own = _value(properties, b"UNIQ_KEY\x01"), _value(properties, b"KEYS\x01")
+    unique = _value(properties, b"UNIQ_KEY\x01")
     keys = [unique] if unique else []
-    if own:
-        keys += [key for key in own.split(b" ") if key]
+    # Most messages have no others: looked at here, since a call costs more than the look.
+    if properties.rfind(b"KEYS\x01") >= 0 and (own := _value(properties, b"KEYS\x01")):
+        keys.extend(filter(None, own.split(b" ")))
     return keys
 
 
@@ -100,11 +101,13 @@ def is_torn(topic: bytes, properties: bytes) -> bool:
 
 def _value(properties: bytes, start: bytes) -> bytes | None:
     """What follows the last `start` that begins a property."""
-    at = properties.rfind(start)
-    while at > 0 and properties[at - 1] != _PROPERTY_END:
-        at = properties.rfind(start, 0, at)
-    if at < 0:
+    before, found, rest = properties.rpartition(start)
+    if not found:
         return None
-    at += len(start)
-    end = properties.find(b"\x02", at)
-    return properties[at:] if end < 0 else properties[at:end]
+    if before and before[-1] != _PROPERTY_END:
+        # Inside of another property, which is rare; the one looked for may still come before it.
+        at = properties.rfind(b"\x02" + start)
+        if at < 0 and not properties.startswith(start):
+            return None
+        rest = properties[at + 1 + len(start) :]
+    return rest.partition(b"\x02")[0]

@@ -31,14 +31,14 @@ async def wait_for(
 
 async def test_the_next_message_wakes_who_waits(arrivals: Arrivals) -> None:
     task = await wait_for(arrivals, "orders", 0, 8)
-    arrivals.arrived("orders", 0, 8, 0)
+    arrivals.arrived("orders", 0, 7, [0])
     assert await task
 
 
 async def test_other_queues_and_topics_wake_nobody(arrivals: Arrivals) -> None:
     task = await wait_for(arrivals, "orders", 0, 8)
-    arrivals.arrived("orders", 1, 8, 0)
-    arrivals.arrived("other", 0, 8, 0)
+    arrivals.arrived("orders", 1, 7, [0])
+    arrivals.arrived("other", 0, 7, [0])
     await asyncio.sleep(0.01)
     assert not task.done()
     task.cancel()
@@ -47,11 +47,19 @@ async def test_other_queues_and_topics_wake_nobody(arrivals: Arrivals) -> None:
 async def test_only_a_wanted_tag_wakes(arrivals: Arrivals) -> None:
     picky = await wait_for(arrivals, "orders", 0, 8, wanted=frozenset({5}))
     anything = await wait_for(arrivals, "orders", 0, 8)
-    arrivals.arrived("orders", 0, 8, 4)
+    arrivals.arrived("orders", 0, 7, [4])
     assert await anything
     assert not picky.done()
-    arrivals.arrived("orders", 0, 9, 5)
+    arrivals.arrived("orders", 0, 8, [5])
     assert await picky
+
+
+async def test_of_several_messages_the_last_wanted_one_counts(arrivals: Arrivals) -> None:
+    picky = await wait_for(arrivals, "orders", 0, 8, wanted=frozenset({5}))
+    arrivals.arrived("orders", 0, 7, [5, 5, 4])
+    assert await picky
+    assert await arrivals.reach("orders", 0, 9, frozenset({5}), soon())
+    assert not await arrivals.reach("orders", 0, 10, frozenset({5}), soon(10))
 
 
 async def test_the_time_may_be_over_first(arrivals: Arrivals) -> None:
@@ -61,7 +69,7 @@ async def test_the_time_may_be_over_first(arrivals: Arrivals) -> None:
 async def test_many_who_wait_are_woken_by_one_message(arrivals: Arrivals) -> None:
     tasks = [await wait_for(arrivals, "orders", 0, 1) for _ in range(100)]
     assert len(arrivals) == 100
-    arrivals.arrived("orders", 0, 1, 0)
+    arrivals.arrived("orders", 0, 0, [0])
     assert all(await asyncio.gather(*tasks))
     assert len(arrivals) == 0
 
@@ -69,7 +77,7 @@ async def test_many_who_wait_are_woken_by_one_message(arrivals: Arrivals) -> Non
 async def test_who_comes_back_finds_the_mark_that_was_left(arrivals: Arrivals) -> None:
     for next_offset in (1, 2, 3):
         task = await wait_for(arrivals, "orders", 0, next_offset)
-        arrivals.arrived("orders", 0, next_offset, 0)
+        arrivals.arrived("orders", 0, next_offset - 1, [0])
         assert await task
 
 
@@ -79,7 +87,7 @@ async def test_a_sweep_forgets_only_marks_without_anyone(arrivals: Arrivals) -> 
     await arrivals.reach("other", 0, 1, None, soon(1))
     arrivals.sweep()
     assert len(arrivals) == 1
-    arrivals.arrived("orders", 0, 1, 0)
+    arrivals.arrived("orders", 0, 0, [0])
     assert await task
     arrivals.sweep()
     assert len(arrivals) == 0

@@ -118,7 +118,7 @@ async def test_what_was_stored_can_be_found_by_key(
 async def test_indexing_lets_others_go_first(
     keeping: Housekeeping, broker: Broker, peer: Any, message: Any
 ) -> None:
-    for _ in range(500):
+    for _ in range(1000):
         send(broker, message(), peer)
     others = 0
 

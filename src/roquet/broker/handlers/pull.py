@@ -1,7 +1,7 @@
 """Pull and suspend."""
 
 from functools import lru_cache
-from typing import Final, NoReturn
+from typing import Final, NoReturn, cast
 
 from roquet.broker.broker import Broker
 from roquet.model.errors import CallRefused, UsageError
@@ -16,6 +16,8 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.java import hash_code
 
 Wanted = frozenset[int] | None
+
+TAG_TYPES: Final = frozenset((None, "", TAG))
 
 EXPRESSIONS_MAX: Final = 1_024
 """Tag expressions whose codes are remembered: a group has one or few."""
@@ -32,6 +34,11 @@ FORBIDDEN_BROADCAST: Final = 3
 FORBIDDEN_TOPIC: Final = 4
 """What the wire calls the reason of a refused pull."""
 
+# As plain numbers, which every pull compares: a member of an enum costs more.
+SUCCESS: Final = int(ResponseCode.SUCCESS)
+NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+RETRY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
 SUSPEND: Final = int(PullFlag.SUSPEND)
 SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
@@ -45,11 +52,7 @@ def pull(broker: Broker, call: Pull, _peer: Peer) -> Answer:
     if call.sys_flag & COMMIT and call.commit_offset >= 0:
         broker.offsets.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
     reply = _look(broker, call, wanted)
-    if (
-        reply.code == ResponseCode.PULL_NOT_FOUND
-        and call.sys_flag & SUSPEND
-        and call.suspend_timeout_millis > 0
-    ):
+    if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
         return _hold(broker, call, wanted)
     return reply
 
@@ -74,9 +77,9 @@ def _look(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
         case Found():
             return _found(broker, call, wanted, minimum, maximum)
         case Corrected(offset, reason):
-            code, next_offset, remark = ResponseCode.PULL_OFFSET_MOVED, offset, reason
+            code, next_offset, remark = MOVED, offset, reason
         case _:
-            code, next_offset, remark = ResponseCode.PULL_NOT_FOUND, asked, "OFFSET_OVERFLOW_ONE"
+            code, next_offset, remark = NOT_FOUND, asked, "OFFSET_OVERFLOW_ONE"
     return PullReply(
         code=code,
         remark=remark,
@@ -98,13 +101,18 @@ def _found(broker: Broker, call: Pull, wanted: Wanted, minimum: int, maximum: in
         wanted=None if wanted is None else wanted.__contains__,
     )
     return PullReply(
-        code=ResponseCode.SUCCESS if found.count else ResponseCode.PULL_RETRY_IMMEDIATELY,
+        code=SUCCESS if found.count else RETRY,
         remark="FOUND" if found.count else "NO_MATCHED_MESSAGE",
         next_begin_offset=found.next_offset,
         min_offset=minimum,
         max_offset=maximum,
-        body=b"".join(found.parts),
+        body=_body(found.parts),
     )
+
+
+def _body(parts: list[memoryview]) -> bytes:
+    """Records as a reply takes them: a single part is not copied before it is in its frame."""
+    return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
 
 
 def _check(broker: Broker, call: Pull) -> PullReply | None:
@@ -176,7 +184,7 @@ def _subscription(broker: Broker, call: Pull) -> Subscription:
 
 def check_type(expression_type: str | None) -> None:
     """Refuses every kind of expression but tags."""
-    if expression_type not in (None, "", TAG):
+    if expression_type not in TAG_TYPES:
         _refuse(
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {expression_type}",

@@ -47,15 +47,15 @@ def send_batch(broker: Broker, call: SendCall, peer: Peer) -> Answer:
 
 def _batch(broker: Broker, call: SendCall, queue_id: int, peer: Peer) -> Answer:
     stored = broker.put.batch(call, queue_id, peer)
-    last = stored[-1].appended
+    appended = stored.appended
     reply = SendReply(
-        msg_id=",".join([broker.put.message_id(one.appended.position) for one in stored]),
+        msg_id=broker.put.message_ids(appended.positions),
         queue_id=queue_id,
-        queue_offset=stored[0].appended.queue_offset,
+        queue_offset=appended.queue_offset,
         region=broker.config.region,
     )
-    if broker.config.sync_flush and stored[0].waits:
-        return _when_durable(broker, reply, last.position + last.size)
+    if broker.config.sync_flush and stored.waits:
+        return _when_durable(broker, reply, appended.end)
     return reply
 
 

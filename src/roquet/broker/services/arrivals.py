@@ -4,6 +4,8 @@ Those who want the same tags of one queue share a mark. It advances with the mes
 may want, so nobody is woken by others.
 """
 
+from collections.abc import Sequence
+
 from roquet.net.clock import Clock
 from roquet.net.waiting import Mark
 from roquet.rules.filter import matches
@@ -29,14 +31,16 @@ class Arrivals:
             for mark in marks.values()
         )
 
-    def arrived(self, topic: str, queue_id: int, next_offset: int, tag_code: int) -> None:
-        """A message was stored just before `next_offset`; called once for every message."""
+    def arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
+        """Messages with these tags were stored from this offset on; told of every message."""
         queues = self._marks.get(topic)
         if queues is None or (marks := queues.get(queue_id)) is None:
             return
         for wanted, mark in marks.items():
-            if matches(wanted, tag_code):
-                mark.advance(next_offset)
+            for next_offset in range(offset + len(tag_codes), offset, -1):
+                if matches(wanted, tag_codes[next_offset - offset - 1]):
+                    mark.advance(next_offset)
+                    break
 
     async def reach(
         self, topic: str, queue_id: int, next_offset: int, wanted: Wanted, deadline_ms: int

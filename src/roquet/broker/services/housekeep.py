@@ -21,7 +21,7 @@ SCAN_MS: Final = 10_000
 INDEX_MS: Final = 100
 """A message can be found by key so soon after it was stored, when there is time for it."""
 
-INDEX_COUNT: Final = 64
+INDEX_COUNT: Final = 128
 """Messages indexed in one step: less than a millisecond in which nothing else is served."""
 
 SCRUB_MS: Final = 50
