@@ -2,13 +2,12 @@
 
 import os
 import re
-from ipaddress import ip_address
 from random import Random
 
 import pytest
 
 from roquet.client.config import ClientConfig
-from roquet.client.identity import Identity, UniqueKeys, own_ip
+from roquet.client.identity import Identity, UniqueKeys
 from roquet.model.errors import UsageError
 from roquet.wire.message_id import month_start_ms, unique_key, unique_key_origin
 
@@ -24,10 +23,6 @@ def test_a_client_id_names_machine_process_and_instance() -> None:
 def test_an_instance_may_be_chosen() -> None:
     config = ClientConfig(client_ip="10.0.0.1", instance="billing-1")
     assert Identity(config).client_id == "10.0.0.1@billing-1"
-
-
-def test_our_own_address_is_an_address() -> None:
-    assert str(ip_address(own_ip())) == own_ip()
 
 
 def test_ids_are_those_of_java() -> None:

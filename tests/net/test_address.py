@@ -1,9 +1,11 @@
 """Addresses as people and sockets write them."""
 
+import socket
+
 import pytest
 
 from roquet.model.errors import UsageError
-from roquet.net.address import join_address, split_address
+from roquet.net.address import join_address, routable_address, split_address
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,16 @@ def test_what_is_no_address_is_named(text: str) -> None:
 )
 def test_a_sockets_name_is_written_as_java_writes_it(name: tuple[str, int], text: str) -> None:
     assert join_address(name) == text
+
+
+def test_some_address_is_always_found() -> None:
+    assert socket.inet_aton(routable_address())
+
+
+def test_without_a_network_the_machine_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: object) -> None:
+        raise OSError("network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(socket, "gethostbyname", no_network)
+    assert routable_address() == "127.0.0.1"

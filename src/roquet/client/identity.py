@@ -1,31 +1,17 @@
 """Who a client is: its id in a group, and the ids that it gives to messages."""
 
 import os
-import socket
 from ipaddress import ip_address
 from itertools import count
 from typing import Final
 
 from roquet.client.config import ClientConfig
 from roquet.model.errors import UsageError
+from roquet.net.address import routable_address
 from roquet.wire.message_id import month_start_ms, unique_key
 
-_SOMEWHERE: Final = ("192.0.2.1", 9)
-"""An address that is kept for documents: nobody has it, so it leads where everything leads."""
-
-_LOCAL: Final = "127.0.0.1"
 _MONTH_MS: Final = 31 * 86_400_000
 _clients: Final = count(1)
-
-
-def own_ip() -> str:
-    """This machine's address on the way out; nothing is sent to find it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_SOMEWHERE)
-        except OSError:
-            return _LOCAL
-        return str(probe.getsockname()[0])
 
 
 class Identity:
@@ -33,7 +19,7 @@ class Identity:
 
     def __init__(self, config: ClientConfig) -> None:
         self.pid = os.getpid()
-        self.ip = config.client_ip or own_ip()
+        self.ip = config.client_ip or routable_address()
         instance = config.instance or f"{self.pid}#{config.clock.now_ms()}{next(_clients):06d}"
         self.client_id = f"{self.ip}@{instance}"
         self.keys = UniqueKeys(self.ip, self.pid, config.rng.getrandbits(32))

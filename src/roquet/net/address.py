@@ -1,11 +1,17 @@
-"""Addresses: the text `host:port` and the tuples of sockets."""
+"""Addresses: the text `host:port`, the tuples of sockets, and this machine's own."""
 
-from typing import Any
+import socket
+from typing import Any, Final
 
 from roquet.model.errors import UsageError
 
-IPV4_ON_IPV6 = "::ffff:"
+IPV4_ON_IPV6: Final = "::ffff:"
 """How an IPv6 socket writes a peer's IPv4 address."""
+
+LOOPBACK: Final = "127.0.0.1"
+
+ELSEWHERE: Final = ("192.0.2.1", 9)
+"""An address of the documentation's net: asking the way there shows our own, and sends nothing."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -25,3 +31,27 @@ def join_address(name: tuple[Any, ...]) -> str:
 def failure(error: OSError | UnicodeError) -> str:
     """What went wrong with an address, in the system's words."""
     return str(getattr(error, "strerror", None) or error)
+
+
+def routable_address() -> str:
+    """An address of this machine that others can reach, as far as it can tell."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.connect(ELSEWHERE)
+            found = str(asking.getsockname()[0])
+    except OSError:  # no way out of here
+        found = _named_address()
+    return found if is_particular(found) else LOOPBACK
+
+
+def is_particular(host: str) -> bool:
+    """Whether this names one interface: neither all of them nor nothing."""
+    return host not in ("", "0.0.0.0", "::", "*")
+
+
+def _named_address() -> str:
+    """What the machine's own name stands for."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return LOOPBACK

@@ -1,12 +1,11 @@
 import logging
-import socket
 from pathlib import Path
 
 import pytest
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.services import address
-from roquet.broker.services.address import advertised, raw_host, routable_address, warn_if_hidden
+from roquet.broker.services.address import advertised, raw_host, warn_if_hidden
 from roquet.model.errors import ConfigError
 
 
@@ -51,19 +50,6 @@ def test_a_container_is_known_by_its_signs(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not address.in_container()
     (tmp_path / "sign").touch()
     assert address.in_container()
-
-
-def test_some_address_is_always_found() -> None:
-    assert socket.inet_aton(routable_address())
-
-
-def test_without_a_network_the_machine_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_network(*_: object) -> None:
-        raise OSError("network is unreachable")
-
-    monkeypatch.setattr(socket.socket, "connect", no_network)
-    monkeypatch.setattr(socket, "gethostbyname", no_network)
-    assert routable_address() == "127.0.0.1"
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,18 @@ from typing import Final
 from roquet.broker.config import BrokerConfig
 from roquet.model.errors import ConfigError
 from roquet.model.settings import join_address, parse_address
+from roquet.net.address import LOOPBACK, is_particular, routable_address
 
 log = logging.getLogger(__name__)
 
-LOOPBACK: Final = "127.0.0.1"
 CONTAINER_SIGNS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
-
-ELSEWHERE: Final = ("192.0.2.1", 9)
-"""An address of the documentation's net: asking the way there shows our own, and sends nothing."""
 
 
 def advertised(config: BrokerConfig, port: int) -> str:
     """HOST:PORT to tell clients; `port` is the one that the broker listens on."""
     if config.advertise is not None:
         return join_address(*parse_address(config.advertise, "advertise", port=port))
-    host = config.host if _is_particular(config.host) else routable_address()
+    host = config.host if is_particular(config.host) else routable_address()
     return join_address(host, port)
 
 
@@ -52,30 +49,6 @@ def raw_host(address: str) -> bytes:
     return ip.packed + port.to_bytes(4, "big")
 
 
-def routable_address() -> str:
-    """An address of this machine that others can reach, as far as it can tell."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            asking.connect(ELSEWHERE)
-            found = str(asking.getsockname()[0])
-    except OSError:  # no way out of here
-        found = _named_address()
-    return found if _is_particular(found) else LOOPBACK
-
-
 def in_container() -> bool:
     """Whether this process sees a container's network instead of the machine's."""
     return any(sign.exists() for sign in CONTAINER_SIGNS)
-
-
-def _named_address() -> str:
-    """What the machine's own name stands for."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return LOOPBACK
-
-
-def _is_particular(host: str) -> bool:
-    """Whether this names one interface: neither all of them nor nothing."""
-    return host not in ("", "0.0.0.0", "::", "*")
