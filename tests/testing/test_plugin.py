@@ -36,13 +36,17 @@ def test_nothing_of_roquet_is_imported_but_the_plugin():
 """
 
 
+PLUGINS = ("-p", "pytest_asyncio.plugin", "-p", "roquet.testing.plugin")
+"""Named, since the code may or may not be installed in the environment that tests it."""
+
+
 def pytest_of(project: Path, code: str) -> str:
     (project / "test_it.py").write_text(code)
     (project / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "roquet.testing.plugin", "test_it.py"],
+        [sys.executable, "-m", "pytest", "-q", *PLUGINS, "test_it.py"],
         cwd=project,
-        env={"PYTHONPATH": str(SOURCE), "PATH": ""},
+        env={"PYTHONPATH": str(SOURCE), "PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
