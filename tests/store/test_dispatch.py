@@ -104,6 +104,13 @@ def mixed(store: Store, draft: "MakeDraft", kinds: list[int]) -> None:
             store.append(draft(properties={"KEYS": f"a  b {n}"} if kind == 2 else {}), NOW + n)
 
 
+def next_record(store: Store) -> int:
+    """Where the index goes on: the blank at a file's end may or may not be behind it already."""
+    end = store.end_position
+    found = store._log.walk(store.indexed_position, end, end, check_crc=False)
+    return next((at for _, at, _ in found), end)
+
+
 KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 8, 12]), max_size=40)
 
 
@@ -118,7 +125,7 @@ def test_what_was_just_written_is_indexed_as_if_it_were_read(
             mixed(store, draft, kinds)
         read._log.fresh.clear()
         assert followed.dispatch(count_max) == read.dispatch(count_max)
-        assert followed.indexed_position == read.indexed_position
+        assert next_record(followed) == next_record(read)
         assert entries(followed) == entries(read)
     read._log.fresh.clear()
     while followed.dispatch(7):

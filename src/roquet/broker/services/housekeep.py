@@ -25,7 +25,7 @@ INDEX_COUNT: Final = 128
 """Messages indexed in one step: less than a millisecond in which nothing else is served."""
 
 SCRUB_MS: Final = 50
-SCRUB_BYTES: Final = 1024 * 1024
+SCRUB_BYTES: Final = 512 * 1024
 """After a crash the older log is looked through in such pieces, a few percent of a core."""
 
 
