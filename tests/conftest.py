@@ -1,7 +1,31 @@
 """What holds for all tests."""
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The first example of a test may load a library, and cores are shared: slow is no failure.
 settings.register_profile("roquet", deadline=None)
 settings.load_profile("roquet")
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """The one Spark of all tests: it takes seconds to start."""
+    from roquet.spark.session import session  # only where a test asks for it
+
+    with pytest.MonkeyPatch.context() as patch:
+        # Its workers are other processes, which know nothing of pytest's `pythonpath`.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_LOCAL_IP"):
+            patch.setenv(name, os.environ.get(name, ""))  # `session` sets them; put back after us
+        running = session("tests", master="local[2]", **{"spark.sql.shuffle.partitions": "2"})
+        yield running
+        running.stop()

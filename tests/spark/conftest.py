@@ -1,18 +1,14 @@
-"""A cluster that answers from a dict, with moods; and the one Spark."""
+"""A cluster that answers from a dict, with moods."""
 
-import os
 from collections import deque
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from roquet.model.errors import CallError, CallRefused, ConnectFailed
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.spark import cluster
-from roquet.spark.session import session
 from roquet.wire import record
 from roquet.wire.call import Reply
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
@@ -138,16 +134,3 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
     monkeypatch.setattr(cluster, "BlockingChannel", CannedChannel)
     monkeypatch.setattr(cluster, "_channels", {})
     return found
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The one Spark of all tests: it takes seconds to start."""
-    with pytest.MonkeyPatch.context() as patch:
-        # Its workers are other processes, which know nothing of pytest's `pythonpath`.
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
-        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_LOCAL_IP"):
-            patch.setenv(name, os.environ.get(name, ""))  # `session` sets them; put back after us
-        found = session("tests", master="local[2]", **{"spark.sql.shuffle.partitions": "2"})
-        yield found
-        found.stop()

@@ -3,6 +3,7 @@
 import socket
 from typing import Any, Final
 
+from roquet.model import settings
 from roquet.model.errors import UsageError
 
 IPV4_ON_IPV6: Final = "::ffff:"
@@ -25,7 +26,7 @@ def split_address(address: str) -> tuple[str, int]:
 def join_address(name: tuple[Any, ...]) -> str:
     """`ip:port` of a socket's name: IPv6 in brackets, IPv4 as such also on an IPv6 socket."""
     host, port = str(name[0]).removeprefix(IPV4_ON_IPV6), name[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return settings.join_address(host, port)
 
 
 def failure(error: OSError | UnicodeError) -> str:
