@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +66,8 @@ def test_a_blank_is_no_record() -> None:
     blank = record.TOTAL_AND_MAGIC.pack(200, MAGIC_BLANK) + bytes(192)
     with pytest.raises(RecordError, match="record at 0"):
         Parts.of(blank)
+
+
+def test_rows_can_be_picked() -> None:
+    found = Parts.of(EXAMPLE * 3).where(np.array([True, False, True]))
+    assert found.starts.tolist() == [0, 2 * len(EXAMPLE)]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -147,3 +148,26 @@ def test_a_body_that_cannot_be_restored_is_named() -> None:
 
 def squeezed_record(body: bytes) -> bytes:
     return record.pack(3, 0, 77, 0, 1, 0, bytes(8), 0, bytes(8), 0, 0, body, b"t", b"")
+
+
+def test_places_and_picked_rows() -> None:
+    packed = [
+        record.pack(queue, 0, offset, position, 0, 0, bytes(8), 0, bytes(8), 0, 0, b"%d" % offset,
+                    b"t", b"")
+        for queue, offset, position in ((1, 5, 100), (2, 9, 200), (1, 6, 300))
+    ]  # fmt: skip
+    found = Records.of(b"".join(packed), broker="b")
+    assert [column.tolist() for column in found.places] == [[1, 2, 1], [5, 9, 6], [100, 200, 300]]
+    picked = found.where(np.array([True, False, True])).batch(("broker", "body"))
+    assert picked.to_pydict() == {"broker": ["b", "b"], "body": [b"5", b"6"]}
+
+
+@pytest.mark.parametrize(("position", "is_run"), [(1, True), (0, False), (2**40, False)])
+def test_a_run_is_made_of_records_that_know_where_they_lie(position: int, is_run: bool) -> None:
+    def one(at: int) -> bytes:
+        return record.pack(0, 0, 0, at, 0, 0, bytes(8), 0, bytes(8), 0, 0, b"b", b"t", b"")
+
+    size = len(one(0))
+    found = Records.of(one(7000) + one(7000 + position * size) + one(7000 + 2 * size))
+    assert found.is_run is is_run
+    assert Records.of(b"").is_run

@@ -75,3 +75,19 @@ def test_a_length_beyond_the_block_is_refused() -> None:
     struct.pack_into(">i", damaged, 0, 2**31 - 1)
     with pytest.raises(RecordError, match="cut short"):
         record_starts(bytes(damaged))
+
+
+@pytest.mark.parametrize("size", [0, 60, 5_000])
+def test_records_of_one_size_are_seen_at_a_glance(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = record(bytes(size))
+    count = LONG_BLOCK // len(one) + 1
+    monkeypatch.setattr(scan, "_side_by_side", lambda block: pytest.fail("it was chased"))
+    assert record_starts(one * count).tolist() == list(range(0, count * len(one), len(one)))
+
+
+def test_one_record_of_another_size_is_not_overlooked() -> None:
+    small, large = record(bytes(60)), record(bytes(60 + len(record(bytes(60)))))
+    records = [small] * (LONG_BLOCK // len(small)) + [large] + [small] * 5
+    assert record_starts(b"".join(records)).tolist() == starts_of(records)

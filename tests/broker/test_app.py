@@ -11,10 +11,11 @@ import pytest
 from roquet.broker.app import BrokerServer, store_config
 from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers.send import send
-from roquet.model.errors import ConfigError, StoreError, StoreFull, StoreLocked
+from roquet.model.errors import CallError, ConfigError, StoreError, StoreFull, StoreLocked
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
-from roquet.net.channel import Channel
+from roquet.net.channel import Channel, Security
+from roquet.net.tls import ServerTls, Tls
 from roquet.rules import routing
 from roquet.store.files import RealFiles
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
@@ -221,3 +222,32 @@ def test_the_store_is_laid_out_by_the_brokers_settings() -> None:
         "reserved_ms": 5, "delete_hour": 6, "expire_ratio": 0.1, "force_ratio": 0.2,
         "refuse_ratio": 0.3, "free_min": 7,
     }  # fmt: skip
+
+
+async def test_a_broker_with_tls_registers_and_serves_by_it() -> None:
+    files = Path(__file__).parents[1] / "certificates"
+    pair = {"cert": files / "server.pem", "key": files / "server.key"}
+    names = NameServerConfig(host="127.0.0.1", port=0, tls=ServerTls(**pair))
+    async with NameServer(names) as server:
+        config = config_of(
+            name_servers=(server.address,), advertise="127.0.0.1",
+            tls_cert=pair["cert"], tls_key=pair["key"],
+            tls_ca=files / "ca.pem", tls_client_ca=files / "ca.pem",
+        )  # fmt: skip
+        async with BrokerServer(config) as broker:
+            tls = Tls(ca=files / "ca.pem", cert=files / "client.pem", key=files / "client.key")
+            security = Security(context=tls.context())
+            async with await Channel.connect("127.0.0.1", server.port, security=security) as asked:
+                assert (await asked.call(GetRoute(topic="TBW102"))).body
+            port = broker.port
+            async with await Channel.connect("127.0.0.1", port, security=security) as asked:
+                assert (await asked.call(MaxOffset(topic="TBW102", queue_id=0))).offset == 0
+            with pytest.raises(CallError):
+                async with await Channel.connect("127.0.0.1", port) as plain:
+                    await plain.call(MaxOffset(topic="TBW102", queue_id=0))
+
+
+async def test_a_certificate_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tls_cert: .* cannot be used: No such file"):
+        async with BrokerServer(config_of(tls_cert=tmp_path / "no.pem")):
+            pass

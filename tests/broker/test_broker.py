@@ -3,6 +3,7 @@ from typing import Any
 from roquet.broker.broker import Broker
 from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.rules.liveness import Sign
+from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
 
 
@@ -35,3 +36,25 @@ async def test_a_forgotten_client_is_told_to_the_rest_of_its_groups(
 async def test_forgetting_a_stranger_changes_nothing(broker: Broker, peer: Any) -> None:
     broker.forget(peer)
     assert peer not in broker.clients
+
+
+async def test_what_is_seen_and_decided_goes_with_the_last_member(
+    broker: Broker, new_peer: Any
+) -> None:
+    first, second = new_peer(), new_peer()
+    join(broker, first, "c1", "billing")
+    join(broker, second, "c2", "billing")
+    broker.handover.seen("billing", "orders", 0, first)
+    broker.assigning.table.asked("billing", "c2", "STICKY")
+    broker.forget(first)
+    assert broker.handover.owners("billing", "orders", 0) == []
+    assert broker.assigning.table.strategies("billing") == {"c2": "STICKY"}
+    broker.forget(second)
+    assert broker.assigning.table.strategies("billing") == {}
+
+
+async def test_a_group_pulls_unless_told_otherwise(broker: Broker) -> None:
+    assert broker.mode("orders", "billing").mode == "PULL"
+    broker.modes.put(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
+    assert broker.mode("orders", "billing").mode == "POP"
+    assert broker.mode("orders", "other").mode == "PULL"

@@ -5,6 +5,8 @@ import pytest
 
 from roquet.broker.config import BrokerConfig, load, read
 from roquet.model.errors import ConfigError
+from roquet.net.channel import PLAIN
+from roquet.net.tls import ServerTls
 
 GENUINE = """
 # the file that ships with Apache RocketMQ, and a little more
@@ -127,3 +129,24 @@ def test_permission_says_who_is_served() -> None:
     config = read("brokerPermission=4", "f", {})
     assert config.readable
     assert not config.writable
+
+
+def test_delay_levels_are_read_in_either_spelling() -> None:
+    for line in ("messageDelayLevel = 1s 5s 2h", "message-delay-levels=1s 5s 2h"):
+        assert read(line, "f", {}).message_delay_levels == (1_000, 5_000, 7_200_000)
+    assert len(BrokerConfig().message_delay_levels) == 18
+    with pytest.raises(ConfigError, match=r"f line 1: messageDelayLevel: '1x' in '1s 1x'"):
+        read("messageDelayLevel = 1s 1x", "f", {})
+
+
+def test_tls_and_replies_are_set_in_both_spellings() -> None:
+    text = "tls.server.certPath=/c.pem\ntls_key=/k.pem\ntls-client-ca=/a.pem\n"
+    config = read(text + "storeReplyMessageEnable=false\ntls_ca=~/ca.pem", "f", {})
+    assert config.server_tls == ServerTls(
+        cert=Path("/c.pem"), key=Path("/k.pem"), client_ca=Path("/a.pem")
+    )
+    assert config.tls_ca == Path("~/ca.pem").expanduser()
+    assert not config.store_reply_messages
+    assert BrokerConfig().store_reply_messages
+    assert BrokerConfig().server_tls is None
+    assert BrokerConfig().calls() is PLAIN

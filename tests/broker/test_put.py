@@ -164,7 +164,6 @@ def test_properties_over_their_limit_are_illegal(shop: Shop, peer: Any, message:
 @pytest.mark.parametrize(
     "text",
     [
-        "DELAY\x013\x02",
         "TIMER_DELAY_SEC\x015\x02",
         "TIMER_DELAY_MS\x015\x02",
         "TIMER_DELIVER_MS\x011700000000000\x02",
@@ -283,3 +282,92 @@ def test_a_batch_with_a_number_out_of_range_stores_nothing(
     with pytest.raises(MessageIllegal, match="out of range"):
         shop.put.batch(message(batch_of(b"x", b"y"), born_timestamp=2**70), 0, peer)
     assert shop.store.end_position == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "level", "delay_ms"), [("3", 3, 10_000), ("18", 18, 7_200_000), ("99", 18, 7_200_000)]
+)
+def test_a_delayed_message_waits_at_its_level(
+    shop: Shop, peer: Any, message: Any, asked: str, level: int, delay_ms: int
+) -> None:
+    call = message(b"later", properties=f"DELAY\x01{asked}\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02")
+    shop.put.one(call, 5, peer)
+    due = 1_700_000_000_123 + delay_ms
+    assert shop.arrived == [("SCHEDULE_TOPIC_XXXX", level - 1, 0, [due])]
+    found = shop.store.read("SCHEDULE_TOPIC_XXXX", level - 1, 0, wanted=lambda code: code == due)
+    assert found.count == 1
+    assert properties_of(decode(found.parts[0])) == {
+        "DELAY": str(level), "TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C",
+        "REAL_TOPIC": "orders", "REAL_QID": "5",
+    }  # fmt: skip
+
+
+def test_levels_can_be_set(peer: Any, message: Any) -> None:
+    shop = Shop(message_delay_levels=(700,))
+    shop.put.one(message(properties="DELAY\x014\x02"), 0, peer)
+    assert shop.arrived == [("SCHEDULE_TOPIC_XXXX", 0, 0, [1_700_000_000_823])]
+    shop.store.close(0)
+
+
+def test_a_delay_that_does_not_fit_is_illegal(shop: Shop, peer: Any, message: Any) -> None:
+    text = f"DELAY\x011\x02a\x01{'x' * (PROPERTIES_SIZE_MAX - 60)}\x02UNIQ_KEY\x01k\x02"
+    with pytest.raises(MessageIllegal, match="fit"):
+        shop.put.one(message(properties=text), 0, peer)
+    assert shop.store.end_position == 0
+
+
+def test_a_stored_message_is_stored_again_with_its_past(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    call = message(b"squeezed", flag=9, sys_flag=1 | 0x300, properties="UNIQ_KEY\x01k\x02")
+    shop.put.one(call, 0, peer)
+    first = shop.record()
+    shop.clock.ms += 5_000
+    properties = {"UNIQ_KEY": "k", "TAGS": "red"}
+    appended = shop.put.again(
+        first, topic="%RETRY%g", queue_id=0, properties=properties, reconsume_times=3
+    )
+    found = decode(shop.store.read("%RETRY%g", 0, 0).parts[0])
+    assert (found.position, found.body, found.flag) == (appended.position, b"squeezed", 9)
+    assert (found.sys_flag, found.reconsume_times) == (first.sys_flag, 3)
+    assert (found.born_ms, found.born_host) == (first.born_ms, first.born_host)
+    assert found.stored_ms == first.stored_ms + 5_000
+    assert properties_of(found) == properties
+    assert shop.arrived[-1] == ("%RETRY%g", 0, 0, [hash_code("red")])
+
+
+def test_what_is_stored_again_may_wait_first(shop: Shop, peer: Any, message: Any) -> None:
+    shop.put.one(message(), 0, peer)
+    shop.put.again(
+        shop.record(), topic="%RETRY%g", queue_id=2, properties={"DELAY": "3"}, reconsume_times=1
+    )
+    found = decode(shop.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts[0])
+    assert properties_of(found) == {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "2"}
+
+
+def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(
+    peer: Any, message: Any
+) -> None:
+    other, shop = Shop(HOST_V6), Shop()
+    other.put.one(message(b"moved"), 0, peer)
+    shop.put.again(other.record(), topic="orders", queue_id=0, properties={}, reconsume_times=0)
+    assert (shop.record().body, shop.record().store_host) == (b"moved", HOST)
+    for one in (other, shop):
+        one.store.close(0)
+
+
+def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: Any) -> None:
+    shop = Shop()
+    shop.put = Put(
+        shop.store, BrokerConfig(), shop.clock, Origin(store_host=HOST, pid=1, seed=1),
+        lambda *_: None, lambda call: "%DLQ%g" if call.reconsume_times > 16 else None,
+    )  # fmt: skip
+    text = "DELAY\x013\x02RETRY_TOPIC\x01orders\x02UNIQ_KEY\x01k\x02"
+    for times in (16, 17):
+        shop.put.one(message(topic="%RETRY%g", reconsume_times=times, properties=text), 0, peer)
+    assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
+    dead = decode(shop.store.read("%DLQ%g", 0, 0).parts[0])
+    found = properties_of(dead)
+    assert (dead.reconsume_times, found["DELAY"]) == (17, "0")
+    assert (found["DLQ_ORIGIN_TOPIC"], found["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
+    shop.store.close(0)

@@ -49,6 +49,8 @@ def test_both_spellings_mean_the_same(ours: tuple[str, str], genuine: tuple[str,
         ("brokerName =", "a value is wanted"),
         ("mappedFileSizeCommitLog = 0", "is too small"),
         ("brokerPermission = 15", "is none of 2"),
+        ("defaultMessageRequestMode = PUSH", "'PUSH' is neither PULL nor POP"),
+        ("defaultPopShareQueueNum = -2", "-2"),
     ],
 )
 def test_a_value_that_cannot_be_names_its_key(line: str, complaint: str) -> None:

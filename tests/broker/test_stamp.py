@@ -175,3 +175,9 @@ def test_only_so_many_texts_are_remembered() -> None:
     for number in range(2 * KNOWN_MAX):
         text = f"UNIQ_KEY\x01k\x02TAGS\x01t{number}\x02"
         assert stamps.stamp(text.encode()).tag_code == hash_code(f"t{number}")
+
+
+@pytest.mark.parametrize(("level", "asked"), [("3", 3), ("99", 99), ("0", 0), ("-1", 0)])
+def test_a_message_that_may_wait_says_its_level(level: str, asked: int) -> None:
+    stamped = Stamps("C", lambda: "key1").stamp(f"DELAY\x01{level}\x02".encode(), True)
+    assert stamped.delay_level == asked

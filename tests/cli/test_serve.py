@@ -13,7 +13,11 @@ import pytest
 from roquet.cli import serve
 from roquet.client import blocking
 from roquet.client.config import ConsumeFrom, ConsumerConfig
-from roquet.model.errors import UsageError
+from roquet.model.errors import CallError, UsageError
+from roquet.net.blocking import BlockingChannel
+from roquet.net.channel import Security
+from roquet.net.tls import Tls
+from roquet.wire.calls.route import PutKV
 
 SOURCE = Path(__file__).parents[2] / "src"
 ENVIRON = {"PYTHONPATH": str(SOURCE), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -160,3 +164,21 @@ def test_a_wrong_line_of_a_configuration_is_named(tmp_path: Path, line: str, wor
 def test_memory_and_a_directory_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="leave --data or --memory out"):
         serve.dev(memory=True, data=Path("x"))
+
+
+def test_a_name_servers_key_without_a_certificate_is_told() -> None:
+    with pytest.raises(UsageError, match="of no use without --tls-cert"):
+        serve.namesrv(tls_key=Path("server.key"))
+
+
+def test_a_name_server_with_a_certificate_takes_tls(tmp_path: Path) -> None:
+    files = Path(__file__).parents[1] / "certificates"
+    options = ("--tls-cert", str(files / "server.pem"), "--tls-key", str(files / "server.key"))
+    given = ("namesrv", "--port", "0", "--host", "127.0.0.1", *options)
+    with started(*given, cwd=tmp_path) as (printed, _):
+        address = printed.split()[-1]
+        trusting = Security(context=Tls(ca=files / "ca.pem").context())
+        with BlockingChannel(address, security=trusting) as channel:
+            channel.call(PutKV(namespace="n", key="k", value="v"))
+        with BlockingChannel(address) as plain, pytest.raises(CallError):
+            plain.call(PutKV(namespace="n", key="k", value="v"))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer, Router
@@ -17,7 +18,14 @@ from roquet.net.server import Server
 from roquet.testing.clock import this_loop
 from roquet.wire import dialect, record
 from roquet.wire.call import Reply
-from roquet.wire.calls.bodies import ConsumerIdList
+from roquet.wire.calls.assignment import QueryAssignment
+from roquet.wire.calls.bodies import (
+    AssignmentQuery,
+    Assignments,
+    ConsumerIdList,
+    LockBody,
+    LockedBody,
+)
 from roquet.wire.calls.heartbeat import (
     ConsumersChanged,
     GetConsumers,
@@ -25,6 +33,7 @@ from roquet.wire.calls.heartbeat import (
     HeartbeatReply,
     Unregister,
 )
+from roquet.wire.calls.lock import LockQueues, UnlockQueues
 from roquet.wire.calls.offset import (
     MaxOffset,
     MinOffset,
@@ -35,7 +44,7 @@ from roquet.wire.calls.offset import (
 )
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.route import GetRoute
-from roquet.wire.calls.send import Send, SendBatch, SendReply
+from roquet.wire.calls.send import Send, SendBack, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
@@ -62,6 +71,12 @@ class FakeBroker:
         self.pull_answers: list[PullReply] = []
         self.holds_pulls = True
         self.arrived = asyncio.Event()
+        self.sent_back: list[SendBack] = []
+        self.back_faults: list[Exception] = []
+        self.locked: dict[MessageQueue, str] = {}
+        self.lock_calls = 0
+        self.lock_faults: list[Exception] = []
+        self.decides: Callable[[AssignmentQuery], Assignments] | None = None
         self.server = Server(self.router(), host="127.0.0.1", clock=this_loop().clock)
 
     def router(self) -> Router:
@@ -78,6 +93,10 @@ class FakeBroker:
             MinOffset: self.min_offset,
             MaxOffset: self.max_offset,
             OffsetByTime: self.by_time,
+            SendBack: self.send_back,
+            LockQueues: self.lock,
+            UnlockQueues: self.unlock,
+            QueryAssignment: self.query_assignment,
         }
         for call, handler in served.items():
             router.add(call, handler)
@@ -218,6 +237,32 @@ class FakeBroker:
 
     def by_time(self, call: OffsetByTime, peer: Peer) -> OffsetReply:
         return OffsetReply(offset=call.timestamp % 1_000)
+
+    def send_back(self, call: SendBack, peer: Peer) -> None:
+        if self.back_faults:
+            raise self.back_faults.pop(0)
+        self.sent_back.append(call)
+
+    def lock(self, call: LockQueues, peer: Peer) -> Reply:
+        self.lock_calls += 1
+        if self.lock_faults:
+            raise self.lock_faults.pop(0)
+        asked = dialect.loads(call.body, LockBody)
+        for queue in asked.mq_set:
+            self.locked.setdefault(queue, asked.client_id)
+        ours = [queue for queue in asked.mq_set if self.locked[queue] == asked.client_id]
+        return Reply(body=dialect.dumps(LockedBody(lock_ok_mq_set=ours)))
+
+    def unlock(self, call: UnlockQueues, peer: Peer) -> None:
+        asked = dialect.loads(call.body, LockBody)
+        for queue in asked.mq_set:
+            if self.locked.get(queue) == asked.client_id:
+                del self.locked[queue]
+
+    def query_assignment(self, call: QueryAssignment, peer: Peer) -> Reply:
+        if self.decides is None:
+            raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "request type 400")
+        return Reply(body=dialect.dumps(self.decides(dialect.loads(call.body, AssignmentQuery))))
 
 
 class FakeCluster:

@@ -83,3 +83,20 @@ def test_a_trouble_that_passes_soon_is_not_worth_a_word(caplog: pytest.LogCaptur
         trouble.tell("nobody there")
     trouble.over()
     assert len(caplog.records) == 2
+
+
+async def test_one_of_them_may_end_all_others() -> None:
+    background = Background()
+    ended: list[str] = []
+
+    async def last() -> None:
+        await asyncio.sleep(0)
+        background.cancel()
+        await asyncio.sleep(0)
+        ended.append("last")
+
+    sleeper = background.start(asyncio.sleep(60), "sleeper")
+    await background.start(last(), "last")
+    assert ended == ["last"]
+    assert sleeper.cancelled()
+    assert background.is_over

@@ -49,6 +49,39 @@ def test_what_is_sent_can_be_pulled(address: str) -> None:
         assert message.queue_offset == 0
 
 
+def test_each_calling_thread_has_its_own_turns(address: str) -> None:
+    seen: dict[int, list[int]] = {}
+    together = threading.Barrier(3)
+
+    with Producer(address) as producer:
+        producer.send("BlockingTurns", b"x")
+
+        def work(number: int) -> None:
+            together.wait()
+            seen[number] = [producer.send("BlockingTurns", b"x").queue.queue_id for _ in range(10)]
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    for queues in seen.values():
+        assert queues == [(queues[0] + n) % 4 for n in range(10)]
+    assert len(seen) == 3
+
+
+def test_a_selector_chooses_without_async_too(address: str) -> None:
+    with Producer(address) as producer:
+        send = producer.send("BlockingSelect", b"x", selector=lambda queues, _: queues[2])
+        batch = producer.send_batch(
+            [Message("BlockingSelect", b"x")] * 2, selector=lambda queues, _: queues[1]
+        )
+        assert (send.queue.queue_id, batch.queue.queue_id) == (2, 1)
+        producer.send_oneway("BlockingSelect", b"x", selector=lambda queues, _: queues[0])
+        with pytest.raises(UsageError, match="none of the 4 queues"):
+            producer.send("BlockingSelect", b"x", selector=lambda queues, _: None)  # type: ignore[arg-type,return-value]
+
+
 def test_messages_are_handled_in_threads_until_another_one_closes(address: str) -> None:
     seen: list[bytes] = []
     threads: set[str] = set()
@@ -94,21 +127,29 @@ def test_a_loop_over_messages_acknowledges_by_blocks(address: str) -> None:
         assert consumer.next(500) is None
 
 
-def test_a_block_that_fails_has_its_message_again(address: str) -> None:
+def test_what_is_put_off_or_fails_comes_again_or_is_given_up(address: str) -> None:
     with Producer(address) as producer:
         producer.send("BlockingAgain", b"x")
     with PushConsumer(address, group="again", topic="BlockingAgain", config=FIRST) as consumer:
         message = consumer.next(10_000)
         assert message is not None
+        with pytest.raises(UsageError, match="-1 ms"):
+            message.nack(-1)
+        message.nack(1)
+        again = consumer.next(20_000)
+        assert again is not None
+        assert (again.tries, again.body, again.topic) == (1, b"x", "BlockingAgain")
+        again.dead_letter()
+        assert consumer.next(500) is None
+    with PullConsumer(address, group="look") as look:
+        (queue,) = look.queues("%DLQ%again")
+        assert [m.body for m in look.pull(queue, 0).messages] == [b"x"]
+    with PushConsumer(address, group="fail", topic="BlockingAgain", config=FIRST) as consumer:
+        message = consumer.next(10_000)
+        assert message is not None
         with pytest.raises(ValueError, match="broken"), message:
             raise ValueError("broken")
-        again = consumer.next(10_000)
-        assert again is not None
-        assert (again.tries, again.body) == (1, b"x")
-        again.nack(1)
-        last = consumer.next(10_000)
-        assert last is not None
-        assert last.tries == 2
+        assert consumer.next(100) is None
 
 
 def test_an_async_handler_may_run_there_too(address: str) -> None:
@@ -131,3 +172,56 @@ def test_errors_come_through(address: str) -> None:
     producer = Producer(address)
     with pytest.raises(UsageError, match="not started"):
         producer.send("t", b"x")
+
+
+def test_queues_can_be_paused_sought_and_measured(address: str) -> None:
+    with Producer(address) as producer:
+        producer.send_many(Message("BlockingSeek", b"%d" % n, order_key="o") for n in range(5))
+    with PushConsumer(address, group="seek", topic="BlockingSeek", config=FIRST) as consumer:
+        consumer.on_lost(lambda queues: None)
+        first = consumer.next(10_000)
+        assert first is not None
+        queue = first.queue
+        assert consumer.lag()[queue] == 5
+        consumer.pause(queue)
+        assert consumer.paused() == [queue]
+        consumer.seek(queue, 3)
+        consumer.resume(queue)
+        assert [m.body for m in consumer.fetch(2)] == [b"3", b"4"]
+        consumer.seek_to_begin(queue)
+        assert [m.body for m in consumer.fetch(1)] == [b"0"]
+        consumer.seek_to_time(queue, 0)
+        consumer.seek_to_end(queue)
+        assert consumer.next(200) is None
+
+
+def test_polls_are_acknowledged_by_a_commit(address: str) -> None:
+    with Producer(address) as producer:
+        producer.send_many(Message("BlockingPoll", b"%d" % n, order_key="o") for n in range(5))
+    with PullConsumer(address, group="poll", config=FIRST) as consumer:
+        consumer.subscribe("BlockingPoll")
+        found = consumer.poll(5, 10_000)
+        consumer.commit()
+        assert consumer.committed(found[0].queue) == found[-1].queue_offset + 1
+        consumer.unsubscribe("BlockingPoll")
+
+
+def test_a_request_returns_with_what_a_handler_replies(address: str) -> None:
+    answered: list[bool] = []
+
+    def answer(message: ReceivedMessage) -> None:
+        assert message.wants_reply
+        answered.append(message.reply(message.body.upper(), properties={"by": "thread"}))
+
+    with (
+        Producer(address) as producer,
+        PushConsumer(address, group="b-req", topic="BlockingAsk", config=FIRST) as consumer,
+    ):
+        producer.send_oneway("BlockingOther", b"x")
+        thread = threading.Thread(target=consumer.run, args=(answer,))
+        thread.start()
+        reply = producer.request("BlockingAsk", b"hello", tag="T", timeout_ms=20_000)
+        consumer.stop()
+        thread.join()
+    assert (reply.body, reply.properties["by"]) == (b"HELLO", "thread")
+    assert answered == [True]

@@ -1,11 +1,14 @@
 """What a user may set."""
 
+from typing import Any
+
 import pytest
 
-from roquet.client.config import ConsumeFrom, ConsumerConfig, name_servers
+from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, name_servers
 from roquet.model.errors import ConfigError
-from roquet.model.subscription import ConsumeFromWhere
+from roquet.model.subscription import ConsumeFromWhere, MessageModel
 from roquet.rules.allocate import average
+from roquet.wire.compression import Compression
 
 
 def test_name_servers_may_be_one_text_or_a_list() -> None:
@@ -34,7 +37,12 @@ def test_a_wrong_address_is_named(given: str) -> None:
 def test_a_strategy_is_a_name_or_a_function() -> None:
     assert ConsumerConfig().find_strategy() is average
     assert ConsumerConfig(strategy=average).find_strategy() is average
-    with pytest.raises(ConfigError, match="'BEST' is unknown; there is AVG"):
+    assert ConsumerConfig(strategy="STICKY").find_strategy() is None
+    assert ConsumerConfig(strategy="STICKY").decided_by_broker == "STICKY"
+    assert ConsumerConfig(strategy="AVG").decided_by_broker is None
+    with pytest.raises(ConfigError, match="not int"):
+        ConsumerConfig(strategy=5).find_strategy()  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"'BEST' is unknown; there is AVG, .*STICKY"):
         ConsumerConfig(strategy="BEST").find_strategy()
 
 
@@ -44,3 +52,51 @@ def test_where_a_group_begins_has_a_name_on_the_wire() -> None:
         ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"retry_times": -1}, "retry_times: -1 is less than 0"),
+        ({"linger_ms": -5}, "linger_ms: -5 is less than 0"),
+        ({"send_timeout_ms": 0}, "send_timeout_ms: 0 is less than 1"),
+        ({"try_timeout_ms": 0}, "try_timeout_ms: 0 is less than 1"),
+        ({"batch_bytes": 0}, "batch_bytes: 0 is less than 1"),
+        ({"new_topic_queues": 0}, "new_topic_queues: 0 is less than 1"),
+        ({"selector": "west"}, "selector: a function is wanted, not 'west'"),
+        ({"compress_level": 10}, "compress_level: 10 is not within 0 to 9"),
+        ({"compress_level": 23, "compression": Compression.ZSTD}, "not within 0 to 22"),
+    ],
+)
+def test_a_producers_setting_that_cannot_be_is_named(settings: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        ProducerConfig(**settings)
+
+
+def test_a_producer_tries_and_waits_as_in_java_unless_told_otherwise() -> None:
+    config = ProducerConfig(linger_ms=0, compression=Compression.LZ4, compress_level=12)
+    assert (config.send_timeout_ms, config.retry_times) == (3_000, 2)
+    assert (config.fault_tolerance, config.retry_less_durable) == (False, False)
+    assert (config.compress_from, config.body_size_max) == (4_096, 4_194_304)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"concurrency": 0}, "concurrency: 0"),
+        ({"in_flight_max": 0}, "in_flight_max: 0"),
+        ({"retries_max": -1}, "retries_max: -1"),
+        ({"handler_limit_ms": 0}, "handler_limit_ms: 0"),
+        ({"message_model": MessageModel.LITE_SELECTIVE}, "message_model"),
+        ({"strategy": "NOBODY"}, "'NOBODY' is unknown"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_settings_that_cannot_work_are_said(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ConsumerConfig(**settings).check()
+
+
+def test_an_ordered_queue_has_no_span() -> None:
+    assert ConsumerConfig(in_flight_span_max=9).limits.span == 9
+    assert ConsumerConfig(in_flight_span_max=9, ordered=True).limits.span is None

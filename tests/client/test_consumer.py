@@ -1,6 +1,7 @@
 """What all consumers share: fetch, next, messages, run."""
 
 import asyncio
+import itertools
 import os
 import signal
 from collections.abc import Callable
@@ -11,7 +12,8 @@ import pytest
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
 from roquet.client.received import ReceivedMessage
-from roquet.model.errors import UsageError
+from roquet.model.errors import CallRefused, UsageError
+from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 
 Fakes = Callable[..., Any]
@@ -72,14 +74,14 @@ async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
 
 
 @in_virtual_time
-async def test_a_block_that_fails_has_its_message_again(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_block_that_fails_sends_its_message_back(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
-        filled(cluster, 1)
-        for _ in range(2):
-            with pytest.raises(ValueError, match="not yet"):
-                await attempt(consumer, ValueError("not yet"))
-        assert await attempt(consumer, None) == 2
+        filled(cluster, 2)
+        with pytest.raises(ValueError, match="not yet"):
+            await attempt(consumer, ValueError("not yet"))
+        assert await attempt(consumer, None) == 0
         assert await consumer.next(60_000) is None
+        assert [call.offset for call in cluster.brokers["a"].sent_back] == [0]
 
 
 @in_virtual_time
@@ -100,24 +102,83 @@ async def test_run_hands_over_everything_and_acknowledges_it(fakes: Fakes, virtu
 
 
 @in_virtual_time
-async def test_a_handler_that_raises_gets_its_message_again(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_failed_message_goes_back_to_its_broker(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
         seen = []
 
         async def handler(message: ReceivedMessage) -> None:
-            seen.append((int(message.body), this_loop().clock.monotonic_ms()))
-            if message.body == b"1" and message.tries < 2:
+            seen.append(int(message.body))
+            if message.body == b"1":
                 raise ValueError("not yet")
 
         running = asyncio.create_task(consumer.run(handler))
-        await asyncio.sleep(0.5)
-        assert consumer._readers[consumer.assignment()[0]].window.committable == 1
         await asyncio.sleep(10)
-        assert seen == [(0, 0), (1, 0), (2, 0), (1, 1_000), (1, 3_000)]
+        assert seen == [0, 1, 2]
+        (back,) = cluster.brokers["a"].sent_back
+        assert (back.group, back.delay_level, back.origin_topic) == ("g", 0, "t")
+        assert (back.offset, back.broker_name) == (100, "a")
         await consumer.close()
         await running
         assert cluster.brokers["a"].committed["g", "t", 0] == 3
+
+
+@in_virtual_time
+async def test_what_cannot_be_sent_back_is_tried_again_here_and_holds_progress(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
+        filled(cluster, 3)
+        seen = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            seen.append((int(message.body), this_loop().clock.monotonic_ms()))
+            if message.body == b"1":
+                raise ValueError("not yet")
+
+        running = asyncio.create_task(consumer.run(handler))
+        await asyncio.sleep(7)
+        reader = consumer._holding.reader(consumer.assignment()[0])
+        assert reader.window.committable == 1
+        await asyncio.sleep(60)
+        times = [ms for body, ms in seen if body == 1]
+        assert [b - a for a, b in itertools.pairwise(times)] == [8_000, 8_000]  # 3 s of tries
+        assert reader.window.committable == 3
+        await consumer.close()
+        await running
+
+
+@in_virtual_time
+async def test_a_close_waits_for_failed_messages_to_leave(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 3)
+
+        async def handler(message: ReceivedMessage) -> None:
+            if message.body == b"2":
+                consumer.stop()
+            raise ValueError("never")
+
+        await consumer.run(handler)
+        await consumer.close()
+        assert len(cluster.brokers["a"].sent_back) == 3
+        assert cluster.brokers["a"].committed["g", "t", 0] == 3
+
+
+@in_virtual_time
+async def test_a_nack_in_a_handler_that_returns_is_a_nack(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 2)
+
+        async def handler(message: ReceivedMessage) -> None:
+            await (message.nack(60_000) if message.body == b"0" else message.dead_letter())
+
+        running = asyncio.create_task(consumer.run(handler))
+        await asyncio.sleep(1)
+        levels = [call.delay_level for call in cluster.brokers["a"].sent_back]
+        assert levels == [5, -1]
+        await consumer.close()
+        await running
 
 
 @in_virtual_time
@@ -224,6 +285,75 @@ def test_the_systems_groups_are_not_for_users() -> None:
         PushConsumer("127.0.0.1:1", group="CID_RMQ_SYS_TRANS")
     with pytest.raises(UsageError, match="group name"):
         PushConsumer("127.0.0.1:1", group="")
+    with pytest.raises(UsageError, match="the system's own"):
+        PushConsumer("127.0.0.1:1", group="DEFAULT_CONSUMER")
+
+
+@in_virtual_time
+async def test_two_members_of_one_name_in_one_process_are_an_error(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        async with consumer_of(virtual, cluster, instance="one") as first:
+            with pytest.raises(UsageError, match="an `instance` of its own"):
+                await consumer_of(virtual, cluster, instance="one").start()
+            async with consumer_of(virtual, cluster, instance="two") as second:
+                await asyncio.sleep(1)
+                assert len(first.assignment()) == len(second.assignment()) == 1
+        async with consumer_of(virtual, cluster, instance="one"):
+            """The name is free again."""
+
+
+@in_virtual_time
+async def test_a_paused_queue_gives_nothing_until_it_is_resumed(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 3)
+        await asyncio.sleep(1)
+        queue, other = consumer.assignment()
+        consumer.pause(queue)
+        consumer.pause(queue)
+        assert consumer.paused() == [queue]
+        cluster.brokers["a"].put("t", 0, b"later")
+        cluster.brokers["a"].put("t", 1, b"other")
+        assert [m.body for m in await consumer.fetch(5, 200_000)] == [b"other"]
+        consumer.resume()
+        assert [m.body for m in await consumer.fetch(4, 1_000)] == [b"0", b"1", b"2", b"later"]
+        assert consumer.assignment() == [queue, other]
+        with pytest.raises(UsageError, match="not assigned"):
+            consumer.pause(MessageQueue("t", "zz", 0))
+
+
+@in_virtual_time
+async def test_a_seek_goes_anywhere(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 9)
+        await asyncio.sleep(1)
+        (queue,) = consumer.assignment()
+        for seek, expected in (
+            (consumer.seek_to_begin(queue), b"0"),
+            (consumer.seek_to_time(queue, 1_004), b"4"),
+        ):
+            await seek
+            (message,) = await consumer.fetch(1)
+            assert message.body == expected
+        await consumer.seek_to_end(queue)
+        assert await consumer.next(20_000) is None
+        cluster.brokers["a"].put("t", 0, b"new")
+        assert [m.body for m in await consumer.fetch(1)] == [b"new"]
+        with pytest.raises(UsageError, match="no offset -1"):
+            consumer.seek(queue, -1)
+
+
+@in_virtual_time
+async def test_lag_is_what_is_not_handled_yet(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 9)
+        first, _ = await consumer.fetch(2)
+        await first.ack()
+        (queue,) = consumer.assignment()
+        assert await consumer.lag() == {queue: 8}
 
 
 @in_virtual_time

@@ -9,8 +9,10 @@ import pytest
 from roquet.client.config import ProducerConfig
 from roquet.client.delivery import RETRIED, Delivery, Parcel, receipts
 from roquet.client.outgoing import Outgoing
+from roquet.client.selectors import Chance, Selection
 from roquet.client.session import Session
 from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, MessageIllegal
+from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.model.subscription import HeartbeatData
@@ -163,7 +165,7 @@ async def test_a_key_whose_broker_is_dead_fails_and_goes_nowhere_else(
 async def test_time_is_counted_over_all_tries(fakes: Fakes, virtual: Fakes) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
-        delivery_of(virtual, cluster.address, retries=9) as delivery,
+        delivery_of(virtual, cluster.address, retry_times=9) as delivery,
     ):
         for broker in cluster.brokers.values():
             broker.send_ms = 1_300
@@ -182,6 +184,160 @@ async def test_one_way_is_sent_once_and_not_waited_for(fakes: Fakes, virtual: Fa
         cluster.brokers["a"].send_ms = 10_000
         await delivery.send_oneway(parcel(b"x"))
         assert this_loop().clock.monotonic_ms() < 100
+
+
+def test_exactly_these_refusals_are_tried_again() -> None:
+    java = {17, 14, 1, 2, 16, 204, 205}  # DefaultMQProducer.retryResponseCodes
+    assert set(RETRIED) == java | {1500}  # and GO_AWAY, which its remoting client tries again
+
+
+@in_virtual_time
+async def test_every_try_carries_the_same_id(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        for broker in cluster.brokers.values():
+            broker.late_faults += [busy()]  # stored, and yet refused
+        made = Outgoing("t", b"x", "UNIQ_KEY\x01ABC\x02", "ABC", None, 0, 0, 99)
+        (receipt,) = await delivery.send(Parcel.of([made]))
+        sent = [call.properties for b in cluster.brokers.values() for call in b.sends]
+        assert sent == ["UNIQ_KEY\x01ABC\x02"] * 3
+        assert (receipt.message_id, receipt.tries) == ("ABC", 3)
+
+
+@in_virtual_time
+async def test_as_many_tries_as_the_settings_say(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        delivery_of(virtual, cluster.address, retry_times=0) as delivery,
+    ):
+        cluster.brokers["a"].faults += [busy()]
+        with pytest.raises(CallRefused) as caught:
+            await delivery.send(parcel(b"x"))
+        assert caught.value.__notes__ == ["queue t@a:0, 1 try"]
+        assert len(cluster.brokers["a"].sends) == 1
+
+
+@in_virtual_time
+async def test_a_silent_broker_may_be_given_less_than_all_the_time(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address, try_timeout_ms=500) as delivery,
+    ):
+        cluster.brokers["a"].send_ms = 60_000
+        found = [(await delivery.send(parcel(b"x")))[0] for _ in range(2)]
+        assert {receipt.queue.broker_name for receipt in found} == {"b"}
+        assert sorted(receipt.tries for receipt in found) == [1, 2]
+        assert 500 <= this_loop().clock.monotonic_ms() < 600
+
+
+@in_virtual_time
+async def test_who_is_bound_is_told_that_it_went_nowhere_else(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        cluster.brokers["a"].faults += [busy()] * 3
+        with pytest.raises(CallRefused) as caught:
+            await delivery.send(parcel(b"x", order_hash=1))
+        assert "queue t@a:1, 3 tries; sent to no other queue" in caught.value.__notes__[0]
+
+
+@in_virtual_time
+async def test_a_selectors_queue_is_kept_and_chance_is_asked_again(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        message = Message("t", b"x")
+        for selector, home in ((lambda queues, _: queues[1], "a"), (Chance(), "b")):
+            cluster.brokers["a"].faults[:] = [busy()]
+            made = Outgoing(
+                "t", b"x", "", "I", None, 0, 0, 9, selection=Selection(selector, message)
+            )
+            receipt = None
+            while receipt is None or receipt.tries == 1:
+                (receipt,) = await delivery.send(Parcel.of([made]))
+            assert receipt.queue.broker_name == home
+
+
+def weak(broker: Any, code: ResponseCode = ResponseCode.SLAVE_NOT_AVAILABLE) -> None:
+    """Have a broker store messages without keeping its promise."""
+    strong = broker.take
+
+    async def take(call: Any, items: Any) -> SendReply:
+        reply = await strong(call, items)
+        return SendReply(
+            code=code, msg_id=reply.msg_id, queue_id=reply.queue_id, queue_offset=reply.queue_offset
+        )
+
+    broker.take = take
+
+
+@in_virtual_time
+async def test_less_durable_is_an_answer_unless_more_is_asked_for(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        weak(cluster.brokers["a"])
+        (receipt,) = await delivery.send(parcel(b"x"))
+        assert receipt.status is SendStatus.SLAVE_NOT_AVAILABLE
+        assert held(cluster) == ["a"]
+
+
+@in_virtual_time
+async def test_when_asked_for_less_durable_is_sent_to_another_broker(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 4, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address, retry_less_durable=True) as delivery,
+    ):
+        weak(cluster.brokers["a"])
+        found = [(await delivery.send(parcel(b"x")))[0] for _ in range(5)]
+        assert all(receipt.ok for receipt in found)
+        assert {receipt.queue.broker_name for receipt in found} == {"b"}
+
+
+@in_virtual_time
+async def test_what_is_stored_stays_an_answer_when_nobody_does_better(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address, retry_less_durable=True) as delivery,
+    ):
+        weak(cluster.brokers["a"])
+        cluster.brokers["b"].faults += [busy()] * 99
+        found = [(await delivery.send(parcel(b"x")))[0] for _ in range(4)]
+        assert {receipt.status for receipt in found} == {SendStatus.SLAVE_NOT_AVAILABLE}
+        bound = (await delivery.send(parcel(b"y", order_hash=0)))[0]
+        assert bound.status is SendStatus.SLAVE_NOT_AVAILABLE
+        assert cluster.brokers["a"].bodies("t", 0).count(b"y") == 1
+
+
+@in_virtual_time
+async def test_each_producer_begins_its_turns_somewhere(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 4}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        turns = [delivery.new_turn() for _ in range(200)]
+        first = [(await delivery.send(parcel(b"x"), None, None, turn))[0].queue for turn in turns]
+        assert {queue.queue_id for queue in first} == {0, 1, 2, 3}
+        ten = [
+            (await delivery.send(parcel(b"x"), None, None, turns[0]))[0].queue for _ in range(10)
+        ]
+        start = first[0].queue_id
+        assert [queue.queue_id for queue in ten] == [(start + 1 + n) % 4 for n in range(10)]
 
 
 def receipts_of(reply: SendReply, *bodies: bytes) -> Sequence[SendReceipt]:

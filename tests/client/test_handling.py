@@ -1,6 +1,7 @@
 """Messages to a user's function, and the outcome back."""
 
 import asyncio
+import contextlib
 import functools
 import threading
 import time
@@ -8,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from roquet.client.handling import Coroutines, Threads, workers
+from roquet.client.config import ConsumerConfig
+from roquet.client.handling import Coroutines, Threads, Workers, workers
 from roquet.client.inbox import Inbox
 from roquet.client.received import Received, ReceivedMessage
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import in_virtual_time
+from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire import record
 
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
@@ -43,9 +45,13 @@ def filled(holder: Holder, count: int) -> Inbox:
     return inbox
 
 
+def working(handler: Any, inbox: Inbox, count: int = 1, **settings: Any) -> Workers:
+    return workers(handler, inbox, ConsumerConfig(concurrency=count, **settings))
+
+
 async def run(handler: Any, inbox: Inbox, holder: Holder, total: int, count: int = 4) -> None:
     """Run until so many have ended."""
-    work = asyncio.create_task(workers(handler, inbox, count).run())
+    work = asyncio.create_task(working(handler, inbox, count).run())
     async with asyncio.timeout(20):
         while len(holder.done) + len(holder.failed) < total:  # noqa: ASYNC110 - threads, too
             await asyncio.sleep(0.001)
@@ -76,17 +82,17 @@ class Callee:
 @pytest.mark.parametrize("handler", [quick, Callee(), functools.partial(quick)], ids=range(3))
 @in_virtual_time
 async def test_an_async_handler_runs_on_the_loop(handler: Any) -> None:
-    assert isinstance(workers(handler, Inbox(), 1), Coroutines)
+    assert isinstance(working(handler, Inbox()), Coroutines)
 
 
 @pytest.mark.parametrize("handler", [fussy, lambda m: None, print], ids=range(3))
 async def test_any_other_runs_in_threads(handler: Any) -> None:
-    assert isinstance(workers(handler, Inbox(), 1), Threads)
+    assert isinstance(working(handler, Inbox()), Threads)
 
 
 async def test_what_cannot_be_called_is_no_handler() -> None:
     with pytest.raises(UsageError, match="not int"):
-        workers(5, Inbox(), 1)  # type: ignore[arg-type]
+        working(5, Inbox())
 
 
 @pytest.mark.parametrize("handler", [fussy, fussy_async], ids=["threads", "coroutines"])
@@ -152,7 +158,7 @@ async def test_a_cancelled_handlers_message_goes_back() -> None:
     async def handler(message: ReceivedMessage) -> None:
         await asyncio.sleep(3600)
 
-    work = asyncio.create_task(workers(handler, inbox, 2).run())
+    work = asyncio.create_task(working(handler, inbox, 2).run())
     await asyncio.sleep(1)
     assert len(inbox) == 0
     work.cancel()
@@ -189,7 +195,7 @@ async def test_threads_skip_what_was_given_away_meanwhile() -> None:
         holder.is_held = False
         time.sleep(0.05)
 
-    work = asyncio.create_task(workers(handler, inbox, 1).run())
+    work = asyncio.create_task(working(handler, inbox, 1).run())
     await asyncio.sleep(0.2)
     inbox.close()
     await work
@@ -207,3 +213,137 @@ async def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
 
     await run(handler, filled(holder, 3), holder, 3)
     assert len(holder.failed) == 3
+
+
+class Clockless(Holder):
+    """Also writes down the delays of what failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delays: list[int | None] = []
+
+    def again(self, message: Received, delay_ms: int | None) -> None:
+        super().again(message, delay_ms)
+        self.delays.append(delay_ms)
+
+
+@in_virtual_time
+async def test_a_handler_that_hangs_is_ended_and_its_message_goes_back() -> None:
+    holder = Clockless()
+    inbox = filled(holder, 3)
+    ended: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            try:
+                await asyncio.sleep(1e6)
+            finally:
+                ended.append(message.body)
+
+    clock = this_loop().clock
+    work = asyncio.create_task(working(handler, inbox, clock=clock).run())
+    await asyncio.sleep(15 * 60 - 1)
+    assert holder.done == []
+    await asyncio.sleep(121)
+    assert (ended, holder.failed, holder.delays) == ([b"0"], [b"0"], [10_000])
+    assert holder.done == [b"1", b"2"]
+    inbox.close()
+    await work
+
+
+@in_virtual_time
+async def test_a_handler_that_swallows_its_end_works_on() -> None:
+    holder = Clockless()
+    inbox = filled(holder, 2)
+
+    async def handler(message: ReceivedMessage) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(100)
+
+    clock = this_loop().clock
+    work = working(handler, inbox, clock=clock, handler_limit_ms=30_000)
+    task = asyncio.create_task(work.run())
+    await asyncio.sleep(90)
+    assert holder.failed == [b"0", b"1"]
+    assert not task.done()
+    inbox.close()
+    await task
+
+
+async def test_a_thread_that_hangs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    holder, gate = Clockless(), threading.Event()
+    inbox = filled(holder, 3)
+
+    def handler(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            gate.wait(20)
+
+    task = asyncio.create_task(working(handler, inbox, handler_limit_ms=60).run())
+    async with asyncio.timeout(20):
+        while len(holder.done) < 2:  # noqa: ASYNC110 - threads, too
+            await asyncio.sleep(0.01)
+    assert (holder.failed, holder.delays) == ([b"0"], [10_000])
+    gate.set()
+    await asyncio.sleep(0.05)
+    assert holder.done == [b"1", b"2"]
+    assert "counts as a failure" in caplog.text
+    inbox.close()
+    await task
+
+
+@in_virtual_time
+async def test_ordered_handlers_have_no_limit() -> None:
+    holder = Clockless()
+    inbox = filled(holder, 1)
+
+    async def handler(message: ReceivedMessage) -> None:
+        await asyncio.sleep(5_000)
+
+    clock = this_loop().clock
+    task = asyncio.create_task(working(handler, inbox, clock=clock, ordered=True).run())
+    await asyncio.sleep(5_001)
+    assert holder.done == [b"0"]
+    inbox.close()
+    await task
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["coroutines", "threads"])
+async def test_what_a_handler_returns_has_no_meaning_and_that_is_said_once(
+    is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def plain(message: ReceivedMessage) -> object:
+        return False if message.body == b"1" else "RECONSUME_LATER"
+
+    async def coroutine(message: ReceivedMessage) -> object:
+        return plain(message)
+
+    holder = Holder()
+    await run(coroutine if is_async else plain, filled(holder, 4), holder, 4)
+    assert sorted(holder.done) == [b"0", b"2", b"3"]
+    assert holder.failed == [b"1"]
+    assert caplog.text.count("which has no meaning") == 1
+
+
+@in_virtual_time
+async def test_an_async_handler_that_returns_a_coroutine_has_not_handled() -> None:
+    async def forgetful(message: ReceivedMessage) -> object:
+        return quick(message)
+
+    holder = Holder()
+    await run(forgetful, filled(holder, 1), holder, 1)
+    assert (holder.done, holder.failed) == ([], [b"0"])
+
+
+async def test_what_threads_skip_is_not_taken_for_handled() -> None:
+    holder = Holder()
+    inbox = filled(holder, 8)
+
+    def handler(message: ReceivedMessage) -> None:
+        holder.is_held = False
+        time.sleep(0.02)
+
+    work = asyncio.create_task(working(handler, inbox).run())
+    await asyncio.sleep(0.1)
+    inbox.close()
+    await work
+    assert holder.done == [b"0"]

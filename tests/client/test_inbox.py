@@ -6,6 +6,8 @@ from typing import Any
 from roquet.client.inbox import Inbox
 from roquet.testing.clock import in_virtual_time
 
+HOLDERS: dict[str, object] = {}
+
 
 class Note:
     """As much of a message as an inbox looks at."""
@@ -13,6 +15,7 @@ class Note:
     def __init__(self, name: str, is_held: bool = True) -> None:
         self.name = name
         self.is_held = is_held
+        self.holder = HOLDERS.setdefault(name[0], object())
 
 
 def note(name: str, is_held: bool = True) -> Any:
@@ -89,3 +92,31 @@ async def test_after_the_end_nothing_comes() -> None:
     assert await waiting is None
     assert await inbox.take() is None
     assert len(inbox) == 0
+
+
+@in_virtual_time
+async def test_one_queues_messages_can_be_taken_out() -> None:
+    inbox = Inbox()
+    inbox.put([note("a1"), note("b1"), note("a2")])
+    first: Any = inbox.pop()
+    inbox.put_first(first)
+    found: Any = inbox.withdraw(first.holder)
+    assert [one.name for one in found] == ["a1", "a2"]
+    assert inbox.withdraw(first.holder) == []
+    assert [taken(inbox) for _ in range(2)] == ["b1", ""]
+
+
+@in_virtual_time
+async def test_when_nothing_can_come_everybody_is_told_why() -> None:
+    inbox = Inbox()
+    waiting = [asyncio.create_task(inbox.take()) for _ in range(2)]
+    await asyncio.sleep(1)
+    inbox.fail(ValueError("no"))
+    assert [str(await asyncio.gather(task, return_exceptions=True)) for task in waiting] == [
+        "[ValueError('no')]"
+    ] * 2
+    inbox.put([note("a")])
+    first: Any = await inbox.take()
+    assert first.name == "a"
+    inbox.close()
+    assert await inbox.take() is None

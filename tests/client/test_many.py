@@ -188,7 +188,7 @@ async def test_a_failure_ends_it_and_what_was_stored_has_its_receipt(
         seen: list[SendReceipt] = []
         with pytest.raises(CallRefused, match="no") as caught:
             await drain(producer.send_many(numbered(100_000), in_flight=1_000), seen)
-        assert "a batch of" in caught.value.__notes__[0]
+        assert any("a batch of" in note for note in caught.value.__notes__)
         assert len(seen) == count(cluster) < 1_000
 
 

@@ -1,6 +1,8 @@
 """Messages are checked before anything is sent."""
 
 import zlib
+from datetime import UTC, datetime, timedelta, timezone
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.flags import ZLIB, SysFlag
 from roquet.model.message import Message
 from roquet.model.properties import RESERVED
-from roquet.wire.batch import encode_batch
+from roquet.wire.batch import decode_batch
+from roquet.wire.compression import Compression, decompress, flagged
 from roquet.wire.property_text import decode_properties
 
 texts = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
@@ -45,7 +48,6 @@ def test_everything_that_was_said_travels_as_a_property() -> None:
 
 def test_the_order_key_is_hashed_as_java_does() -> None:
     assert prepare(Message("t", b"x", order_key="XXX001")).order_hash == -1691662887
-    assert prepare(Message("t", b"x", order_key="")).order_hash == 0
     assert prepare(Message("t", b"x")).order_hash is None
 
 
@@ -57,16 +59,30 @@ def test_users_properties_come_back_as_they_were(properties: dict[str, str]) -> 
 
 
 def test_a_long_body_travels_squeezed_when_alone() -> None:
-    body = b"x" * 4097
+    body = b"x" * 4096
     squeezed, flag = prepare(Message("t", body)).squeezed(ProducerConfig())
     assert zlib.decompress(squeezed) == body
     assert flag == SysFlag.COMPRESSED | ZLIB
-    assert prepare(Message("t", body[:4096])).squeezed(ProducerConfig()) == (body[:4096], 0)
+    assert prepare(Message("t", body[:4095])).squeezed(ProducerConfig()) == (body[:4095], 0)
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_other_ways_to_squeeze_may_be_asked_for(kind: Compression) -> None:
+    config = ProducerConfig(compression=kind)
+    squeezed, flag = prepare(Message("t", b"x" * 9_000)).squeezed(config)
+    assert len(squeezed) < 200
+    assert flag == flagged(0, kind)
+    assert decompress(squeezed, flag) == b"x" * 9_000
+
+
+def test_what_does_not_get_smaller_is_left_as_it_is() -> None:
+    body = Random(1).randbytes(5_000)
+    assert prepare(Message("t", body)).squeezed(ProducerConfig()) == (body, 0)
 
 
 def test_in_a_batch_a_body_stays_as_it_is() -> None:
     made = prepare(Message("t", b"x" * 5000, flag=9))
-    item = made.batch_item()
+    (item,) = decode_batch(made.in_batch())
     assert (item.flag, item.body, item.properties.decode()) == (9, made.body, made.properties)
 
 
@@ -93,12 +109,74 @@ def test_the_systems_properties_cannot_be_set(name: str) -> None:
         (Message("t", b"x", keys=("a\x01",)), "a key holds"),
         (Message("t", b"x", properties={"a": ""}), "empty"),
         (Message("t", b"x", properties={"": "a"}), "empty"),
+        (Message("t", b"x", properties={"a": 1}), "a text with a text"),  # type: ignore[dict-item]
+        (Message("t", b"x", order_key=""), "order key is empty"),
+        (Message("t", b"x", order_key=7), "is a text, not 7"),  # type: ignore[arg-type]
+        (Message("t", b"x", delay_level=-1), "a whole number from 0, not -1"),
+        (Message("t", b"x", delay_level="3"), "not '3'"),  # type: ignore[arg-type]
+        (Message("t", b"x", delay=3), "given as delay_level"),  # type: ignore[arg-type]
+        (Message("t", b"x", delay=timedelta(seconds=-1)), "in the past"),
+        (Message("t", b"x", deliver_at=datetime(2030, 1, 1)), "no time zone"),  # noqa: DTZ001
+        (Message("t", b"x", deliver_at=9), "not 9"),  # type: ignore[arg-type]
+        (Message("t", b"x", delay_level=1, delay=timedelta(1)), "exclude each other"),
         (Message("t", b"x", properties={"a": "é" * 17_000}), "over the limit of 32767"),
     ],
-    ids=range(16),
+    ids=range(26),
 )
 def test_what_is_wrong_is_said(message: Message, reason: str) -> None:
     assert reason in refused(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "value"),
+    [
+        (Message("t", b"x", delay_level=3), "DELAY", "3"),
+        (Message("t", b"x", delay_level=99), "DELAY", "99"),  # the broker takes its highest
+        (Message("t", b"x", delay=timedelta(seconds=1.5)), "TIMER_DELAY_MS", "1500"),
+        (Message("t", b"x", delay=timedelta(microseconds=1)), "TIMER_DELAY_MS", "1"),
+        (
+            Message("t", b"x", deliver_at=datetime(2030, 1, 1, tzinfo=UTC)),
+            "TIMER_DELIVER_MS",
+            "1893456000000",
+        ),
+        (
+            Message(
+                "t", b"x", deliver_at=datetime(2030, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
+            ),
+            "TIMER_DELIVER_MS",
+            "1893456000000",
+        ),
+    ],
+)
+def test_when_it_is_due_travels_as_clients_of_version_5_write_it(
+    message: Message, name: str, value: str
+) -> None:
+    made = prepare(message)
+    assert decode_properties(made.properties)[name] == value
+    assert made.alone
+
+
+def test_what_is_due_at_once_says_nothing_of_it() -> None:
+    made = prepare(Message("t", b"x", delay_level=0, delay=timedelta(0)))
+    assert list(decode_properties(made.properties)) == ["UNIQ_KEY"]
+    assert not made.alone
+
+
+def test_a_failed_message_of_another_group_goes_alone() -> None:
+    assert prepare(Message("%RETRY%g", b"x")).alone
+
+
+def test_a_selector_takes_the_place_of_turns_but_not_of_a_key() -> None:
+    def first(queues: Any, _: Message) -> Any:
+        return queues[0]
+
+    assert prepare(Message("t", b"x"), selector=first).is_bound
+    made = prepare(Message("t", b"x", order_key="k"), selector=first)
+    assert made.selection is None
+    assert made.is_bound
+    keys = UniqueKeys("10.0.0.1", 7, 1)
+    asked = Preparer(keys, ProducerConfig()).prepare(Message("t", b"x", order_key="k"), 0, first)
+    assert asked.selection is not None  # for this one message it was asked for
 
 
 def test_a_message_is_made_of_parts() -> None:
@@ -119,4 +197,4 @@ def test_parts_and_a_whole_do_not_mix() -> None:
 @given(texts)
 def test_the_size_in_a_batch_is_counted_in_bytes(text: str) -> None:
     made = prepare(Message("t", b"x", properties={"text": text}))
-    assert made.batch_size == len(encode_batch([made.batch_item()]))
+    assert made.batch_size == len(made.in_batch())

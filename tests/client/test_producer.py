@@ -9,7 +9,7 @@ import pytest
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
-from roquet.model.errors import ConfigError, ConnectFailed, MessageIllegal, UsageError
+from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, MessageIllegal, UsageError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -135,6 +135,70 @@ async def test_batches_that_cannot_be_are_refused_before_the_wire(
         with pytest.raises(MessageIllegal, match=r"over the limit of 2000: send_many splits it"):
             await producer.send_batch([Message("t", b"x" * 1_000)] * 2)
         assert not cluster.brokers["a"].sends
+
+
+@in_virtual_time
+async def test_a_key_is_not_overtaken_by_its_own_retry(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        producer_of(virtual, cluster.address) as producer,
+    ):
+        for broker in cluster.brokers.values():
+            broker.faults += [CallRefused(2, "busy")] * 2
+        sends = [
+            asyncio.ensure_future(producer.send("t", b"%d" % n, order_key=f"k{n % 3}"))
+            for n in range(60)
+        ]
+        receipts = await asyncio.gather(*sends)
+        assert max(receipt.tries for receipt in receipts) > 1
+        for key in range(3):
+            offsets = [receipt.queue_offset for receipt in receipts[key::3]]
+            assert offsets == sorted(offsets)
+            assert len({receipt.queue for receipt in receipts[key::3]}) == 1
+
+
+@in_virtual_time
+async def test_without_a_key_sends_do_not_wait_for_each_other(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        await producer.send("t", b"x")
+        cluster.brokers["a"].send_ms = 1_000
+        start = this_loop().clock.monotonic_ms()
+        await asyncio.gather(*(producer.send("t", b"x") for _ in range(20)))
+        keys = (producer.send("t", b"x", order_key=f"k{n}") for n in range(20))
+        await asyncio.gather(*keys)
+        assert this_loop().clock.monotonic_ms() - start < 2_100
+
+
+@in_virtual_time
+async def test_a_selector_chooses_the_queue(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 4}) as cluster,
+        producer_of(virtual, cluster.address, selector=lambda queues, _: queues[1]) as producer,
+    ):
+        assert (await producer.send("t", b"x")).queue.queue_id == 1
+        last = await producer.send("t", b"x", selector=lambda queues, _: queues[-1])
+        assert last.queue.queue_id == 3
+        assert (await producer.send("t", b"x", order_key="XXX002")).queue.queue_id == 2
+        many = await producer.send_many(Message("t", b"x") for _ in range(9))
+        assert {receipt.queue.queue_id for receipt in many} == {1}
+        batch = await producer.send_batch([Message("t", b"x")], selector=lambda q, _: q[0])
+        assert batch.queue.queue_id == 0
+        await producer.send_oneway("t", b"x", selector=lambda queues, _: queues[0])
+        await asyncio.sleep(0.1)
+        assert len(cluster.brokers["a"].bodies("t", 0)) == 2
+        before = len(cluster.brokers["a"].sends)
+        with pytest.raises(UsageError, match="none of the 4 queues"):
+            await producer.send("t", b"x", selector=lambda queues, _: None)  # type: ignore[arg-type,return-value]
+        assert len(cluster.brokers["a"].sends) == before
+
+
+@in_virtual_time
+async def test_a_delayed_message_is_no_part_of_a_batch(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        with pytest.raises(UsageError, match="cannot be in a batch"):
+            await producer.send_batch([Message("t", b"x", delay_level=1), Message("t", b"y")])
+        await producer.send_many(Message("t", b"x", delay_level=n % 2) for n in range(4))
+        assert not any(call.batch for call in cluster.brokers["a"].sends)
 
 
 @in_virtual_time

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roquet.client.config import ConsumerConfig
+from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pull import PullConsumer
 from roquet.model.errors import ConnectFailed, UsageError
 from roquet.model.queue import MessageQueue
@@ -171,3 +171,66 @@ async def test_a_topic_that_nobody_knows_has_no_queues(fakes: Fakes, virtual: Fa
         assert this_loop().clock.monotonic_ms() == 1_000
         with pytest.raises(UsageError, match="topic name"):
             await consumer.queues("a b")
+
+
+@in_virtual_time
+async def test_a_poll_gives_what_is_there_and_acknowledges_the_one_before(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        broker = cluster.brokers["a"]
+        broker.committed["audit", "t", 0] = 0
+        await consumer.assign([QUEUE])
+        assert await consumer.poll(timeout_ms=500) == []
+        broker.put("t", 0, *[b"%d" % n for n in range(12)])
+        assert [m.body for m in await consumer.poll()] == [b"%d" % n for n in range(10)]
+        assert consumer._holding.reader(QUEUE).window.committable == 0
+        last = await consumer.poll()
+        assert [m.body for m in last] == [b"10", b"11"]
+        assert consumer._holding.reader(QUEUE).window.committable == 10
+        await consumer.commit()
+        assert broker.committed["audit", "t", 0] == 12
+
+
+@in_virtual_time
+async def test_progress_may_be_saved_by_itself(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        async with consumer_of(virtual, cluster.address, auto_commit=True) as consumer:
+            broker = cluster.brokers["a"]
+            broker.committed["audit", "t", 0] = 0
+            broker.put("t", 0, b"x", b"y")
+            await consumer.assign([QUEUE])
+            await consumer.poll(1)
+            await consumer.poll(1)
+            await asyncio.sleep(21)
+            assert broker.committed["audit", "t", 0] == 1
+        assert broker.committed["audit", "t", 0] == 1  # the last poll may not have been handled
+
+
+@in_virtual_time
+async def test_members_that_subscribe_share_a_topic(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2}, u={"a": 1}) as cluster,
+        consumer_of(virtual, cluster.address, consume_from=ConsumeFrom.FIRST) as first,
+        consumer_of(virtual, cluster.address, consume_from=ConsumeFrom.FIRST) as second,
+    ):
+        await first.subscribe("t")
+        await second.subscribe("t")
+        await asyncio.sleep(2)
+        assert sorted([*first.assignment(), *second.assignment()]) == [QUEUE, OTHER]
+        assert len(first.assignment()) == 1
+        with pytest.raises(UsageError, match="assigned by the group"):
+            await first.assign([QUEUE])
+        second.unsubscribe("t")
+        await asyncio.sleep(2)
+        assert second.assignment() == []
+
+
+@in_virtual_time
+async def test_who_assigned_cannot_subscribe(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        await consumer.assign([QUEUE])
+        with pytest.raises(UsageError, match="cannot subscribe"):
+            await consumer.subscribe("t")
+        await consumer.assign([])
+        assert consumer.assignment() == []

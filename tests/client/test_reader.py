@@ -11,8 +11,9 @@ from roquet.client.background import Background
 from roquet.client.config import ConsumerConfig
 from roquet.client.inbox import Inbox
 from roquet.client.pulling import Puller, Taste
-from roquet.client.reader import QueueReader
+from roquet.client.reader import QueueReader, Surroundings
 from roquet.client.received import ReceivedMessage
+from roquet.client.sendback import Here, Return
 from roquet.client.session import Session
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
@@ -53,7 +54,8 @@ async def reading(
     puller = Puller(session, config, "g", saves_progress=True)
     background, inbox = Background(), Inbox()
     taste = Taste.of("t", tags, 1)
-    reader = QueueReader(QUEUE, offset, taste, inbox, puller, background)
+    around = Surroundings(inbox, puller, Here(Return(session, config, "g")), background)
+    reader = QueueReader(QUEUE, offset, taste, around)
     try:
         yield Reading(reader, inbox, session)
     finally:
@@ -212,7 +214,7 @@ async def test_a_failed_message_comes_again_after_a_growing_pause(
             times.append(this_loop().clock.monotonic_ms())
             await message.nack()
         assert times == [0, 1_000, 3_000, 7_000]
-        assert message.tries == 4
+        assert message.tries == 3
         assert r.reader.window.committable == 0
 
 
@@ -287,3 +289,85 @@ async def test_what_was_read_before_is_not_taken_twice(fakes: Fakes, virtual: Fa
         async with reading(virtual, cluster, offset=2) as r:
             assert (await r.next()).body == b"z"
             assert len(r.inbox) == 0
+
+
+@in_virtual_time
+async def test_nor_do_they_lie_too_far_apart(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        reading(virtual, cluster, in_flight_span_max=5, pull_count=1) as r,
+    ):
+        cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(30)])
+        first = await r.next()
+        for _ in range(6):
+            message = await r.next()
+        await asyncio.sleep(5)
+        assert (message.queue_offset, len(r.inbox)) == (6, 0)
+        await first.ack()
+        assert (await r.next()).queue_offset == 7
+
+
+@in_virtual_time
+async def test_a_paused_queue_is_not_pulled(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x", b"y")
+        await (await r.next()).nack(100)
+        await asyncio.sleep(0.01)
+        r.reader.pause()
+        pulls = len(broker.pulls)
+        await asyncio.sleep(200)
+        assert (len(broker.pulls), len(r.inbox)) == (pulls, 0)
+        assert not r.reader.is_silent(this_loop().clock.monotonic_ms(), 120_000)
+        r.reader.change(Taste.of("t", "*", 2))
+        r.reader.resume()
+        assert [(await r.next()).body for _ in range(2)] == [b"x", b"y"]
+
+
+@in_virtual_time
+async def test_what_fails_after_its_queue_went_stays_for_others(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        cluster.brokers["a"].put("t", 0, b"x")
+        message = await r.next()
+        r.reader.release()
+        await message.nack()
+        await asyncio.sleep(10)
+        assert r.reader.window.committable == 0
+        assert not r.reader.settling
+
+
+@in_virtual_time
+async def test_a_queue_that_is_given_away_waits_for_the_handler_at_work_only(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        for number in range(3):
+            cluster.brokers["a"].put("t", 0, b"%d" % number)
+        message = await r.next()
+        r.reader.release()
+        leaving = asyncio.create_task(r.reader.handed_back(800))
+        await asyncio.sleep(0.3)
+        assert not leaving.done()
+        message.settle()
+        await leaving
+        assert this_loop().clock.monotonic_ms() == 300
+        assert r.reader.window.committable == 1
+
+
+@in_virtual_time
+async def test_a_handler_that_fails_or_takes_too_long_holds_nothing_up(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        for number in range(2):
+            cluster.brokers["a"].put("t", 0, b"%d" % number)
+        failing, _slow = await r.next(), await r.next()
+        r.reader.release()
+        leaving = asyncio.create_task(r.reader.handed_back(800))
+        await asyncio.sleep(0.1)
+        failing.fail()
+        await leaving
+        assert this_loop().clock.monotonic_ms() == 800
+        assert r.reader.window.committable == 0

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from roquet.client.received import Received, ReceivedMessage, records
-from roquet.model.errors import RecordError
+from roquet.client.received import DEAD, Received, ReceivedMessage, records
+from roquet.model.errors import RecordError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.wire import record
 
@@ -51,7 +51,7 @@ def test_everything_that_is_known_of_it_can_be_read() -> None:
     assert (message.flag, message.size, message.position) == (5, len(raw), 4096)
     assert (message.born_ms, message.born_host) == (11, "10.0.0.1:10911")
     assert (message.stored_ms, message.store_host) == (12, "10.0.0.1:10911")
-    assert (message.reconsume_times, message.tries, message.is_held) == (2, 0, True)
+    assert (message.reconsume_times, message.tries, message.is_held) == (2, 2, True)
     assert repr(message) == "<ReceivedMessage ID t@a:3 offset 7>"
 
 
@@ -77,10 +77,37 @@ async def test_it_comes_again_when_told_so() -> None:
     holder = Holder()
     message = received(holder)
     await message.nack(500)
-    message.unsettle()
-    assert message.tries == 1
-    await message.nack()
+    again = message.next_try()
+    assert (again.tries, message.tries) == (3, 2)
+    await message.ack()  # too late: this try has failed
+    await again.nack()
     assert holder.heard == [(7, 500), (7, None)]
+
+
+async def test_a_message_may_be_given_up() -> None:
+    holder = Holder()
+    message = received(holder)
+    await message.dead_letter()
+    await message.nack()
+    assert holder.heard == [(7, DEAD)]
+    with pytest.raises(UsageError, match="-5 ms"):
+        await received(holder).nack(-5)
+
+
+def test_from_a_retry_topic_it_shows_where_it_was_sent() -> None:
+    raw = packed(7, b"hello", record.encode_properties({"RETRY_TOPIC": "orders"}))
+    retry = MessageQueue("%RETRY%g", "a", 0)
+    message = ReceivedMessage(retry, record.decode(raw), Holder())
+    assert (message.topic, message.queue.topic) == ("orders", "%RETRY%g")
+    assert ReceivedMessage(retry, record.decode(packed(7, b"x")), Holder()).topic == "%RETRY%g"
+    assert ReceivedMessage(QUEUE, record.decode(raw), Holder()).topic == "t"
+
+
+def test_its_stored_body_stays_as_squeezed_as_it_was() -> None:
+    squeezed = zlib.compress(b"hello")
+    message = received(Holder(), packed(7, squeezed, sys_flag=1 | 0x300 | 8))
+    assert message.stored_body == (squeezed, 1 | 0x300)
+    assert message.body == b"hello"
 
 
 async def test_the_end_of_a_block_tells_how_it_went() -> None:
@@ -111,3 +138,10 @@ def test_a_remainder_that_is_no_whole_record_is_left_for_the_next_pull() -> None
     raw = packed(1, b"a") + packed(2, b"b")
     for cut in (1, 50, 90):
         assert [one.queue_offset for one in records(raw[:-cut], print)] == [1]
+
+
+async def test_one_that_nobody_can_answer_through_says_so() -> None:
+    message = received(Holder(), packed(7, b"?", b"REPLY_TO_CLIENT\x01me\x02"))
+    assert message.wants_reply
+    with pytest.raises(UsageError, match="cannot be answered by who holds it"):
+        await message.reply(b"x")

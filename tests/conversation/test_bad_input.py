@@ -91,7 +91,10 @@ async def still_serves(raw: Socket) -> None:
 @pytest.mark.parametrize(
     ("request_frame", "code", "remark"),
     [
-        (frame(36, offset="0", group="g", delayLevel="0"), 3, " request type 36 not supported"),
+        (frame(36, offset="0", group="g", delayLevel="0"), 1, "look message by offset failed, 0"),
+        (frame(36, offset="-1", group="g", delayLevel="0"), 1, "look message by offset failed"),
+        (frame(36, offset="0", group="a b", delayLevel="0"), 26, "subscription group not exist"),
+        (frame(36, offset="0", group="g"), 1, "delayLevel (delay_level) is missing"),
         (frame(9_999_999), 3, " request type 9999999 not supported"),
         (frame(-7), 3, " request type -7 not supported"),
         (frame(310, b"x", **without(SEND, "b")), 1, "b (topic) is missing"),

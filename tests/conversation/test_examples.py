@@ -15,6 +15,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 SAID = {
     "consume.py": "mine now: Bills@broker-a:0",
+    "pin_to_machine.py": "stored report.pdf",
+    "idempotent.py": "in all 600",
     "pull.py": "100 entries",
     "send.py": "at offset 0",
     "send_many.py": "Readings@broker-a:3",

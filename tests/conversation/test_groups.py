@@ -152,7 +152,7 @@ async def test_a_handler_that_raises_is_called_again_until_it_does_not() -> None
         sent = numbered(50)
         await producer.send_many(sent)
         member = await Fussy(running).start()
-        await asyncio.sleep(30)
+        await asyncio.sleep(50)  # 10 s until the first retry, 30 s until the second
         await member.close()
         expected = {body: 3 if body.endswith(b"7") else 1 for body in bodies(sent)}
         assert Counter(member.seen) == expected

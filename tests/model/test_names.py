@@ -69,3 +69,18 @@ def test_a_users_group_is_not_the_systems() -> None:
 def test_clients_may_not_send_to_the_topics_that_the_broker_fills() -> None:
     assert {names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC} <= names.NOT_FOR_CLIENTS
     assert names.AUTO_CREATE_TOPIC not in names.NOT_FOR_CLIENTS
+
+
+def test_what_clients_may_not_send_to() -> None:
+    assert names.takes_clients("orders")
+    assert not names.takes_clients(names.SCHEDULE_TOPIC)
+    assert not names.takes_clients(names.revive_topic("c"))
+
+
+def test_popped_messages_come_again_in_a_topic_of_their_own() -> None:
+    assert names.pop_retry_topic("g", "t") == "%RETRY%g_t"
+    assert names.is_retry(names.pop_retry_topic("g", "t"))
+
+
+def test_answers_to_requests_have_a_topic_of_their_cluster() -> None:
+    assert names.reply_topic("DefaultCluster") == "DefaultCluster_REPLY_TOPIC"

@@ -2,13 +2,15 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from roquet.model.errors import CallRefused, ConfigError
+from roquet.model.errors import CallRefused, ConfigError, ConnectionLost
 from roquet.model.route import TopicRoute
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
-from roquet.net.channel import Channel
+from roquet.net.channel import Channel, Security
+from roquet.net.tls import ServerTls, Tls
 from roquet.wire import dialect
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.route import GetKV, GetRoute, PutKV, RegisterBroker
@@ -102,3 +104,17 @@ async def test_the_silent_are_forgotten_while_it_runs(of_broker: Registers) -> N
         await broker.call(of_broker("a", orders=4, x=1))
         server.state.brokers.spoke(("a", 0), 0, 1)
         await emptied(server)
+
+
+async def test_a_name_server_with_a_certificate_takes_tls_alone() -> None:
+    files = Path(__file__).parents[1] / "certificates"
+    tls = ServerTls(cert=files / "server.pem", key=files / "server.key")
+    config = msgspec.structs.replace(ANY_PORT, tls=tls)
+    security = Security(context=Tls(ca=files / "ca.pem").context())
+    put = PutKV(namespace="n", key="k", value="v")
+    async with NameServer(config) as server:
+        async with await Channel.connect("127.0.0.1", server.port, security=security) as channel:
+            await channel.call(put)
+        async with await Channel.connect("127.0.0.1", server.port) as plain:
+            with pytest.raises(ConnectionLost):
+                await plain.call(put)

@@ -159,3 +159,30 @@ def test_bytes_that_are_no_answer_close_the_channel(says: bytes) -> None:
         with pytest.raises(RemoteProtocolError, match=f"{server.address}: frame of"):
             channel.call(ECHO)
     assert channel.closed
+
+
+def test_what_is_asked_ahead_is_there_when_it_is_called(address: str) -> None:
+    with BlockingChannel(address) as channel:
+        first = channel.call(ListKV(namespace="10")).body
+        channel.ask_ahead(ListKV(namespace="20"))
+        assert first == bytes(range(10))  # not written over before the next call
+        assert len(channel.call(ListKV(namespace="20")).body) == 20
+        assert channel.call(ECHO).value == "k"
+
+
+def test_what_is_asked_ahead_may_be_left_alone(address: str) -> None:
+    with BlockingChannel(address) as channel:
+        channel.ask_ahead(ListKV(namespace="20"))
+        channel.ask_ahead(ListKV(namespace="30"))  # one at a time
+        assert channel.call(ECHO).value == "k"
+        assert len(channel.call(ListKV(namespace="30")).body) == 30
+
+
+def test_a_server_that_goes_is_noticed_by_the_call_and_not_before() -> None:
+    with Imposter(b"") as server:
+        channel = BlockingChannel(server.address)
+        channel.ask_ahead(ECHO)
+        with pytest.raises(ConnectionLost):
+            channel.call(ECHO)
+        channel.ask_ahead(ECHO)
+    assert channel.closed

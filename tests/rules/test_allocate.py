@@ -1,6 +1,7 @@
-"""Queues to consumers."""
+"""Every strategy of the genuine code, as it decides; and what is true of all of ours."""
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,17 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.rules.allocate import STRATEGIES, allocate, average, share_of
+from roquet.rules.allocate import (
+    BROKER_DECIDED,
+    STRATEGIES,
+    Strategy,
+    allocate,
+    consistent_hash,
+    from_config,
+    machine_room,
+    nearby,
+    share_of,
+)
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "allocate.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
@@ -22,23 +33,35 @@ queue_sets = st.sets(
     min_size=1,
 )
 member_sets = st.sets(st.text(min_size=1, max_size=4), min_size=1, max_size=9)
+every_strategy = pytest.mark.parametrize("name", STRATEGIES)
 
 
-def queues_of(count: int) -> list[MessageQueue]:
-    return [MessageQueue("t", "b", i) for i in range(count)]
+def room_of(name: str) -> str:
+    return name.partition("-")[0]
 
 
-def ids(count: int, members: int) -> list[list[int]]:
-    """The queue ids of each of so many members."""
-    shares = allocate(queues_of(count), [f"c{i}" for i in range(members)])
-    return [[q.queue_id for q in shares[f"c{i}"]] for i in range(members)]
+def configured(rows: list[list[Any]]) -> Strategy:
+    return from_config([MessageQueue(*row) for row in rows])
+
+
+WITH_PARAMETERS: Mapping[str, Callable[[Any], Strategy]] = {
+    "CONSISTENT_HASH": lambda given: consistent_hash(given["virtual_nodes"]),
+    "CONFIG": lambda given: configured(given["config_queues"]),
+    "MACHINE_ROOM": lambda given: machine_room(given["consumer_idcs"]),
+    "MACHINE_ROOM_NEARBY": lambda given: nearby(STRATEGIES[given["inner"]], room_of, room_of),
+}
+
+
+def strategy_of(case: dict[str, Any]) -> Strategy:
+    made = WITH_PARAMETERS.get(case["strategy"])
+    return made(case["params"]) if made else STRATEGIES[case["strategy"]]
 
 
 def answer(case: dict[str, Any], member: str) -> list[list[Any]] | None:
     """What our rule gives a member; None where it refuses."""
-    given_queues = [MessageQueue(*row) for row in case["queues"]]
+    queues = [MessageQueue(*row) for row in case["queues"]]
     try:
-        share = share_of(member, allocate(given_queues, case["cids"], STRATEGIES[case["strategy"]]))
+        share = share_of(member, allocate(queues, case["cids"], strategy_of(case)))
     except UsageError:
         return None
     return [[q.topic, q.broker_name, q.queue_id] for q in share]
@@ -54,45 +77,49 @@ def test_every_member_gets_what_java_gives_it(number: int) -> None:
     assert {member: answer(case["in"], member) for member in expected} == expected
 
 
-def test_average_shares_differ_by_one_and_the_first_are_larger() -> None:
-    assert ids(8, 3) == [[0, 1, 2], [3, 4, 5], [6, 7]]
-    assert ids(10, 4) == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+def test_no_genuine_strategy_is_left_out() -> None:
+    genuine = {case["in"]["strategy"] for case in CASES}
+    assert genuine == {"AVG", "AVG_BY_CIRCLE", *WITH_PARAMETERS}
 
 
-def test_members_beyond_the_queues_get_none() -> None:
-    assert ids(4, 5) == [[0], [1], [2], [3], []]
+def test_what_the_broker_decides_is_no_members_to_decide() -> None:
+    assert not BROKER_DECIDED & set(STRATEGIES)
 
 
-def test_a_member_that_is_listed_twice_owns_its_first_share() -> None:
-    assert average(queues_of(4), ["a", "a"]) == {"a": queues_of(4)[:2]}
-
-
-def test_no_queues_and_no_members_are_said() -> None:
-    with pytest.raises(UsageError, match="no queues"):
-        allocate([], ["a"])
-    with pytest.raises(UsageError, match="no members"):
-        allocate(queues_of(1), [])
-
-
+@every_strategy
 @given(queue_sets, member_sets)
-def test_every_queue_has_exactly_one_owner(queues: set[MessageQueue], members: set[str]) -> None:
-    shares = allocate(list(queues), list(members))
+def test_every_queue_has_exactly_one_owner(
+    name: str, queues: set[MessageQueue], members: set[str]
+) -> None:
+    shares = allocate(list(queues), list(members), STRATEGIES[name])
     assert sorted(q for share in shares.values() for q in share) == sorted(queues)
-    sizes = {len(share) for share in shares.values()}
-    assert max(sizes) - min(sizes) <= 1
+    assert set(shares) == members
 
 
+@every_strategy
 @given(queue_sets, member_sets, st.randoms(use_true_random=False))
 def test_the_order_of_the_facts_does_not_matter(
-    queues: set[MessageQueue], members: set[str], rng: Any
+    name: str, queues: set[MessageQueue], members: set[str], rng: Any
 ) -> None:
     shuffled_queues, shuffled_members = list(queues), list(members)
     rng.shuffle(shuffled_queues)
     rng.shuffle(shuffled_members)
-    assert allocate(list(queues), list(members)) == allocate(shuffled_queues, shuffled_members)
+    strategy = STRATEGIES[name]
+    assert allocate(list(queues), list(members), strategy) == allocate(
+        shuffled_queues, shuffled_members, strategy
+    )
 
 
-def test_names_are_sorted_as_java_does() -> None:
-    beyond, within = "\U0001f600", "\uffee"  # the first is less in UTF-16, not in code points
-    shares = allocate(queues_of(2), [within, beyond])
-    assert [q.queue_id for q in shares[beyond]] == [0]
+@given(queue_sets, member_sets)
+def test_average_differs_by_one_at_most(queues: set[MessageQueue], members: set[str]) -> None:
+    for name in ("AVG", "AVG_BY_CIRCLE"):
+        shares = allocate(list(queues), list(members), STRATEGIES[name])
+        sizes = {len(share) for share in shares.values()}
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_who_is_not_listed_has_no_share_and_who_has_no_id_is_refused() -> None:
+    shares = allocate([MessageQueue("t", "b", 0)], ["a"])
+    assert share_of("nobody", shares) == ()
+    with pytest.raises(UsageError, match="without an id"):
+        share_of("", shares)

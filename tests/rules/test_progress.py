@@ -59,11 +59,26 @@ def test_a_move_back_forgets_what_will_be_read_again() -> None:
     assert w.committable == 2
 
 
-def test_a_window_is_full_by_count_or_by_size() -> None:
-    w = window(1, 2, 3)
-    assert w.is_full(count_max=3)
-    assert w.is_full(size_max=300)
-    assert not w.is_full(count_max=4, size_max=301)
+def test_the_span_reaches_from_the_lowest_to_the_highest_in_flight() -> None:
+    w = window(10, 11, 40)
+    assert w.span == 30
+    w.finish(40)
+    assert w.span == 1
+    w.finish(10)
+    assert (w.span, w.committable) == (0, 11)
+    w.finish(11)
+    assert (w.span, w.committable) == (0, 41)
+
+
+@given(st.sets(st.integers(0, 500), min_size=1), st.data())
+def test_looking_at_the_span_changes_no_progress(offsets: set[int], data: st.DataObject) -> None:
+    w = window(*sorted(offsets))
+    left = set(offsets)
+    for offset in data.draw(st.permutations(sorted(offsets))):
+        w.finish(offset)
+        left.discard(offset)
+        assert w.span == (max(left) - min(left) if left else 0)
+        assert w.committable == min(left, default=max(offsets) + 1)
 
 
 @given(st.sets(st.integers(0, 500), min_size=1), st.data())

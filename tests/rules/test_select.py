@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.rules.select import by_hash, next_queue
+from roquet.rules.fault import Usable
+from roquet.rules.select import by_chance, by_hash, in_room, next_queue
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "select.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
@@ -68,3 +69,74 @@ def test_the_only_broker_is_tried_again() -> None:
 def test_without_queues_there_is_no_choice() -> None:
     with pytest.raises(UsageError, match="no queue"):
         next_queue([], 0)
+
+
+def test_ten_sends_over_four_queues_take_them_in_turn() -> None:
+    four, turn, seen = FOUR_AND_TWO[:4], 3, []
+    for _ in range(10):
+        queue, turn = next_queue(four, turn)
+        seen.append(queue.queue_id)
+    assert seen == [3, 0, 1, 2, 3, 0, 1, 2, 3, 0]
+
+
+def brokers(usable: Usable | None, avoid: str | None = None) -> set[str]:
+    """Which brokers are chosen at all, from any turn."""
+    return {
+        next_queue(FOUR_AND_TWO, turn, avoid=avoid, usable=usable)[0].broker_name
+        for turn in range(12)
+    }
+
+
+def at_fault(out_of_use: str = "", unreachable: str = "") -> Usable:
+    return Usable(frozenset(out_of_use), frozenset(unreachable))
+
+
+@pytest.mark.parametrize(
+    ("usable", "avoid", "chosen"),
+    [
+        (at_fault("a"), None, "b"),
+        (at_fault("a", "b"), None, "b"),  # in use comes before reachable
+        (at_fault("ab", "a"), None, "b"),  # none is in use: one that can be reached
+        (at_fault("ab", "ab"), None, "ab"),  # none of either: as if nothing were known
+        (at_fault("b"), "a", "b"),  # the other one is out of use, but did not just fail
+        (at_fault("b", "b"), "a", "ab"),
+        (at_fault(), "a", "b"),
+    ],
+)
+def test_brokers_in_use_come_first_then_those_in_reach_then_all(
+    usable: Usable, avoid: str | None, chosen: str
+) -> None:
+    assert brokers(usable, avoid) == set(chosen)
+
+
+def test_a_choice_changes_neither_the_queues_nor_their_order() -> None:
+    # The well-known wrong version writes another broker's name into the shared queue.
+    queues = list(FOUR_AND_TWO)
+    for turn in range(12):
+        next_queue(queues, turn, avoid="a", usable=at_fault("ab", "ab"))
+    assert queues == FOUR_AND_TWO
+    with pytest.raises(AttributeError):
+        queues[0].broker_name = "b"  # type: ignore[misc]
+
+
+def test_a_queue_of_the_broker_that_failed_is_not_made_up() -> None:
+    # The other wrong version goes on with the failed broker, or with a queue that it does not have.
+    for turn in range(12):
+        queue, _ = next_queue(FOUR_AND_TWO, turn, avoid="a", usable=at_fault("a"))
+        assert queue in FOUR_AND_TWO[4:]
+
+
+@given(st.floats(0, 1, exclude_max=True), st.integers(1, 10_000))
+def test_chance_falls_on_a_place_that_is_there(chance: float, count: int) -> None:
+    assert 0 <= by_chance(chance, count) < count
+
+
+def test_chance_needs_a_queue_too() -> None:
+    with pytest.raises(UsageError, match="no queue"):
+        by_chance(0.5, 0)
+
+
+@pytest.mark.parametrize(("room", "chosen"), [("A", "a"), ("B", "b"), ("C", "ab")])
+def test_queues_of_the_room_or_all_when_it_has_none(room: str, chosen: str) -> None:
+    near = in_room(FOUR_AND_TWO, room, str.upper)
+    assert {queue.broker_name for queue in near} == set(chosen)

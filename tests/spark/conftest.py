@@ -11,11 +11,12 @@ from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.spark import cluster
 from roquet.wire import record
 from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.codes import ResponseCode
-from roquet.wire.dialect import dumps
+from roquet.wire.dialect import dumps, loads
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 NAMESRV = "namesrv:9876"
@@ -28,6 +29,7 @@ class CannedQueue:
     def __init__(self) -> None:
         self.first = 0
         self.records: list[bytes] = []
+        self.positions: list[int] = []
 
     @property
     def end(self) -> int:
@@ -36,7 +38,7 @@ class CannedQueue:
     def forget(self, count: int) -> None:
         """What retention does."""
         self.first += count
-        del self.records[:count]
+        del self.records[:count], self.positions[:count]
 
 
 class CannedCluster:
@@ -49,17 +51,22 @@ class CannedCluster:
         self.queues = {(name, queue_id): CannedQueue() for name in addresses for queue_id in (0, 1)}
         self.moods: deque[CallError] = deque()
         self.calls: list[Any] = []
+        self.asked_ahead: list[Any] = []
         self.pull_max = 32
+        self.gives_together = False
+        self.position = 0
 
     def send(self, broker: str, queue_id: int, *bodies: bytes, **properties: str) -> None:
         """More messages at a queue's end."""
         queue, text = self.queues[broker, queue_id], record.encode_properties(properties)
         for body in bodies:
             packed = record.pack(
-                queue_id, 0, queue.end, queue.end * 100, 0, 1_700_000_000_000, HOST,
+                queue_id, 0, queue.end, self.position, 0, 1_700_000_000_000, HOST,
                 1_700_000_000_500, HOST, 0, 0, body, self.topic.encode(), text,
             )  # fmt: skip
             queue.records.append(packed)
+            queue.positions.append(self.position)
+            self.position += len(packed)
 
     def ends(self) -> dict[tuple[str, int], int]:
         return {queue: canned.end for queue, canned in self.queues.items()}
@@ -87,6 +94,8 @@ class CannedCluster:
             return OffsetReply(offset=queue.first)
         if isinstance(call, MaxOffset):
             return OffsetReply(offset=queue.end)
+        if self.gives_together and call.body:
+            return self._together(broker, call)
         return self._pulled(queue, call)
 
     def _pulled(self, queue: CannedQueue, call: Pull) -> PullReply:
@@ -99,6 +108,29 @@ class CannedCluster:
         if not found:
             return PullReply(code=ResponseCode.PULL_NOT_FOUND, next_begin_offset=at, **edges)
         return PullReply(next_begin_offset=at + len(found), body=b"".join(found), **edges)
+
+    def _together(self, broker: str, call: Pull) -> PullReply:
+        """What a broker of ours answers: all that lies in the log from the first offset on."""
+        offsets = {call.queue_id: call.queue_offset} | loads(call.body, Alongside).offsets
+        queues = {queue_id: self.queues[broker, queue_id] for queue_id in offsets}
+        start = min(
+            queues[queue_id].positions[at - queues[queue_id].first]
+            for queue_id, at in offsets.items()
+            if at < queues[queue_id].end
+        )
+        found = sorted(
+            (position, packed, queue_id)
+            for queue_id, queue in queues.items()
+            for position, packed in zip(queue.positions, queue.records, strict=False)
+            if position >= start
+        )[: self.pull_max]
+        own = queues[call.queue_id]
+        stop = found[-1][0]
+        next_offset = own.first + sum(position <= stop for position in own.positions)
+        body = b"".join(packed for _, packed, _ in found)
+        return PullReply(
+            next_begin_offset=next_offset, min_offset=own.first, max_offset=own.end, body=body
+        )
 
 
 class CannedChannel:
@@ -121,6 +153,10 @@ class CannedChannel:
             if address == self.address:
                 return self.cluster.answer(name, call)
         raise ConnectFailed(f"cannot connect to {self.address}")
+
+    def ask_ahead(self, call: Any) -> None:
+        assert self.is_open
+        self.cluster.asked_ahead.append(call)
 
     def close(self) -> None:
         self.is_open = False

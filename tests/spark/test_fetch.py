@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from roquet.model.errors import ConnectionLost, RecordError
-from roquet.spark import fetch
+from roquet.spark import fetch, fronts
 from roquet.spark.cluster import Cluster, DataLost
 from roquet.spark.fetch import RangeReader
 from roquet.spark.options import SourceOptions
 from roquet.spark.plan import Piece
+from roquet.wire.calls.pull import Pull
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "body")
 
@@ -116,3 +117,74 @@ def test_messages_out_of_order_are_refused(filled: Any) -> None:
     records[4], records[5] = records[5], records[4]
     with pytest.raises(RecordError, match="out of order between 0 and 100"):
         rows(filled, Piece("broker-a", 0, 0, 100))
+
+
+@pytest.fixture
+def mixed(canned: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two queues whose messages take turns, of a broker that gives them together."""
+    monkeypatch.setattr(fronts, "TOGETHER_ROWS_MIN", 20)
+    for at in range(100):
+        canned.send("broker-a", 0, b"body %d" % at)
+        canned.send("broker-a", 1, b"body %d" % at)
+    canned.gives_together = True
+    return canned
+
+
+BOTH = (Piece("broker-a", 0, 3, 95), Piece("broker-a", 1, 0, 90))
+
+
+@pytest.mark.parametrize("pull_max", [7, 32, 1000])
+def test_queues_that_lie_mixed_are_read_together(mixed: Any, pull_max: int) -> None:
+    mixed.pull_max = pull_max
+    found = rows(mixed, *BOTH)
+    assert sorted(found) == expected("broker-a", 0, 3, 95) + expected("broker-a", 1, 0, 90)
+    for queue_id in (0, 1):
+        offsets = [offset for _, queue, offset, _ in found if queue == queue_id]
+        assert offsets == sorted(offsets)
+    pulls = [call for call in mixed.calls if isinstance(call, Pull)]
+    assert len(pulls) <= 200 // pull_max + 5
+
+
+def test_a_broker_that_knows_one_queue_at_a_time_is_read_as_well(mixed: Any) -> None:
+    mixed.gives_together = False
+    assert sorted(rows(mixed, *BOTH)) == (
+        expected("broker-a", 0, 3, 95) + expected("broker-a", 1, 0, 90)
+    )
+    offered = [call for call in mixed.calls if isinstance(call, Pull) and call.body]
+    assert len(offered) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "moved"])
+def test_what_comes_together_but_damaged_is_asked_for_alone(mixed: Any, damage: str) -> None:
+    good = mixed.answer
+
+    def damaged(broker: str, call: Any) -> Any:
+        reply = good(broker, call)
+        if isinstance(call, Pull) and call.body:
+            body = bytearray(reply.body)
+            body[28] ^= 1  # the first record's position
+            changed = reply.body[:-1] if damage == "cut" else bytes(body)
+            return msgspec.structs.replace(reply, body=changed)
+        return reply
+
+    mixed.answer = damaged
+    assert sorted(rows(mixed, *BOTH)) == (
+        expected("broker-a", 0, 3, 95) + expected("broker-a", 1, 0, 90)
+    )
+
+
+def test_a_gap_in_what_comes_together_is_noticed(mixed: Any) -> None:
+    del mixed.queues["broker-a", 1].records[40]
+    del mixed.queues["broker-a", 1].positions[40]
+    with pytest.raises(DataLost, match="queue 1 of broker 'broker-a' lacks 1 of its messages"):
+        rows(mixed, *BOTH)
+
+
+def test_the_next_pull_is_asked_for_before_a_batch_is_made(mixed: Any) -> None:
+    mixed.pull_max = 32
+    batches = reader(mixed).batches(BOTH)
+    next(batches)
+    assert len(mixed.asked_ahead) == 1
+    list(batches)
+    pulls = [call for call in mixed.calls if isinstance(call, Pull)]
+    assert pulls[1:] == mixed.asked_ahead

@@ -141,3 +141,30 @@ def test_a_batch_range_must_be_there_and_in_order() -> None:
         plan.checked_range({A0: 6}, {A0: 5}, {A0: 9})
     with pytest.raises(ConfigError, match="up to 10, but has messages up to 9"):
         plan.checked_range({A0: 6}, {A0: 10}, {A0: 9})
+
+
+def test_large_queues_are_cut_alike_so_that_a_partition_has_what_was_written_at_a_time() -> None:
+    ten = 10 * PARTITION_ROWS_MIN
+    pieces = [Piece("a", 0, 0, ten), Piece("a", 1, 7, 7 + ten), Piece("b", 0, 0, ten + 1)]
+    first, second = plan.pack(pieces, 2)
+    half = ten // 2
+    assert first == (Piece("a", 0, 0, half), Piece("a", 1, 7, 7 + half), Piece("b", 0, 0, half))
+    assert second == (
+        Piece("a", 0, half, ten), Piece("a", 1, 7 + half, 7 + ten), Piece("b", 0, half, ten + 1)
+    )  # fmt: skip
+
+
+wide = st.lists(st.integers(1, 40 * PARTITION_ROWS_MIN), min_size=1, max_size=6)
+
+
+@given(wide, st.integers(1, 7))
+def test_large_queues_are_dealt_evenly_too(sizes: list[int], count: int) -> None:
+    pieces = [Piece("a", queue_id, 3, 3 + size) for queue_id, size in enumerate(sizes)]
+    packed = plan.pack(pieces, count)
+    held = [sum(map(len, part)) for part in packed]
+    assert sum(held) == sum(sizes)
+    assert max(held) - min(held) <= 1
+    for piece in pieces:
+        parts = [p for part in packed for p in part if p.queue_id == piece.queue_id]
+        assert [p.start for p in parts] == [piece.start, *(p.end for p in parts[:-1])]
+        assert parts[-1].end == piece.end

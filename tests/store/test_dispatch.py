@@ -24,6 +24,15 @@ def test_hashes_are_javas_made_not_negative(topic: str, keys: list[str]) -> None
         assert hasher(topic.encode(), key.encode()) == (abs(signed) if signed != -(2**31) else 0)
 
 
+def test_hashes_stay_right_where_beginnings_are_known() -> None:
+    hasher = KeyHasher()
+    for topic in ("T", "T#7F", "Flüge"):
+        for n in range(3_000):
+            for key in (f"7F0000015AB4{n:016X}", f"{n}", f"é{n}", f"{n}é", f"7F#{n:X}"):
+                signed = hash_code(f"{topic}#{key}")
+                assert hasher(topic.encode(), key.encode()) == abs(signed)
+
+
 def test_the_least_number_counts_as_zero() -> None:
     assert hash_code("polygenelubricants") == -(2**31)
     key = next(
@@ -49,6 +58,25 @@ def test_the_index_follows_the_log_in_pieces(shelf: "Shelf", fill: "Fill") -> No
     assert len(store.query("T", "U1", count_max=999).positions) == 30
     assert [store.dispatch(30) for _ in range(4)] == [30, 30, 10, 0]
     assert store.indexed_position == store.end_position
+
+
+def test_a_late_index_takes_more_at_once(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 4_096)
+    assert store.dispatch(30) == 30
+    fill(store, 100)
+    assert store.dispatch(30) == 1_024
+    assert [store.dispatch(30) for _ in range(3)] == [30, 30, 30]
+    while store.dispatch(500):
+        pass
+    assert store.indexed_position == store.end_position
+
+
+def test_a_late_index_that_reads_the_log_stays_slow(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 5_000)
+    store._log.fresh.popleft()
+    assert store.dispatch(30) == 30
 
 
 def test_rolled_back_messages_are_not_found(shelf: "Shelf", draft: "MakeDraft") -> None:

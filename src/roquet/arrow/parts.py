@@ -37,7 +37,8 @@ class Parts:
     def __init__(self, block: bytes | memoryview, starts: Positions) -> None:
         self.block = block
         self.starts = starts
-        self.head = self.gather(starts, _HEAD)
+        # Gathered as mere bytes, which numpy does four times as fast as field by field.
+        self.head: Numbers = self.gather(starts, f"V{_HEAD.itemsize}").view(_HEAD)
         self._ends = starts + self.head["total"]
         self._find_bodies()
         self._find_tails()
@@ -55,6 +56,10 @@ class Parts:
     def between(self, first: int, last: int) -> "Parts":
         """The records from row `first` to row `last`, that one excluded."""
         return Parts(self.block, self.starts[first:last])
+
+    def where(self, wanted: NDArray[np.bool_]) -> "Parts":
+        """The records of these rows."""
+        return Parts(self.block, self.starts[wanted])
 
     def gather(self, at: Positions, kind: DTypeLike) -> Numbers:
         """The values at these positions of the block."""

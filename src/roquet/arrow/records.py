@@ -77,6 +77,24 @@ class Records:
         """The place of each record in its queue."""
         return self._parts.head["queue_offset"].astype(np.int64)
 
+    @property
+    def places(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """The queue of each record, the place in it, and the position in the log."""
+        head = self._parts.head
+        offsets, positions = (head[name].astype(np.int64) for name in ("queue_offset", "position"))
+        return head["queue_id"].astype(np.int32), offsets, positions
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the records lie in the log as they do here, as far as they know themselves."""
+        shifts = self._parts.head["position"] - self._parts.starts
+        return bool((shifts == shifts[:1]).all())
+
+    def where(self, wanted: NDArray[np.bool_]) -> "Records":
+        """The records of these rows."""
+        parts = self._parts.where(wanted)
+        return Records(parts, broker=self._broker, restore=self._restore)
+
     def between(self, first: int, last: int) -> "Records":
         """The records from row `first` to row `last`, that one excluded."""
         parts = self._parts.between(first, last)

@@ -7,7 +7,7 @@ stop    name servers ─▶ answer what is in flight ─▶ loops ─▶ tables 
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -19,15 +19,24 @@ from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.put import Origin, Put
+from roquet.broker.retries import Retries
 from roquet.broker.services.address import advertised, raw_host, warn_if_hidden
 from roquet.broker.services.arrivals import Arrivals
+from roquet.broker.services.assign import Assigning
+from roquet.broker.services.delay import SAVE_MS, Delay
 from roquet.broker.services.flush import CHECKPOINT_MS, Flush
+from roquet.broker.services.handover import Handover
 from roquet.broker.services.housekeep import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
+from roquet.broker.services.neighbours import Neighbours
 from roquet.broker.services.register import Registration
+from roquet.broker.services.revive import REVIVE_MS, Revival
 from roquet.broker.tables.clients import Clients
+from roquet.broker.tables.delays import Delays
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.locks import Locks
+from roquet.broker.tables.modes import Modes
 from roquet.broker.tables.offsets import Offsets
+from roquet.broker.tables.order import Orders
 from roquet.broker.tables.table import TableFile
 from roquet.broker.tables.topics import Topics
 from roquet.model.errors import StoreError
@@ -54,12 +63,13 @@ class BrokerServer:
         clock: Clock = SYSTEM_CLOCK,
         *,
         files: Files | None = None,
+        rng: Random | None = None,
     ) -> None:
         self.config = config or BrokerConfig()
         self._clock = clock
         self._files = files
         self._running = AsyncExitStack()
-        self._rng = Random(SystemRandom().getrandbits(64))
+        self._rng = rng or Random(SystemRandom().getrandbits(64))
         self.address = ""
         """What clients are told: HOST:PORT."""
         self.port = 0
@@ -85,16 +95,22 @@ class BrokerServer:
         running.callback(lambda: store.close(self._clock.now_ms()))
         self.broker = broker = self._build(store)
         running.callback(broker.flush.close)
+        running.push_async_callback(broker.neighbours.close)
+        broker.topics.on_change.append(broker.handover.queues_changed)
+        broker.assigning.on_change.append(broker.notify)
+        broker.revival.restore()
         _warn_of_strays(broker)
         keeping = _housekeeping(broker)
-        running.push_async_callback(_save_last, keeping)
+        running.push_async_callback(_save_last, keeping.save, self._clock)
+        delay = self._delay(broker)
+        running.push_async_callback(_save_last, delay.save, self._clock)
         loops = _Loops()
         running.push_async_callback(loops.stop)
         await self._listen(running)
         registration = Registration(self.config, self._clock, self.address, broker.topics.content)
         broker.topics.on_change.append(registration.changed)
         running.push_async_callback(registration.unregister)
-        loops.start(*_work(broker, keeping), registration.serve())
+        loops.start(*_work(broker, keeping), *_deliveries(delay), registration.serve())
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
@@ -111,20 +127,68 @@ class BrokerServer:
         config, clock, now_ms = self.config, self._clock, self._clock.now_ms()
         arrivals = Arrivals(clock)
         origin = self._origin(advertised(config, config.port))
+        retries = Retries(
+            topics=Topics(self._file("topics.json"), config, now_ms),
+            groups=Groups(self._file("subscriptionGroup.json"), config, now_ms),
+            locks=Locks(),
+            clock=clock,
+        )
+        put = Put(store, config, clock, origin, arrivals.arrived, retries.dead_letter_topic)
+        topics, clients = retries.topics, Clients()
+        offsets = Offsets(self._file("consumerOffset.json"))
+        neighbours, handover = Neighbours(config, clock, topics), Handover(clients, clock)
         return Broker(
             config=config,
             clock=clock,
             rng=self._rng,
             memory=_memory(),
             store=store,
-            topics=Topics(self._file("topics.json"), config, now_ms),
-            groups=Groups(self._file("subscriptionGroup.json"), config, now_ms),
-            offsets=Offsets(self._file("consumerOffset.json")),
-            clients=Clients(),
-            locks=Locks(),
-            put=Put(store, config, clock, origin, arrivals.arrived),
+            topics=topics,
+            groups=retries.groups,
+            offsets=offsets,
+            clients=clients,
+            locks=retries.locks,
+            retries=retries,
+            put=put,
             arrivals=arrivals,
             flush=Flush(store, config, clock),
+            modes=Modes(self._file("messageRequestMode.json")),
+            neighbours=neighbours,
+            assigning=Assigning(
+                clock=clock,
+                store=store,
+                offsets=offsets,
+                clients=clients,
+                neighbours=neighbours,
+                handover=handover,
+            ),
+            handover=handover,
+            revival=Revival(
+                store=store,
+                put=put,
+                topics=topics,
+                groups=retries.groups,
+                offsets=offsets,
+                clock=clock,
+                broker=(config.cluster_name, config.broker_name),
+            ),
+            orders=Orders(self._file("consumerOrderInfo.json")),
+        )
+
+    def _delay(self, broker: Broker) -> Delay:
+        config = self.config
+        _warn_of_long_delays(config)
+        return Delay(
+            store=broker.store,
+            put=broker.put,
+            topics=broker.topics,
+            delays=Delays(self._file("delayOffset.json")),
+            arrivals=broker.arrivals,
+            flush=broker.flush,
+            clock=self._clock,
+            levels=config.message_delay_levels,
+            default_queue_count=config.default_queue_count,
+            auto_create=config.auto_create_topic,
         )
 
     async def _listen(self, running: AsyncExitStack) -> None:
@@ -133,7 +197,9 @@ class BrokerServer:
             router.add(call, partial(handler, self.broker))
         config = self.config
         server = Server(router, host=config.host, port=config.port, clock=self._clock)
+        server.tls = config.server_tls.context() if config.server_tls else None
         server.on_stopping(self.broker.arrivals.close)
+        server.on_stopping(self.broker.handover.close)
         await running.enter_async_context(server)
         self.port = server.port
         self.address = advertised(config, server.port)
@@ -176,6 +242,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         queue_file_entries=config.queue_file_entries,
         index_slots=config.index_slots,
         index_entries=config.index_entries,
+        delay_levels_ms=config.message_delay_levels,
         retention=RetentionPolicy(
             reserved_ms=config.retention,
             delete_hour=config.delete_hour,
@@ -187,10 +254,10 @@ def store_config(config: BrokerConfig) -> StoreConfig:
     )
 
 
-async def _save_last(keeping: Housekeeping) -> None:
+async def _save_last(save: Callable[[int], Awaitable[None]], clock: Clock) -> None:
     """Write the tables once more; a disk that does not take them must not hold up the stop."""
     try:
-        await keeping.save()
+        await save(clock.now_ms())
     except StoreError as error:
         log.warning("progress since the last save is lost, groups will read twice: %s", error)
 
@@ -206,11 +273,21 @@ def _warn_of_strays(broker: Broker) -> None:
         )
 
 
+def _warn_of_long_delays(config: BrokerConfig) -> None:
+    """Say which messages may be deleted while they wait."""
+    if (longest := max(config.message_delay_levels, default=0)) >= config.retention:
+        log.warning(
+            "messages may wait %d ms at a delay level, but files are deleted after %d ms",
+            longest,
+            config.retention,
+        )
+
+
 def _housekeeping(broker: Broker) -> Housekeeping:
     return Housekeeping(
         clock=broker.clock,
         store=broker.store,
-        tables=(broker.topics, broker.groups, broker.offsets),
+        tables=(broker.topics, broker.groups, broker.offsets, broker.orders),
         clients=broker.clients,
         locks=broker.locks,
         arrivals=broker.arrivals,
@@ -227,9 +304,16 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
     yield every(CHECKPOINT_MS, flush.checkpoint, clock)
     yield every(config.save_interval, keeping.save, clock)
     yield every(INDEX_MS, keeping.index, clock)
+    yield every(REVIVE_MS, broker.revival.step, clock)
     yield every(RETENTION_MS, keeping.expire, clock)
     yield every(SCAN_MS, keeping.scan, clock)
     yield keeping.scrub()
+
+
+def _deliveries(delay: Delay) -> Iterator[Coroutine[Any, Any, None]]:
+    """Delayed messages brought to their queues."""
+    yield from delay.work()
+    yield every(SAVE_MS, delay.save, delay.clock)
 
 
 def _memory() -> int:

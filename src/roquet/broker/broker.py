@@ -7,16 +7,26 @@ import msgspec
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.put import Put
+from roquet.broker.retries import Retries
 from roquet.broker.services.arrivals import Arrivals
+from roquet.broker.services.assign import Assigning
 from roquet.broker.services.flush import Flush
+from roquet.broker.services.handover import Handover
+from roquet.broker.services.neighbours import Neighbours
+from roquet.broker.services.polls import Polls
+from roquet.broker.services.revive import Revival
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.locks import Locks
+from roquet.broker.tables.modes import Modes
 from roquet.broker.tables.offsets import Offsets
+from roquet.broker.tables.order import Orders
 from roquet.broker.tables.topics import Topics
+from roquet.model.names import is_retry
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 from roquet.store.store import Store
+from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
 
 
@@ -34,12 +44,26 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     offsets: Offsets
     clients: Clients
     locks: Locks
+    retries: Retries
     put: Put
     arrivals: Arrivals
     flush: Flush
+    modes: Modes
+    neighbours: Neighbours
+    assigning: Assigning
+    handover: Handover
+    revival: Revival
+    orders: Orders
+
+    @property
+    def polls(self) -> Polls:
+        """Pops that wait."""
+        return self.arrivals.polls
 
     def notify(self, groups: Iterable[str]) -> None:
         """Tell the members of groups that they have to divide their queues again."""
+        groups = list(groups)
+        self.handover.changed(groups)
         if not self.config.notify_members:
             return
         for name, peer in self.clients.members(groups):
@@ -49,4 +73,28 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
     def forget(self, peer: Peer) -> None:
         """A client's connection has ended, or it has gone silent."""
-        self.notify(self.clients.drop(peer))
+        memberships = self.clients.memberships(peer)
+        changed = self.clients.drop(peer)
+        for group, member in memberships:
+            self.left(group, member)
+        self.notify(changed)
+
+    def left(self, group: str, member: str) -> None:
+        """A member is out of its group on one connection: what it held is free, if on all."""
+        found = self.clients.consumers(group)
+        rest = found.client_ids if found else []
+        if member not in rest:
+            self.locks.release(group, member)
+            self.handover.left(group, member)
+            self.assigning.table.left(group, member, rest)
+
+    def mode(self, topic: str, group: str) -> RequestMode:
+        """Whether a group pulls or pops a topic: what was set, else what the settings say."""
+        if (found := self.modes.get(topic, group)) is not None:
+            return found
+        if is_retry(topic):
+            return RequestMode()
+        config = self.config
+        return RequestMode(
+            mode=config.default_request_mode, pop_share_queue_num=config.default_pop_share_queues
+        )

@@ -19,6 +19,10 @@ from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
 from roquet.model.settings import nearest, parse_addresses
 from roquet.model.topic import MASTER_ID, READ_WRITE
+from roquet.net.channel import PLAIN, Security
+from roquet.net.tls import ServerTls, Tls
+from roquet.rules.schedule import DEFAULT_LEVELS
+from roquet.wire.calls.bodies import PULL
 
 __all__ = ["PORT", "BrokerConfig", "load", "read"]
 
@@ -56,9 +60,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     auto_create_group: bool = True
     default_queue_count: int = 8
     max_message_size: int = MESSAGE_SIZE_MAX
+    message_delay_levels: tuple[int, ...] = DEFAULT_LEVELS
+    """How long each level waits: 1 is the first."""
     long_polling: bool = True
     notify_members: bool = True
+    default_request_mode: str = PULL
+    """Whether groups of which nobody said it pull or pop, when the broker divides their queues."""
+    default_pop_share_queues: int = -1
+    """Of how many others a popping member works on the queues; 0 and less: all on everything."""
     trace_topic: bool = False
+    store_reply_messages: bool = True
+    """Whether answers to requests are kept, too, once they are pushed to who waits."""
     permission: int = READ_WRITE
     region: str = "DefaultRegion"
     save_interval: int = 5_000
@@ -75,6 +87,27 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     refuse_ratio: float = 0.90
     free_min: int | None = None
     """Bytes that must stay free: judges the disk instead of the ratios."""
+    tls_cert: Path | None = None
+    """The certificate that clients are shown; with it, connections are taken with TLS alone."""
+    tls_key: Path | None = None
+    """Its private key; None looks for it in the file of the certificate."""
+    tls_client_ca: Path | None = None
+    """Who signs the certificates that clients must show; None asks for none."""
+    tls_ca: Path | None = None
+    """Who signs the certificates of name servers and other brokers; None calls without TLS."""
+
+    @property
+    def server_tls(self) -> ServerTls | None:
+        """How connections are taken; None without TLS."""
+        if self.tls_cert is None:
+            return None
+        return ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.tls_client_ca)
+
+    def calls(self) -> Security:
+        """How this broker calls name servers and other brokers."""
+        if self.tls_ca is None:
+            return PLAIN
+        return Security(context=Tls(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key).context())
 
     @property
     def broker_id(self) -> int:

@@ -1,27 +1,36 @@
 """The one way a message takes into the store: limits, delay, half, retry, batch."""
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.stamp import Stamps, half_message, text_of
+from roquet.broker.stamp import Stamps, delay_level, half_message, text_of
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.model.flags import SysFlag
-from roquet.model.names import is_retry
+from roquet.model.names import SCHEDULE_TOPIC, is_retry
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
+from roquet.rules.retry import for_dead_letters
+from roquet.rules.schedule import due_ms, effective_level
 from roquet.store.store import Appended, AppendedBatch, Draft, Part, Store
 from roquet.wire.batch import BatchItem, decode_batch
 from roquet.wire.calls.send import Send, SendLongNames
 from roquet.wire.host import HOST_SIZES
+from roquet.wire.java import hash_code
 from roquet.wire.message_id import month_start_ms, unique_key
 from roquet.wire.property_text import decode_properties, decode_text
+from roquet.wire.record import Record
 
 SendCall = Send | SendLongNames
+
+DeadLetters = Callable[[SendCall], str | None]
+"""Told of what a client sends to a retry topic: gives the dead-letter topic to store it in instead,
+None if it may be tried again; may raise CallRefused."""
 
 Arrived = Callable[[str, int, int, Sequence[int]], object]
 """Told of what is stored: topic, queue id, the first message's offset, each one's tag code."""
@@ -77,14 +86,22 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Put:
-    """Stores what clients send."""
+    """Stores what clients send, and what the broker itself stores again."""
 
     def __init__(
-        self, store: Store, config: BrokerConfig, clock: Clock, origin: Origin, arrived: Arrived
+        self,
+        store: Store,
+        config: BrokerConfig,
+        clock: Clock,
+        origin: Origin,
+        arrived: Arrived,
+        dead_letters: DeadLetters = lambda _: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._arrived = arrived
+        self._dead_letters = dead_letters
+        self._levels = config.message_delay_levels
         self._size_max = config.max_message_size
         self._stamps = Stamps(config.cluster_name, lambda: next(self._keys))
         self.settle(origin)
@@ -96,20 +113,67 @@ class Put:
         self._store_flag = 0 if len(origin.store_host) == IPV4_SIZE else STORE_HOST_V6
         self._store_host = origin.store_host
 
+    @property
+    def store_host(self) -> bytes:
+        """The address that is written into messages: ip and port."""
+        return self._store_host
+
+    def check_size(self, body: bytes) -> None:
+        """MessageIllegal when a message with this body could not be stored."""
+        if not 0 < len(body) <= self._size_max:
+            raise self._illegal_size(len(body))
+
     def one(self, call: SendCall, queue_id: int, peer: Peer) -> Stored:
         """Store one message; MessageIllegal, CallRefused or StoreError say that it was not."""
         body = call.body
         if not 0 < len(body) <= self._size_max:
             raise self._illegal_size(len(body))
-        stamped = self._stamps.stamp(call.properties.encode("utf-8", "surrogatepass"))
-        tag_code = stamped.tag_code
-        draft = self._draft(call, queue_id, peer, body, stamped.text, tag_code)
+        stamped = self._stamps.stamp(call.properties.encode("utf-8", "surrogatepass"), True)
+        draft = self._draft(call, queue_id, peer, body, stamped.text, stamped.tag_code)
+        now_ms = self._clock.now_ms()
+        if stamped.delay_level or draft.topic[:1] == "%":
+            draft = self._diverted(draft, call, stamped.delay_level, now_ms)
         try:
-            appended = self._store.append(draft, self._clock.now_ms())
+            appended = self._store.append(draft, now_ms)
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the message is out of range: {error}") from error
-        self._arrived(call.topic, queue_id, appended.queue_offset, (tag_code,))
+        self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         return Stored(appended, decode_text(stamped.unique_key), stamped.waits)
+
+    def again(
+        self,
+        record: Record,
+        *,
+        topic: str,
+        queue_id: int,
+        properties: Mapping[str, str],
+        reconsume_times: int,
+    ) -> Appended:
+        """Store a stored message once more, elsewhere or with other properties.
+
+        Its body is taken as it lies there, compressed or not; flag, born time and born host stay.
+        When the properties ask for a delay level it waits there first. StoreError and
+        MessageIllegal say that it was not stored.
+        """
+        tag = properties.get(names.TAGS)
+        draft = Draft(
+            topic=topic,
+            queue_id=queue_id,
+            body=record.body,
+            properties=text_of(properties).encode("utf-8", "surrogatepass"),
+            tag_code=hash_code(tag) if tag else 0,
+            flag=record.flag,
+            sys_flag=record.sys_flag & ~STORE_HOST_V6 | self._store_flag,
+            born_ms=record.born_ms,
+            born_host=record.born_host,
+            store_host=self._store_host,
+            reconsume_times=reconsume_times,
+        )
+        now_ms = self._clock.now_ms()
+        draft = self._waiting(draft, delay_level(properties), now_ms)
+        appended = self._store.append(draft, now_ms)
+        self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
+        return appended
 
     def batch(self, call: SendCall, queue_id: int, peer: Peer) -> StoredBatch:
         """Store the messages of one batch, one behind the other: all of them or none."""
@@ -142,6 +206,31 @@ class Put:
         host = self._store_host
         raw = host.join([b"", *map(POSITION.pack, positions)])
         return raw.hex(",", len(host) + POSITION.size).upper()
+
+    def _diverted(self, draft: Draft, call: SendCall, level: int, now_ms: int) -> Draft:
+        """A client's message that has failed too often, or is to be delivered later."""
+        if is_retry(draft.topic) and (topic := self._dead_letters(call)):
+            found = decode_properties(draft.properties)
+            found = for_dead_letters(found, draft.topic, found.get(names.UNIQUE_KEY, ""))
+            text = text_of(found).encode("utf-8", "surrogatepass")
+            return replace(draft, topic=topic, queue_id=0, properties=text)
+        return self._waiting(draft, level, now_ms)
+
+    def _waiting(self, draft: Draft, asked: int, now_ms: int) -> Draft:
+        """The same where messages of its delay level wait for their time; itself without one."""
+        if not (level := effective_level(asked, self._levels)):
+            return draft
+        found = decode_properties(draft.properties)
+        found[names.DELAY] = str(level)
+        found[names.REAL_TOPIC] = draft.topic
+        found[names.REAL_QUEUE_ID] = str(draft.queue_id)
+        return replace(
+            draft,
+            topic=SCHEDULE_TOPIC,
+            queue_id=level - 1,
+            properties=text_of(found).encode("utf-8", "surrogatepass"),
+            tag_code=due_ms(level, now_ms, self._levels),
+        )
 
     def _draft(
         self,

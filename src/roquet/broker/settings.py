@@ -15,6 +15,8 @@ import msgspec
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import MASTER_ID, READ_WRITE
+from roquet.rules.schedule import parse_levels
+from roquet.wire.calls.bodies import POP, PULL
 
 PORT: Final = 10_911
 
@@ -101,6 +103,12 @@ def _flush_type(value: str, where: str) -> bool:
     return value == "SYNC_FLUSH"
 
 
+def _request_mode(value: str, where: str) -> str:
+    if value not in (PULL, POP):
+        raise ConfigError(f"{where}: {value!r} is neither {PULL} nor {POP}")
+    return value
+
+
 def _message_size(value: str, where: str) -> int:
     size = settings.parse_bytes(value, where)
     if not 0 < size <= FRAME_SIZE_MAX - FRAME_HEADROOM:
@@ -159,9 +167,15 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "auto_create_group": Setting(_switch, ("autoCreateSubscriptionGroup",)),
     "default_queue_count": Setting(_number, ("defaultTopicQueueNums",)),
     "max_message_size": Setting(_message_size, ("maxMessageSize",)),
+    "message_delay_levels": Setting(parse_levels, ("messageDelayLevel",)),
     "long_polling": Setting(_switch, ("longPollingEnable",)),
     "notify_members": Setting(_switch, ("notifyConsumerIdsChangedEnable",)),
+    "default_request_mode": Setting(_request_mode, ("defaultMessageRequestMode",)),
+    "default_pop_share_queues": Setting(
+        partial(settings.parse_int, least=-1), ("defaultPopShareQueueNum",)
+    ),
     "trace_topic": Setting(_switch, ("traceTopicEnable",)),
+    "store_reply_messages": Setting(_switch, ("storeReplyMessageEnable",)),
     "permission": Setting(_permission, ("brokerPermission",)),
     "region": Setting(_text, ("regionId",)),
     "save_interval": Setting(settings.parse_millis, ("flushConsumerOffsetInterval",), _MILLIS),
@@ -185,6 +199,10 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "force_ratio": Setting(_ratio, ("diskSpaceCleanForciblyRatio",), _percent),
     "refuse_ratio": Setting(_ratio, ("diskSpaceWarningLevelRatio",), _percent),
     "free_min": Setting(_bytes),
+    "tls_cert": Setting(_path, ("tls.server.certPath",)),
+    "tls_key": Setting(_path, ("tls.server.keyPath",)),
+    "tls_client_ca": Setting(_path),
+    "tls_ca": Setting(_path),
 }
 """Every key that has an effect. `log_path` is only compared with where the log lies anyway."""
 

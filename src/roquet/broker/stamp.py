@@ -11,7 +11,7 @@ million times, so what was found out of one text answers for all that are like i
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -47,6 +47,7 @@ SPECIAL: Final = FROM_BROKERS | {*TIMES, names.DELAY, names.TRANSACTION_PREPARED
 """Properties that most messages lack, and that need a closer look."""
 
 DELAYED: Final = "property {} asks for a later delivery, which this broker does not support yet"
+DELAYED_BATCH: Final = f"property {names.DELAY} asks for a later delivery, which no batch can have"
 
 
 class Stamped(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +58,8 @@ class Stamped(msgspec.Struct, frozen=True, gc=False):
     waits: bool
     """Whether the sender wants to wait until the message is durable."""
     unique_key: bytes
+    delay_level: int = 0
+    """The level that the sender asks for; there may be no such. 0: it is not to wait."""
 
 
 class Stamps:
@@ -70,27 +73,30 @@ class Stamps:
         self._known: dict[tuple[bytes, bytes], tuple[int, bool]] = {}
         """Tag code and wish to wait, by what stands before and behind the unique key."""
 
-    def stamp(self, text: bytes) -> Stamped:
-        """The property text as it is stored; refused, when it asks for what we cannot do."""
+    def stamp(self, text: bytes, may_wait: bool = False) -> Stamped:
+        """The property text as it is stored; refused, when it asks for what we cannot do.
+
+        A delay level is such, unless the message `may_wait`.
+        """
         if text and text[-1] != _END_BYTE:
             text += _END
         before, _, behind = text.partition(_UNIQUE_KEY)
         key, _, behind = behind.partition(_END)
         # A number is looked for in bytes in a tenth of the time that a piece of one byte takes.
         if not key or _MIDDLE_BYTE in key or not key.isascii() or len(text) > self._size_max:
-            return self._stamp_anew(text)
+            return self._stamp_anew(text, may_wait)
         facts = self._known.get((before, behind))
         if facts is None:
             before, behind = _without_keys(before), _without_keys(behind)
             facts = self._known.get((before, behind))
             if facts is None:
-                stamped = self._stamp_anew(text)
+                stamped = self._stamp_anew(text, may_wait)
                 self._learn(before, behind)
                 return stamped
         tag_code, waits = facts
         return Stamped(text + self._cluster, tag_code, waits, key)
 
-    def _stamp_anew(self, raw: bytes) -> Stamped:
+    def _stamp_anew(self, raw: bytes, may_wait: bool) -> Stamped:
         """The same for any text; it ends as it should."""
         try:
             text = decode_text(raw)
@@ -101,8 +107,12 @@ class Stamps:
         else:  # stored as it is, a piece without a name would look like a torn record
             found = _readable(text)
             text = text_of(found)
+        level = 0
         if not SPECIAL.isdisjoint(found):
             text = _special(found, text)
+            level = delay_level(found)
+            if level and not may_wait:
+                raise MessageIllegal(DELAYED_BATCH)
         key = found.get(names.UNIQUE_KEY)
         if not key:
             key = self._new_key()
@@ -112,7 +122,7 @@ class Stamps:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"
             )
-        return Stamped(raw, *self._facts(found), key.encode("utf-8", "surrogatepass"))
+        return Stamped(raw, *self._facts(found), key.encode("utf-8", "surrogatepass"), level)
 
     def _learn(self, before: bytes, behind: bytes) -> None:
         """Remember what a text says, unless one like it could say something else.
@@ -162,7 +172,7 @@ def _without_keys(text: bytes) -> bytes:
     return before + name + end + behind if plain else text
 
 
-def text_of(properties: dict[str, str]) -> str:
+def text_of(properties: Mapping[str, str]) -> str:
     """The text of properties that were read from one."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
@@ -181,15 +191,15 @@ def _special(found: dict[str, str], text: str) -> str:
     for name in TIMES:
         if name in found:
             raise MessageIllegal(DELAYED.format(name))
-    if _delay_level(found.get(names.DELAY, "0")) > 0:
-        raise MessageIllegal(DELAYED.format(names.DELAY))
     if FROM_BROKERS.isdisjoint(found):
         return text
     return text_of({name: value for name, value in found.items() if name not in FROM_BROKERS})
 
 
-def _delay_level(text: str) -> int:
+def delay_level(found: Mapping[str, str]) -> int:
+    """The level that properties ask for; 0 for those that ask for none."""
+    text = found.get(names.DELAY, "0")
     try:
-        return int(text)
+        return max(0, int(text))
     except ValueError:
         raise MessageIllegal(f"property {names.DELAY} is {text!r}, not a number") from None

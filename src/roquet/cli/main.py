@@ -12,7 +12,8 @@ from typing import Annotated, Final
 import typer
 
 from roquet import __version__
-from roquet.cli import inspect, messages, serve
+from roquet.cli import dlq, group, inspect, messages, serve
+from roquet.cli.balance import command as balance
 from roquet.cli.demo import command as demo
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 
@@ -34,10 +35,13 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     messages.consume,
     inspect.dump,
     inspect.check,
+    balance.balance,
     demo.demo,
 )
 for _command in COMMANDS:
     app.command()(_command)
+app.add_typer(dlq.app)
+app.add_typer(group.group)
 
 
 def _show_version(wanted: bool) -> None:

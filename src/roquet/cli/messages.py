@@ -91,7 +91,7 @@ def consume(
 async def _produce(namesrv: str | None, messages: AsyncIterator["Message"], *, quiet: bool) -> None:
     from roquet.client.producer import Producer
 
-    async with Producer(_servers(namesrv)) as producer:
+    async with Producer(servers(namesrv)) as producer:
         async for receipt in producer.send_many(messages):
             if not quiet:
                 queue = receipt.queue
@@ -126,13 +126,13 @@ async def _consume(
     from roquet.client.pull import PullConsumer
     from roquet.client.push import PushConsumer
 
-    servers = _servers(namesrv)
+    addresses = servers(namesrv)
     if group is not None:
-        member = PushConsumer(servers, group=group, topic=topic, tags=tags, config=config)
+        member = PushConsumer(addresses, group=group, topic=topic, tags=tags, config=config)
         async with member:
             await _until_stopped(_print(member, count, as_json=as_json))
         return
-    async with PullConsumer(servers, group=GROUP, config=config) as reader:
+    async with PullConsumer(addresses, group=GROUP, config=config) as reader:
         await _until_stopped(_read(reader, topic, tags, count, as_json=as_json))
 
 
@@ -207,7 +207,8 @@ def _beginning(text: str) -> "ConsumerConfig":
     )
 
 
-def _servers(given: str | None) -> str:
+def servers(given: str | None) -> str:
+    """The name servers that an option names, else the environment, else those of `roquet dev`."""
     from roquet.model.settings import parse_addresses
 
     name, text = ("--namesrv", given) if given else ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))

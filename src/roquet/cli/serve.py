@@ -16,6 +16,7 @@ from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.namesrv.config import NameServerConfig
+from roquet.net.tls import ServerTls
 
 DEV_DATA: Final = Path("roquet-data")
 """Below the directory where `roquet dev` starts: seen, and easily removed."""
@@ -48,6 +49,13 @@ Advertise = Annotated[
     typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients are told."),
 ]
 Host = Annotated[str, typer.Option("--host", help="The interface to listen on.")]
+TlsCert = Annotated[
+    Path | None, typer.Option(metavar="PEM", help="Take connections with TLS alone: certificate.")
+]
+TlsKey = Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's private key.")]
+TlsClientCa = Annotated[
+    Path | None, typer.Option(metavar="PEM", help="Who signs the certificates clients must show.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")]
 
 
@@ -74,21 +82,29 @@ def dev(
         broker_name="broker-a",
         free_min=DEV_FREE_MIN,
     )
-    running.run(_dev(NameServerConfig(host=host, port=namesrv_port), config))
+    names = NameServerConfig(host=host, port=namesrv_port, tls=config.server_tls)
+    running.run(_dev(names, config))
 
 
 def namesrv(
+    *,
     port: Annotated[int, typer.Option(help="0 takes any free one.")] = NAMESRV_PORT,
     host: Host = EVERYWHERE,
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="Where key-value settings are; else memory."),
     ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
     verbose: Verbose = False,
 ) -> None:
     """Start a name server."""
     running.log_to_stderr(verbose=verbose)
-    running.run(_namesrv(NameServerConfig(host=host, port=port, directory=data)))
+    if tls_cert is None and (tls_key or tls_client_ca):
+        raise UsageError("--tls-key and --tls-client-ca are of no use without --tls-cert")
+    tls = ServerTls(cert=tls_cert, key=tls_key, client_ca=tls_client_ca) if tls_cert else None
+    running.run(_namesrv(NameServerConfig(host=host, port=port, directory=data, tls=tls)))
 
 
 def broker(  # noqa: PLR0913 - each is an option

@@ -1,20 +1,34 @@
 """The client library: what users import."""
 
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
+from roquet.client.pop import PopConsumer
+from roquet.client.popped import PoppedMessage
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.client.received import ReceivedMessage
+from roquet.client.requests import ReplyMessage
+from roquet.client.selectors import Chance, KeyHash, MachineRoom
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
+from roquet.model.subscription import MessageModel
+from roquet.net.tls import Tls
+from roquet.wire.compression import Compression
 
 __all__ = [
+    "Chance",
     "ClientConfig",
+    "Compression",
     "ConsumeFrom",
     "ConsumerConfig",
+    "KeyHash",
+    "MachineRoom",
     "Message",
+    "MessageModel",
     "MessageQueue",
+    "PopConsumer",
+    "PoppedMessage",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
@@ -22,7 +36,9 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "ReceivedMessage",
+    "ReplyMessage",
     "SendReceipt",
     "SendStatus",
     "StoredMessage",
+    "Tls",
 ]

@@ -26,6 +26,16 @@ class Background:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s ended with an error", task.get_name(), exc_info=error)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs."""
+        return not self._tasks
+
+    def cancel(self) -> None:
+        """End all but the one that calls."""
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
+
     async def close(self) -> None:
         """Cancel all and wait until they have ended."""
         await stop(*self._tasks)

@@ -7,19 +7,24 @@ All of a process share one thread, which does the waiting. May be used from any 
 """
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
+from roquet.client import pop, popped, pull, push, received
 from roquet.client import producer as sending
-from roquet.client import pull, push
-from roquet.client.config import ConsumerConfig, ProducerConfig
+from roquet.client.config import ConsumerConfig, ProducerConfig, Selector
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
+from roquet.client.delivery import Turn
 from roquet.client.handling import AsyncHandler
 from roquet.client.loop_thread import LoopThread
 from roquet.client.many import IN_FLIGHT
-from roquet.client.outgoing import MessageFields
+from roquet.client.outgoing import MessageFields, message_of
+from roquet.client.pull import POLL_COUNT
 from roquet.client.received import Received
+from roquet.client.requests import ReplyMessage
+from roquet.model.errors import UsageError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, SendReceipt
@@ -28,6 +33,7 @@ from roquet.model.subscription import ALL
 T = TypeVar("T")
 C = TypeVar("C", bound=Consumer)
 
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _PRODUCER: Final = ProducerConfig()
 _CONSUMER: Final = ConsumerConfig()
 
@@ -38,6 +44,7 @@ class ReceivedMessage(Received):
     def __init__(self, message: Received, thread: LoopThread) -> None:
         self.__dict__.update(message.__dict__)
         self._message = message
+        self._thread = thread
         self._loop = thread.loop
 
     def ack(self) -> None:
@@ -46,7 +53,18 @@ class ReceivedMessage(Received):
 
     def nack(self, delay_ms: int | None = None) -> None:
         """It shall come again, after a time; by itself the time grows from one try to the next."""
+        if delay_ms is not None and delay_ms < 0:
+            raise UsageError(f"a message cannot come again after {delay_ms} ms")
         self._loop.call_soon_threadsafe(self._message.fail, delay_ms)
+
+    def dead_letter(self) -> None:
+        """It will never be handled well: it goes to the group's dead letters, `%DLQ%` and group."""
+        self._loop.call_soon_threadsafe(self._message.give_up)
+
+    def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
+        """Answer a request; False when its producer has gone, or waits no more."""
+        message = cast("received.ReceivedMessage", self._message)
+        return self._thread.wait(message.reply(body, properties=properties))
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +85,10 @@ BlockingHandler = Callable[[ReceivedMessage], object]
 
 
 class Producer:
-    """Sends messages; see `roquet.client.Producer`."""
+    """Sends messages; see `roquet.client.Producer`.
+
+    Each thread that sends counts for itself whose turn it is among the queues.
+    """
 
     def __init__(
         self,
@@ -78,6 +99,7 @@ class Producer:
     ) -> None:
         self._producer = sending.Producer(namesrv, group=group, config=config)
         self._thread = LoopThread.shared()
+        self._caller = threading.local()
 
     @property
     def client_id(self) -> str:
@@ -104,25 +126,65 @@ class Producer:
         message: Message | str,
         body: bytes | None = None,
         *,
+        selector: Selector | None = None,
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
-        """Send one message, and return when the broker has stored it."""
+        """Send one message, and return when the broker has stored it.
+
+        A selector is called on the event loop's thread.
+        """
         return self._thread.wait(
-            self._producer.send(message, body, timeout_ms=timeout_ms, **fields)
+            self._producer.send_in_turn(
+                self._turn(), message_of(message, body, fields), selector, timeout_ms
+            )
         )
 
     def send_oneway(
-        self, message: Message | str, body: bytes | None = None, **fields: Unpack[MessageFields]
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        selector: Selector | None = None,
+        **fields: Unpack[MessageFields],
     ) -> None:
         """Hand one message to the network; nobody says whether it was stored."""
-        self._thread.wait(self._producer.send_oneway(message, body, **fields))
+        self._thread.wait(self._producer.send_oneway(message, body, selector=selector, **fields))
 
     def send_batch(
-        self, messages: Iterable[Message], *, timeout_ms: int | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
     ) -> SendReceipt:
         """Send messages of one topic to one queue, all or none."""
-        return self._thread.wait(self._producer.send_batch(messages, timeout_ms=timeout_ms))
+        return self._thread.wait(
+            self._producer.send_batch(messages, selector=selector, timeout_ms=timeout_ms)
+        )
+
+    def request(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> ReplyMessage:
+        """Send one message, and return what the consumer that handles it replies."""
+        return self._thread.wait(
+            self._producer.request(
+                message, body, selector=selector, timeout_ms=timeout_ms, **fields
+            )
+        )
+
+    def _turn(self) -> Turn:
+        """The calling thread's own."""
+        turn: Turn | None = getattr(self._caller, "turn", None)
+        if turn is None:
+            turn = self._caller.turn = self._producer.new_turn()
+        return turn
 
     def send_many(
         self, messages: Iterable[Message], *, in_flight: int = IN_FLIGHT
@@ -158,6 +220,38 @@ class _Consumer(Generic[C]):
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues that are this member's now."""
         return self._consumer.assignment()
+
+    def lag(self) -> Mapping[MessageQueue, int]:
+        """Messages of each of our queues that are not handled yet, as the brokers say now."""
+        return self._thread.wait(self._consumer.lag())
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Hand out nothing more of some queues, or of all, until `resume`."""
+        self._thread.wait(_of(self._consumer.pause, *queues))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with some queues, or with all."""
+        self._thread.wait(_of(self._consumer.resume, *queues))
+
+    def paused(self) -> Sequence[MessageQueue]:
+        """The queues that are paused."""
+        return self._thread.wait(_of(self._consumer.paused))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Read one of our queues from an offset on."""
+        self._thread.wait(_of(self._consumer.seek, queue, offset))
+
+    def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
+        """Read one of our queues from the first message on that was stored at a time or later."""
+        self._thread.wait(self._consumer.seek_to_time(queue, stored_ms))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Read one of our queues from the oldest message on that the broker still holds."""
+        self._thread.wait(self._consumer.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Read of one of our queues only what is stored from now on."""
+        self._thread.wait(self._consumer.seek_to_end(queue))
 
     def start(self) -> None:
         """Open for work; `with` does this."""
@@ -237,6 +331,10 @@ class PushConsumer(_Consumer[push.PushConsumer]):
         """Tell a function, on the loop's thread, which queues are no longer this member's."""
         self._consumer.on_revoked(watcher)
 
+    def on_lost(self, watcher: push.Watcher) -> None:
+        """Tell a function, on the loop's thread, which ordered queues were lost."""
+        self._consumer.on_lost(watcher)
+
 
 class PullConsumer(_Consumer[pull.PullConsumer]):
     """Reads the queues that you name, from where you say."""
@@ -292,9 +390,73 @@ class PullConsumer(_Consumer[pull.PullConsumer]):
         """Read these queues, and no others, from the group's progress on."""
         self._thread.wait(self._consumer.assign(queues, tags=tags))
 
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read an assigned queue from an offset on."""
-        self._thread.wait(_of(self._consumer.seek, queue, offset))
+    def subscribe(self, topic: str, tags: str = ALL) -> None:
+        """Read this member's share of a topic: all of it, or messages with one of some tags."""
+        self._thread.wait(self._consumer.subscribe(topic, tags))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        self._thread.wait(_of(self._consumer.unsubscribe, topic))
+
+    def poll(
+        self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
+    ) -> Sequence[ReceivedMessage]:
+        """What is there, so many at most; see `roquet.client.PullConsumer`."""
+        found = self._thread.wait(self._consumer.poll(count, timeout_ms))
+        return [ReceivedMessage(message, self._thread) for message in found]
+
+
+class PoppedMessage(ReceivedMessage):
+    """A message that is ours for a time; see `roquet.client.PoppedMessage`."""
+
+    def __init__(self, message: Received, thread: LoopThread) -> None:
+        super().__init__(message, thread)
+        self._thread = thread
+
+    def extend(self, invisible_ms: int) -> None:
+        """Keep it for so long from now on; CallRefused when its time has passed already."""
+        message = cast("popped.PoppedMessage", self._message)
+        self._thread.wait(message.extend(invisible_ms))
+
+
+class PopConsumer(_Consumer[pop.PopConsumer]):
+    """A member of a group that takes messages from any queue, as many as it can handle."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        topic: str | None = None,
+        tags: str = ALL,
+        config: ConsumerConfig = _CONSUMER,
+    ) -> None:
+        super().__init__(
+            pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, config=config)
+        )
+
+    def subscribe(self, topic: str, tags: str = ALL) -> None:
+        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`)."""
+        self._thread.wait(_of(self._consumer.subscribe, topic, tags))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Listen to a topic no more."""
+        self._thread.wait(_of(self._consumer.unsubscribe, topic))
+
+    def next(self, timeout_ms: int | None = None) -> PoppedMessage | None:
+        """The next message; None when none came in time, or the consumer is closed."""
+        message = self._thread.wait(self._consumer.next(timeout_ms))
+        return None if message is None else PoppedMessage(message, self._thread)
+
+    def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[PoppedMessage]:
+        """So many messages, or fewer when the time is over."""
+        found = self._thread.wait(self._consumer.fetch(count, timeout_ms))
+        return [PoppedMessage(message, self._thread) for message in found]
+
+    def messages(self) -> Iterator[PoppedMessage]:
+        """One message after the other, until the consumer is closed."""
+        while (message := self.next()) is not None:
+            yield message
 
 
 async def _of(act: Callable[..., T], *args: Any) -> T:

@@ -2,31 +2,41 @@
 
 import asyncio
 import logging
+import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Self
 
+from roquet.client import members
+from roquet.client.assignment import Assignment
 from roquet.client.background import stop
+from roquet.client.broadcast import LocalOffsets, folder_of
 from roquet.client.config import ConsumerConfig
 from roquet.client.handling import Handler, workers
+from roquet.client.holding import Holding
 from roquet.client.inbox import Inbox
 from roquet.client.offsets import Offsets
 from roquet.client.pulling import Puller, Taste
-from roquet.client.reader import QueueReader
+from roquet.client.reader import QueueReader, Surroundings
 from roquet.client.received import ReceivedMessage
+from roquet.client.requests import Replies
+from roquet.client.sendback import Failures, Here, Return
 from roquet.client.session import Session
-from roquet.model.errors import CallError, UsageError
-from roquet.model.names import check_group, is_system_group
+from roquet.model.errors import UsageError
+from roquet.model.names import check_group, is_retry, is_system_group
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData
+from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from roquet.net.clock import every
 
 log = logging.getLogger(__name__)
 
 FETCH_TIMEOUT_MS: Final = 5_000
 """How long a fetch waits by itself: Java's poll does."""
+
+DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
+"""Java's name for a group that was not named: it refuses it, too."""
 
 
 class Consumer:
@@ -42,18 +52,40 @@ class Consumer:
     def __init__(
         self, namesrv: str | Sequence[str] | None, group: str, config: ConsumerConfig
     ) -> None:
-        if is_system_group(check_group(group)):
+        if is_system_group(check_group(group)) or group == DEFAULT_GROUP:
             raise UsageError(f"group {group} is the system's own: choose another name")
+        config.check()
         self.group = group
         self._config = config
-        self._strategy = config.find_strategy()
         self._session = Session(namesrv, config)
-        self._offsets = Offsets(self._session, config, group)
-        self._puller = Puller(self._session, config, group, saves_progress=self._saves_progress)
+        self._is_broadcast = config.message_model is MessageModel.BROADCASTING
+        self._offsets = self._find_offsets()
+        saves = self._saves_progress and not self._is_broadcast
+        self._puller = Puller(self._session, config, group, saves_progress=saves)
         self._inbox = Inbox()
-        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._failures = self._find_failures()
+        around = Surroundings(
+            self._inbox, self._puller, self._failures, self._session.background,
+            Replies(self._session, config, group),
+        )  # fmt: skip
+        self._holding = Holding(around, self._offsets, config)
         self._tastes: dict[str, Taste] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._saving: asyncio.Task[None] | None = None
+        self._assignment = Assignment(
+            self._session, config, group, self._holding, self._offsets, self._tastes,
+            saves=self._saves_progress,
+        )  # fmt: skip
+
+    def _find_offsets(self) -> Offsets:
+        if not self._is_broadcast:
+            return Offsets(self._session, self._config, self.group)
+        folder = folder_of(self._config, os.environ)
+        return LocalOffsets(self._session, self._config, self.group, folder)
+
+    def _find_failures(self) -> Failures:
+        """What becomes of messages that fail."""
+        return Here(Return(self._session, self._config, self.group))
 
     @property
     def client_id(self) -> str:
@@ -61,17 +93,48 @@ class Consumer:
         return self._session.identity.client_id
 
     @property
+    def name_servers(self) -> Sequence[str]:
+        """The addresses that it asks where topics live."""
+        return self._session.addresses
+
+    @property
     def subscriptions(self) -> Mapping[str, str]:
         """Topics, and which of their messages are wanted."""
-        return {topic: taste.subscription.sub_string for topic, taste in self._tastes.items()}
+        return {
+            topic: taste.subscription.sub_string
+            for topic, taste in self._tastes.items()
+            if not is_retry(topic)
+        }
 
     def assignment(self) -> Sequence[MessageQueue]:
-        """The queues that are this member's now."""
-        return sorted(self._readers)
+        """The queues that are this member's now, without those of the group's retry topic."""
+        return sorted(queue for queue in self._holding.readers if not is_retry(queue.topic))
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Messages of each of our queues that are not handled yet, as the brokers say now."""
+        self._session.check()
+        return await self._holding.lag(self.assignment())
 
     async def start(self) -> None:
         """Open for work; `async with` does this."""
         self._session.start(self._data)
+        self._session.membership.on_denied(self._denied)
+        try:
+            members.enter(self)
+            if isinstance(self._offsets, LocalOffsets):
+                self._offsets.open()
+        except BaseException:
+            await self._end()
+            raise
+        if self._saves_progress:
+            self._saving = self._session.background.start(
+                self._keep_saving(), f"progress of {self.group}"
+            )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is started and neither closed nor dead."""
+        return self._session.is_open and not self._session.background.is_over
 
     def stop(self) -> None:
         """Hand out nothing more: `run` and `messages` end. A handler may call this."""
@@ -88,10 +151,24 @@ class Consumer:
         self.stop()
         try:
             await self._finish_running()
-            await self._release(list(self._readers))
+            await self._holding.settled(self._config.close_timeout_ms)
+            await self._holding.release(list(self._holding.readers), save=self._saves_progress)
+            await self._assignment.unlock_all()
             await self._session.membership.leave(consumer=self.group)
         finally:
-            await self._session.close()
+            await self._end()
+
+    def _denied(self, error: Exception) -> None:
+        """No broker lets us in: whoever reads is told, and nothing is tried again."""
+        log.error("group %s: no broker lets us in: %s", self.group, error)
+        self._inbox.fail(error)
+        self._session.background.cancel()
+
+    async def _end(self) -> None:
+        members.leave(self)
+        if isinstance(self._offsets, LocalOffsets):
+            self._offsets.close()
+        await self._session.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -137,7 +214,7 @@ class Consumer:
         again after a pause. An `async def` runs on the event loop, a plain `def` in threads.
         """
         self._session.check()
-        work = workers(handler, self._inbox, self._config.concurrency)
+        work = workers(handler, self._inbox, self._config)
         task = asyncio.create_task(work.run(), name=f"handlers of {self.group}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -159,54 +236,57 @@ class Consumer:
 
     # The queues we hold.
 
-    def _hold(self, queue: MessageQueue, offset: int) -> None:
-        """Read a queue from an offset on."""
-        self._readers[queue] = QueueReader(
-            queue,
-            offset,
-            self._tastes[queue.topic],
-            self._inbox,
-            self._puller,
-            self._session.background,
-        )
+    def pause(self, *queues: MessageQueue) -> None:
+        """Hand out nothing more of some queues, or of all, until `resume`."""
+        for reader in self._chosen(queues):
+            reader.pause()
 
-    async def _release(self, queues: Sequence[MessageQueue]) -> None:
-        """Read these no more, and save how far they are."""
-        readers = [self._readers[queue] for queue in queues]
-        for reader in readers:
-            reader.release()
-        if self._saves_progress:
-            await asyncio.gather(*map(self._save_last, readers))
-        for reader in readers:
-            self._readers.pop(reader.queue, None)
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with some queues, or with all."""
+        for reader in self._chosen(queues):
+            reader.resume()
 
-    async def _save_last(self, reader: QueueReader) -> None:
-        try:
-            await self._offsets.commit(reader.queue, reader.window.committable)
-        except CallError as error:
-            log.warning("progress of %s is not saved, it comes again: %s", reader.queue, error)
+    def paused(self) -> Sequence[MessageQueue]:
+        """The queues that are paused."""
+        return sorted(q for q, reader in self._holding.readers.items() if reader.is_paused)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Read one of our queues from an offset on."""
+        self._session.check()
+        self._holding.seek(queue, offset, self._tastes[queue.topic])
+
+    async def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
+        """Read one of our queues from the first message on that was stored at a time or later."""
+        self._holding.reader(queue)
+        self.seek(queue, await self._offsets.by_time(queue, stored_ms))
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Read one of our queues from the oldest message on that the broker still holds."""
+        self._holding.reader(queue)
+        self.seek(queue, await self._offsets.first(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Read of one of our queues only what is stored from now on."""
+        self._holding.reader(queue)
+        self.seek(queue, await self._offsets.end(queue))
+
+    def _chosen(self, queues: Sequence[MessageQueue]) -> Sequence[QueueReader]:
+        self._session.check()
+        if not queues:
+            return list(self._holding.readers.values())
+        return [self._holding.reader(queue) for queue in queues]
 
     async def _keep_saving(self) -> None:
         """Save progress, for ever."""
-        await every(self._config.save_period_ms, lambda _: self._save(), self._config.clock)
-
-    async def _save(self) -> None:
-        """Tell the brokers how far each queue is, where that has changed."""
-        for reader in list(self._readers.values()):
-            progress = reader.window.committable
-            if reader.is_held and progress != reader.saved:
-                try:
-                    await self._offsets.tell(reader.queue, progress)
-                except CallError as error:
-                    log.debug("progress of %s will be saved later: %s", reader.queue, error)
-                    continue
-                reader.saved = progress
+        step = self._holding.save
+        await every(self._config.save_period_ms, lambda _: step(), self._config.clock)
 
     def _data(self) -> HeartbeatData:
         subscriptions = [taste.subscription for taste in self._tastes.values()]
         data = ConsumerData(
             group_name=self.group,
             consume_type=self._consume_type,
+            message_model=self._config.message_model,
             consume_from_where=self._config.consume_from.on_the_wire,
             subscription_data_set=subscriptions,
         )

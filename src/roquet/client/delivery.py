@@ -1,4 +1,9 @@
-"""Delivery: one parcel of messages to a queue, and to another one when that fails."""
+"""Delivery: one parcel of messages to a queue, and to another one when that fails.
+
+A parcel that is bound (by an order key, or by a selector that chose its queue) is tried again on
+its own queue or fails: so a retry never overtakes, and its receipt or error names that queue. All
+others go to another broker, when there is one. A message keeps its unique key in every try.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,11 +13,11 @@ import msgspec
 from roquet.client.config import ProducerConfig
 from roquet.client.outgoing import Outgoing
 from roquet.client.session import Session
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, ConnectionLost
+from roquet.client.tolerance import Tolerance
+from roquet.model.errors import CallError, CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.rules.select import by_hash, next_queue
-from roquet.wire.batch import encode_batch
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 
@@ -28,7 +33,8 @@ RETRIED: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals that another broker may not share: Java tries these again."""
+"""Refusals that another broker may not share: Java tries these again (DefaultMQProducer's
+retryResponseCodes; GO_AWAY one floor below, in its remoting client)."""
 
 STALE: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
 """Refusals that a route may have caused which is no longer true."""
@@ -36,7 +42,7 @@ STALE: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PAR
 RETRY_PAUSE_MS: Final = 100
 """Before the first further try on the same broker; it doubles. Another one is tried at once."""
 
-STATUSES: Final = {
+STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
@@ -48,29 +54,45 @@ class Parcel(msgspec.Struct, frozen=True):
     """Messages of one topic that go to one queue together."""
 
     items: Sequence[Outgoing]
-    order_hash: int | None
-    """What chooses the queue; None when any will do."""
+    lead: Outgoing
+    """The one that says to which queue."""
 
     @classmethod
     def of(cls, items: Sequence[Outgoing]) -> "Parcel":
-        """A parcel whose queue is that of its ordered messages."""
-        hashes = (item.order_hash for item in items)
-        return cls(items, next((hashed for hashed in hashes if hashed is not None), None))
+        """A parcel whose queue is that of its bound messages."""
+        lead = items[0]
+        if len(items) > 1 and not lead.is_bound:
+            lead = next((item for item in items if item.is_bound), lead)
+        return cls(items, lead)
 
     @property
     def topic(self) -> str:
         """The topic of all."""
-        return self.items[0].topic
+        return self.lead.topic
+
+
+class Turn:
+    """Whose turn it is, for one who sends: any start will do, and it only grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = value
 
 
 class Delivery:
-    """Sends parcels, and knows whose turn it is."""
+    """Sends parcels to the queue that a key, a selector or a turn says."""
 
     def __init__(self, session: Session, config: ProducerConfig, group: str) -> None:
         self._session = session
         self._config = config
         self._group = group
-        self._turn = config.rng.getrandbits(16)
+        self._turn = self.new_turn()
+        self.tolerance = Tolerance(session, config)
+
+    def new_turn(self) -> Turn:
+        """A count of its own, from a start that chance gives."""
+        return Turn(self._config.rng.getrandbits(16))
 
     def known_queues(self, topic: str) -> Sequence[MessageQueue] | None:
         """The queues of a topic that may be written to, as far as known; another list when new."""
@@ -78,8 +100,12 @@ class Delivery:
 
     async def queues_in_time(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic, within the time of one send."""
-        now_ms = self._config.clock.monotonic_ms()
-        return await self.queues(topic, now_ms + self._config.send_timeout_ms)
+        return await self.queues(topic, self.deadline_ms())
+
+    def deadline_ms(self, timeout_ms: int | None = None) -> int:
+        """When a send that begins now is over."""
+        timeout_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
+        return self._config.clock.monotonic_ms() + timeout_ms
 
     async def queues(self, topic: str, deadline_ms: int) -> Sequence[MessageQueue]:
         """The queues of a topic that may be written to; waits for the first one."""
@@ -91,58 +117,126 @@ class Delivery:
         return found
 
     def choose(
-        self, queues: Sequence[MessageQueue], order_hash: int | None, avoid: str | None = None
+        self,
+        queues: Sequence[MessageQueue],
+        made: Outgoing,
+        avoid: str | None = None,
+        turn: Turn | None = None,
     ) -> MessageQueue:
-        """The queue of a key, or the one whose turn it is."""
-        if order_hash is not None:
-            return queues[by_hash(order_hash, len(queues))]
-        queue, self._turn = next_queue(queues, self._turn, avoid=avoid)
+        """The queue that the selector says, or that of the key, or the one whose turn it is."""
+        usable = self.tolerance.usable() if self.tolerance.faults else None
+        if made.selection is not None:
+            return made.selection.among(queues, avoid, usable)
+        if made.order_hash is not None:
+            return queues[by_hash(made.order_hash, len(queues))]
+        turn = turn or self._turn
+        queue, turn.value = next_queue(queues, turn.value, avoid=avoid, usable=usable)
         return queue
 
     async def send(
-        self, parcel: Parcel, timeout_ms: int | None = None, queue: MessageQueue | None = None
+        self,
+        parcel: Parcel,
+        deadline_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        turn: Turn | None = None,
     ) -> Sequence[SendReceipt]:
         """A receipt for each message; `queue` says where to try first."""
-        clock = self._config.clock
-        timeout_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
-        deadline_ms = clock.monotonic_ms() + timeout_ms
+        if deadline_ms is None:
+            deadline_ms = self.deadline_ms()
         if queue is None:
-            queue = self.choose(await self.queues(parcel.topic, deadline_ms), parcel.order_hash)
-        pause_ms = RETRY_PAUSE_MS
-        for tries_left in reversed(range(self._config.retries + 1)):
-            try:
-                return await self._try(parcel, queue, deadline_ms)
-            except CallError as error:
-                self._look_at(error)
-                left_ms = deadline_ms - clock.monotonic_ms()
-                if not (tries_left and left_ms > 0 and _may_be_tried_again(error)):
-                    raise
-            failed = queue
-            if parcel.order_hash is None:
-                queue = await self._other(parcel, failed, deadline_ms)
-            if queue.broker_name == failed.broker_name:
-                await clock.sleep(min(pause_ms, left_ms))
-                pause_ms *= 2
-        raise AssertionError("the last try returns or raises")
+            queues = self.known_queues(parcel.topic) or await self.queues(parcel.topic, deadline_ms)
+            queue = self.choose(queues, parcel.lead, turn=turn)
+        try:
+            found = await self._try(parcel, queue, deadline_ms)
+        except CallError as error:
+            return await self._again(parcel, queue, deadline_ms, turn, error)
+        if self._config.retry_less_durable and not found[0].ok:
+            return await self._elsewhere(parcel, queue, deadline_ms, turn, found)
+        return found
 
-    async def send_oneway(self, parcel: Parcel) -> None:
+    async def send_oneway(self, parcel: Parcel, turn: Turn | None = None) -> None:
         """Hand a parcel to the network."""
-        queue = self.choose(await self.queues_in_time(parcel.topic), parcel.order_hash)
+        queues = await self.queues_in_time(parcel.topic)
+        queue = self.choose(queues, parcel.lead, turn=turn)
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._call(parcel, queue))
 
-    async def _other(self, parcel: Parcel, failed: MessageQueue, deadline_ms: int) -> MessageQueue:
+    async def _again(
+        self,
+        parcel: Parcel,
+        queue: MessageQueue,
+        deadline_ms: int,
+        turn: Turn | None,
+        error: CallError,
+    ) -> Sequence[SendReceipt]:
+        """Further tries after the first one failed."""
+        clock = self._config.clock
+        pause_ms = RETRY_PAUSE_MS
+        for tries in range(1, self._config.retry_times + 1):
+            left_ms = deadline_ms - clock.monotonic_ms()
+            if left_ms <= 0 or not _may_be_tried_again(error):
+                raise _told(error, parcel, queue, tries)
+            failed = queue
+            if not parcel.lead.is_bound:
+                queue = await self._other(parcel, failed, deadline_ms, turn)
+            if queue.broker_name == failed.broker_name:
+                await clock.sleep(min(pause_ms, left_ms))
+                pause_ms *= 2
+            try:
+                return await self._try(parcel, queue, deadline_ms, tries + 1)
+            except CallError as next_error:
+                error = next_error
+        raise _told(error, parcel, queue, self._config.retry_times + 1)
+
+    async def _elsewhere(
+        self,
+        parcel: Parcel,
+        queue: MessageQueue,
+        deadline_ms: int,
+        turn: Turn | None,
+        found: Sequence[SendReceipt],
+    ) -> Sequence[SendReceipt]:
+        """The receipts of a broker that keeps its promise, else the ones that are there."""
+        for tries in range(1, self._config.retry_times + 1):
+            if parcel.lead.is_bound or deadline_ms <= self._config.clock.monotonic_ms():
+                break
+            failed = queue
+            queue = await self._other(parcel, failed, deadline_ms, turn)
+            if queue.broker_name == failed.broker_name:
+                break  # a second copy there would be no more durable
+            try:
+                other = await self._try(parcel, queue, deadline_ms, tries + 1)
+            except CallError:
+                continue
+            if other[0].ok:
+                return other
+        return found
+
+    async def _other(
+        self, parcel: Parcel, failed: MessageQueue, deadline_ms: int, turn: Turn | None
+    ) -> MessageQueue:
         queues = await self.queues(parcel.topic, deadline_ms)
-        return self.choose(queues, None, avoid=failed.broker_name)
+        return self.choose(queues, parcel.lead, failed.broker_name, turn)
 
     async def _try(
-        self, parcel: Parcel, queue: MessageQueue, deadline_ms: int
+        self, parcel: Parcel, queue: MessageQueue, deadline_ms: int, tries: int = 1
     ) -> Sequence[SendReceipt]:
-        session = self._session
-        address = session.routes.leader(queue.broker_name)
-        left_ms = deadline_ms - self._config.clock.monotonic_ms()
-        reply = await session.pool.call(address, self._call(parcel, queue), max(left_ms, 1))
-        return receipts(parcel, queue, reply)
+        session, config = self._session, self._config
+        began_ms = config.clock.monotonic_ms()
+        timeout_ms = max(deadline_ms - began_ms, 1)
+        if config.try_timeout_ms is not None:
+            timeout_ms = min(timeout_ms, config.try_timeout_ms)
+        try:
+            address = session.routes.leader(queue.broker_name)
+            reply = await session.pool.call(address, self._call(parcel, queue), timeout_ms)
+        except CallError as error:
+            self._look_at(error)
+            if config.fault_tolerance:
+                self.tolerance.failed(queue, config.clock.monotonic_ms() - began_ms, error)
+            raise
+        if config.fault_tolerance:
+            self.tolerance.answered(queue, config.clock.monotonic_ms() - began_ms)
+        return receipts(parcel, queue, reply, tries)
 
     def _call(self, parcel: Parcel, queue: MessageQueue) -> Send:
         first = parcel.items[0]
@@ -160,7 +254,7 @@ class Delivery:
                 properties=first.properties,
             )
         return SendBatch(
-            body=encode_batch([item.batch_item() for item in parcel.items]),
+            body=b"".join([item.in_batch() for item in parcel.items]),
             producer_group=self._group,
             topic=first.topic,
             default_topic_queue_nums=self._config.new_topic_queues,
@@ -174,10 +268,24 @@ class Delivery:
             self._session.routes.doubt()
 
 
-def receipts(parcel: Parcel, queue: MessageQueue, reply: SendReply) -> Sequence[SendReceipt]:
+def receipts(
+    parcel: Parcel, queue: MessageQueue, reply: SendReply, tries: int = 1
+) -> Sequence[SendReceipt]:
     """What the reply says of each message: a batch lies in the queue without gaps."""
-    stored = MessageQueue(queue.topic, queue.broker_name, reply.queue_id)
-    status = STATUSES[ResponseCode(reply.code)]
+    if reply.queue_id != queue.queue_id:  # the broker chose another one
+        queue = MessageQueue(queue.topic, queue.broker_name, reply.queue_id)
+    status = STATUSES[reply.code]
+    if len(parcel.items) == 1:
+        return (
+            SendReceipt(
+                status=status,
+                message_id=parcel.lead.message_id,
+                offset_message_id=reply.msg_id,
+                queue=queue,
+                queue_offset=reply.queue_offset,
+                tries=tries,
+            ),
+        )
     ids = reply.msg_id.split(",")
     if len(ids) != len(parcel.items):  # a topic of whole batches stores them under one id
         ids = [reply.msg_id] * len(parcel.items)
@@ -186,8 +294,9 @@ def receipts(parcel: Parcel, queue: MessageQueue, reply: SendReply) -> Sequence[
             status=status,
             message_id=item.message_id,
             offset_message_id=offset_id,
-            queue=stored,
+            queue=queue,
             queue_offset=offset,
+            tries=tries,
         )
         for offset, (item, offset_id) in enumerate(
             zip(parcel.items, ids, strict=True), reply.queue_offset
@@ -196,6 +305,15 @@ def receipts(parcel: Parcel, queue: MessageQueue, reply: SendReply) -> Sequence[
 
 
 def _may_be_tried_again(error: CallError) -> bool:
-    if isinstance(error, CallRefused):
-        return error.code in RETRIED
-    return isinstance(error, ConnectFailed | ConnectionLost)
+    """Faults of the network, and the refusals that are named; a timeout has its own limit."""
+    return not isinstance(error, CallRefused) or error.code in RETRIED
+
+
+def _told(error: CallError, parcel: Parcel, queue: MessageQueue, tries: int) -> CallError:
+    """The error with what was done about it."""
+    text = f"queue {queue}, {tries} {'try' if tries == 1 else 'tries'}"
+    if parcel.lead.is_bound:
+        text += "; sent to no other queue, since order or selector bind it to this one"
+    if text not in getattr(error, "__notes__", ()):  # those who wait for one connection share it
+        error.add_note(text)
+    return error

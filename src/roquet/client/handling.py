@@ -7,7 +7,6 @@ handlers do.
 
 import asyncio
 import inspect
-import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -15,17 +14,21 @@ from queue import SimpleQueue
 from typing import Final, Protocol, TypeAlias, cast
 
 from roquet.client.background import stop
+from roquet.client.config import ConsumerConfig
 from roquet.client.inbox import Inbox
+from roquet.client.outcome import SKIPPED, Raised, Results, failed
 from roquet.client.received import ReceivedMessage
+from roquet.client.timelimit import Slot, watch
 from roquet.model.errors import UsageError
-
-log = logging.getLogger(__name__)
 
 TURN: Final = 64
 """Messages that one worker handles before others on the event loop have their turn."""
 
 AHEAD: Final = 4
 """Messages for each thread that are handed over in advance."""
+
+LATE_DELAY_MS: Final = 10_000
+"""Before a message whose handler took too long comes again: level 3, as in Java."""
 
 AsyncHandler: TypeAlias = Callable[[ReceivedMessage], Awaitable[object]]
 Handler: TypeAlias = AsyncHandler | Callable[[ReceivedMessage], object]
@@ -39,77 +42,126 @@ class Workers(Protocol):
         """Work until the inbox is closed and the last handler has ended."""
 
 
-def workers(handler: Handler, inbox: Inbox, count: int) -> Workers:
+def workers(handler: Handler, inbox: Inbox, config: ConsumerConfig) -> Workers:
     """The right kind for this handler."""
     if not callable(handler):
         raise UsageError(f"a handler is a function, not {type(handler).__name__}")
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-        return Coroutines(cast("AsyncHandler", handler), inbox, count)
-    return Threads(handler, inbox, count)
+        return Coroutines(cast("AsyncHandler", handler), inbox, config)
+    return Threads(handler, inbox, config)
 
 
 class Coroutines:
     """So many coroutines that take from the inbox."""
 
-    def __init__(self, handler: AsyncHandler, inbox: Inbox, count: int) -> None:
+    def __init__(self, handler: AsyncHandler, inbox: Inbox, config: ConsumerConfig) -> None:
         self._handler = handler
         self._inbox = inbox
-        self._count = count
+        self._config = config
+        self._slots = [Slot() for _ in range(config.concurrency)]
+        self._results = Results()
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
-        tasks = [asyncio.create_task(self._work(), name=f"handler {n}") for n in range(self._count)]
+        watching = asyncio.create_task(watch(self._slots, self._leave, self._config))
+        tasks = [
+            asyncio.create_task(self._work(slot), name=f"handler {n}")
+            for n, slot in enumerate(self._slots)
+        ]
         try:
             await asyncio.gather(*tasks)
         finally:
-            await stop(*tasks)
+            await stop(watching, *tasks)
 
-    async def _work(self) -> None:
+    async def _work(self, slot: Slot) -> None:
         handler, inbox = self._handler, self._inbox
+        slot.task = asyncio.current_task()
         turn = TURN
-        while (message := inbox.pop() or await inbox.take()) is not None:
+        while (message := inbox.pop() or await self._take(slot)) is not None:
+            slot.message = message
             try:
-                await handler(message)
+                result = await handler(message)
             except Exception as error:
                 failed(message, error)
             except asyncio.CancelledError as error:
-                if not _is_cancelled():  # something that the handler waited for was
-                    failed(message, error)
-                    continue
-                inbox.put_first(message)
-                raise
+                if not self._goes_on(slot, message, error):
+                    raise
             else:
-                message.settle()
+                if result is None:
+                    message.settle()
+                else:
+                    self._results.judge(message, result)
             turn -= 1
-            if not turn:
+            if not turn or slot.is_left:
                 turn = TURN
-                await asyncio.sleep(0)
+                await _others_turn(slot)
+
+    async def _take(self, slot: Slot) -> ReceivedMessage | None:
+        slot.message = None  # only a worker that waits need say that it is at nothing
+        return await self._inbox.take()
+
+    def _leave(self, slot: Slot, message: ReceivedMessage) -> None:
+        """Its handler hangs: end it, and have the message tried again elsewhere."""
+        message.fail(LATE_DELAY_MS)
+        slot.is_left = True
+        if slot.task is not None:
+            slot.task.cancel()
+
+    def _goes_on(self, slot: Slot, message: ReceivedMessage, error: BaseException) -> bool:
+        """Whether only the handler was cancelled, and not its worker."""
+        task = asyncio.current_task()
+        cancellations = 0 if task is None else task.cancelling()
+        if slot.is_left and cancellations == 1:
+            return True
+        if cancellations == 0:  # something that the handler waited for was
+            failed(message, error)
+            return True
+        if message.is_held and not message.is_settled:
+            self._inbox.put_first(message)
+        else:
+            message.fail()
+        return False
+
+
+async def _others_turn(slot: Slot) -> None:
+    """Let others work; then a worker goes on whose handler was ended, too."""
+    slot.message = None
+    if slot.is_left:
+        slot.is_left = False
+        if slot.task is not None:
+            slot.task.uncancel()
+    await asyncio.sleep(0)
 
 
 class Threads:
     """So many threads; the event loop hands messages to them and hears how it went."""
 
     def __init__(
-        self, handler: Callable[[ReceivedMessage], object], inbox: Inbox, count: int
+        self,
+        handler: Callable[[ReceivedMessage], object],
+        inbox: Inbox,
+        config: ConsumerConfig,
     ) -> None:
         self._handler = handler
         self._inbox = inbox
-        self._count = count
+        self._config = config
+        self._count = config.concurrency
+        self._slots: list[Slot] = []
         self._todo: SimpleQueue[ReceivedMessage | None] = SimpleQueue()
-        self._done: deque[tuple[ReceivedMessage, BaseException | None]] = deque()
+        self._done: deque[tuple[ReceivedMessage, object]] = deque()
         self._is_reported = False
         self._out = 0
+        self._late: set[ReceivedMessage] = set()
+        """Those whose handlers hang: nobody waits for them any more."""
         self._back = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._results = Results()
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
-        threads = [
-            threading.Thread(target=self._work, name=f"roquet-handler-{n}", daemon=True)
-            for n in range(self._count)
-        ]
-        for thread in threads:
-            thread.start()
+        watching = asyncio.create_task(watch(self._slots, self._leave, self._config))
+        for _ in range(self._count):
+            self._begin()
         try:
             while (message := self._inbox.pop() or await self._inbox.take()) is not None:
                 self._out += 1
@@ -117,36 +169,53 @@ class Threads:
                 await self._until(self._count * AHEAD)
             await self._until(0)
         finally:
-            for _ in threads:
+            for _ in range(self._count):
                 self._todo.put(None)
+            await stop(watching)
+
+    def _begin(self) -> None:
+        """One thread more."""
+        slot = Slot()
+        self._slots.append(slot)
+        threading.Thread(
+            target=self._work, args=(slot,), name=f"roquet-handler-{len(self._slots)}", daemon=True
+        ).start()
 
     async def _until(self, count: int) -> None:
         while self._out > count:
             self._back.clear()
             await self._back.wait()
 
-    def _work(self) -> None:
-        while (message := self._todo.get()) is not None:
-            if self._report(message, self._outcome(message)):
+    def _leave(self, slot: Slot, message: ReceivedMessage) -> None:
+        """Its handler hangs: a thread cannot be ended, so another one takes its place."""
+        message.fail(LATE_DELAY_MS)
+        slot.is_left = True
+        self._slots.remove(slot)
+        self._late.add(message)
+        self._out -= 1
+        self._back.set()
+        self._begin()
+
+    def _work(self, slot: Slot) -> None:
+        while not slot.is_left and (message := self._todo.get()) is not None:
+            slot.message = message
+            outcome = self._outcome(message)
+            slot.message = None
+            if self._report(message, outcome):
                 return
 
-    def _outcome(self, message: ReceivedMessage) -> BaseException | None:
-        """What went wrong, if anything did."""
+    def _outcome(self, message: ReceivedMessage) -> object:
+        """What the handler returned, or raised."""
         if not message.is_held:
-            return None
+            return SKIPPED
         try:
-            answer = self._handler(message)
+            return self._handler(message)
         except BaseException as error:
-            return error
-        if inspect.isawaitable(answer):
-            if inspect.iscoroutine(answer):
-                answer.close()
-            return UsageError("the handler returned a coroutine: make it an `async def`")
-        return None
+            return Raised(error)
 
-    def _report(self, message: ReceivedMessage, error: BaseException | None) -> bool:
+    def _report(self, message: ReceivedMessage, outcome: object) -> bool:
         """Tell the event loop; whether it has gone."""
-        self._done.append((message, error))
+        self._done.append((message, outcome))
         if not self._is_reported:
             self._is_reported = True
             try:
@@ -158,26 +227,17 @@ class Threads:
     def _hear(self) -> None:
         self._is_reported = False  # before looking: what comes from now on is reported again
         while self._done:
-            message, error = self._done.popleft()
+            message, outcome = self._done.popleft()
+            if self._late and message in self._late:
+                self._late.discard(message)
+                continue
             self._out -= 1
-            if error is None:
+            if outcome is None:
                 message.settle()
+            elif isinstance(outcome, Raised):
+                failed(message, outcome.error)
+            elif outcome is SKIPPED:
+                message.fail()  # which its queue, no longer ours, takes for "not handled"
             else:
-                failed(message, error)
+                self._results.judge(message, outcome)
         self._back.set()
-
-
-def _is_cancelled() -> bool:
-    """Whether it is us who shall end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def failed(message: ReceivedMessage, error: BaseException) -> None:
-    """A handler raised: say so, and have the message come again."""
-    log.warning(
-        "the handler failed on %r (try %d), the message comes again: %r",
-        message, message.tries + 1, error,
-        exc_info=error if message.tries == 0 else None,
-    )  # fmt: skip
-    message.fail()

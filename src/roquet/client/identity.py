@@ -40,12 +40,20 @@ class UniqueKeys:
         self._head = unique_key(ip_address(ip).packed, pid, client, 0, 0)[:-12]
         self._count = 0
         self._month_ms = 0
+        self._now_ms = -1
+        self._prefix = ""
+        """All but the count, for the millisecond that it was made in: many messages share it."""
 
     def make(self, now_ms: int) -> str:
         """The next id."""
+        if now_ms != self._now_ms:
+            self._begin(now_ms)
+        self._count = count = self._count + 1 & 0xFFFF
+        return self._prefix + "%04X" % count  # noqa: UP031 - half the time of an f-string
+
+    def _begin(self, now_ms: int) -> None:
         since = now_ms - self._month_ms
         if not 0 <= since < _MONTH_MS:
             self._month_ms = month_start_ms(now_ms)
             since = now_ms - self._month_ms
-        self._count = self._count + 1 & 0xFFFF
-        return f"{self._head}{since:08X}{self._count:04X}"
+        self._now_ms, self._prefix = now_ms, f"{self._head}{since:08X}"

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from roquet.client.received import ReceivedMessage
+from roquet.client.received import Holder, ReceivedMessage
 
 
 class Inbox:
@@ -14,6 +14,7 @@ class Inbox:
         self._messages: deque[ReceivedMessage] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.is_closed = False
+        self._fault: Exception | None = None
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -30,6 +31,13 @@ class Inbox:
             self._messages.appendleft(message)
             self._wake(1)
 
+    def withdraw(self, holder: Holder) -> list[ReceivedMessage]:
+        """Take the messages of one queue out, in their order: they are not to be handled now."""
+        found = [message for message in self._messages if message.holder is holder]
+        if found:
+            self._messages = deque(m for m in self._messages if m.holder is not holder)
+        return found
+
     def pop(self) -> ReceivedMessage | None:
         """The next one, if one is there."""
         messages = self._messages
@@ -40,10 +48,12 @@ class Inbox:
         return None
 
     async def take(self) -> ReceivedMessage | None:
-        """The next one; None once nothing more will come."""
+        """The next one; None once nothing more will come, the error when nothing ever could."""
         while (message := self.pop()) is None:
             if self.is_closed:
                 return None
+            if self._fault is not None:
+                raise self._fault
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             try:
@@ -58,6 +68,11 @@ class Inbox:
         """Nothing more will come, and what waits is left to others."""
         self.is_closed = True
         self._messages.clear()
+        self._wake(len(self._waiting))
+
+    def fail(self, error: Exception) -> None:
+        """Nothing can come: who waits, and who will, is told why."""
+        self._fault = error
         self._wake(len(self._waiting))
 
     def _wake(self, count: int) -> None:

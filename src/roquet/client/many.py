@@ -21,6 +21,7 @@ from collections.abc import (
 from typing import Any, Final
 
 from roquet.client.background import stop
+from roquet.client.config import BATCH_BYTES_MAX
 from roquet.client.delivery import Delivery, Parcel
 from roquet.client.outgoing import Outgoing
 from roquet.model.message import Message
@@ -32,9 +33,6 @@ IN_FLIGHT: Final = 10_000
 
 BATCH_COUNT_MAX: Final = 500
 """Messages of one batch: the broker stores it in one step, others wait as long."""
-
-BATCH_BYTES_MAX: Final = 256 * 1024
-"""Of one batch, for the same reason; a longer message goes alone."""
 
 Messages = Iterable[Message] | AsyncIterable[Message]
 Numbered = tuple[int, Outgoing]
@@ -56,6 +54,9 @@ class Sending:
         self._delivery = delivery
         self._in_flight_max = max(in_flight, 1)
         self._in_flight = 0
+        self._number = 0
+        self._held: Outgoing | None = None
+        """One that waits for its topic's route."""
         self._lanes: dict[MessageQueue, Lane] = {}
         self._queues: dict[str, Sequence[MessageQueue]] = {}
         self._sent: deque[Sequence[Sent]] = deque()
@@ -97,40 +98,54 @@ class Sending:
 
     async def _feed(self) -> None:
         """Put every message into its lane; wait while too many are under way."""
-        number = 0
-        async for message in _each(self._messages):
-            made = self._prepare(message)
-            queues = self._delivery.known_queues(made.topic)
-            if queues is None or queues is not self._queues.get(made.topic):
-                queues = await self._new_route(made.topic)
-            queue = self._delivery.choose(queues, made.order_hash)
-            self._in_flight += 1
-            self._lane(queue).put((number, made))
-            number += 1
-            if self._in_flight >= self._in_flight_max:
-                await self._until(self._in_flight_max * 3 // 4)
-            if self._error is not None:
-                return
+        messages, prepare, put = self._messages, self._prepare, self._put
+        if isinstance(messages, AsyncIterable):
+            async for message in messages:
+                if not put(prepare(message)) and not await self._goes_on():
+                    return
+        else:  # the same without a coroutine's step for each message
+            for message in messages:
+                if not put(prepare(message)) and not await self._goes_on():
+                    return
 
-    async def _new_route(self, topic: str) -> Sequence[MessageQueue]:
+    def _put(self, made: Outgoing) -> bool:
+        """Put a message into its lane; False when there is something to wait for."""
+        queues = self._delivery.known_queues(made.topic)
+        if queues is None or queues is not self._queues.get(made.topic):
+            self._held = made
+            return False
+        queue = self._delivery.choose(queues, made)
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._lanes[queue] = Lane(queue, self)
+        lane.waiting.append((self._number, made))
+        if lane.task is None:
+            lane.start()
+        self._number += 1
+        self._in_flight += 1
+        return self._in_flight < self._in_flight_max
+
+    async def _goes_on(self) -> bool:
+        """Wait for a route, or for room; False when something failed."""
+        while (made := self._held) is not None:
+            self._held = None
+            await self._new_route(made.topic)
+            self._put(made)
+        if self._in_flight >= self._in_flight_max:
+            await self._until(self._in_flight_max * 3 // 4)
+        return self._error is None
+
+    async def _new_route(self, topic: str) -> None:
         """The queues as they are now; a key may get another one, so wait for all before it."""
         if topic in self._queues:
             await self._until(0)
-        queues = await self._delivery.queues_in_time(topic)
-        self._queues[topic] = queues
-        return queues
+        self._queues[topic] = await self._delivery.queues_in_time(topic)
 
     async def _until(self, count: int) -> None:
         """Return when no more than `count` are under way, or something failed."""
         while self._in_flight > count and self._error is None:
             self._room.clear()
             await self._room.wait()
-
-    def _lane(self, queue: MessageQueue) -> "Lane":
-        lane = self._lanes.get(queue)
-        if lane is None:
-            lane = self._lanes[queue] = Lane(queue, self)
-        return lane
 
     def _is_busy(self) -> bool:
         return any(lane.task is not None for lane in self._lanes.values())
@@ -161,44 +176,35 @@ class Sending:
 class Lane:
     """One queue's messages: those that wait, and a task while there are any."""
 
-    __slots__ = ("_owner", "_queue", "_waiting", "task")
+    __slots__ = ("_owner", "_queue", "task", "waiting")
 
     def __init__(self, queue: MessageQueue, owner: Sending) -> None:
         self._queue = queue
         self._owner = owner
-        self._waiting: deque[Numbered] = deque()
+        self.waiting: deque[Numbered] = deque()
         self.task: asyncio.Task[None] | None = None
 
-    def put(self, item: Numbered) -> None:
-        """One more."""
-        self._waiting.append(item)
-        if self.task is None:
-            self.task = asyncio.create_task(self._run(), name=f"lane of {self._queue}")
+    def start(self) -> None:
+        """Send what waits, until nothing does."""
+        self.task = asyncio.create_task(self._run(), name=f"lane of {self._queue}")
 
     async def _run(self) -> None:
         try:
-            while self._waiting and await self._owner.deliver(self._batch(), self._queue):
+            while self.waiting and await self._owner.deliver(self._batch(), self._queue):
                 pass
         finally:
             self.task = None
             self._owner.wake()
 
     def _batch(self) -> Sequence[Numbered]:
-        waiting = self._waiting
+        waiting = self.waiting
         batch = [waiting.popleft()]
-        room = BATCH_BYTES_MAX - batch[0][1].batch_size
-        while waiting and len(batch) < BATCH_COUNT_MAX:
-            room -= waiting[0][1].batch_size
-            if room < 0 or waiting[0][1].topic != batch[0][1].topic:
+        first = batch[0][1]
+        room = BATCH_BYTES_MAX - first.batch_size
+        while waiting and len(batch) < BATCH_COUNT_MAX and not first.alone:
+            other = waiting[0][1]
+            room -= other.batch_size
+            if room < 0 or other.alone or other.topic != first.topic:
                 break
             batch.append(waiting.popleft())
         return batch
-
-
-async def _each(messages: Messages) -> AsyncIterator[Message]:
-    if isinstance(messages, AsyncIterable):
-        async for message in messages:
-            yield message
-    else:
-        for message in messages:
-            yield message

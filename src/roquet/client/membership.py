@@ -11,18 +11,26 @@ from typing import Final
 from roquet.client.background import Alarm, Trouble
 from roquet.client.config import ClientConfig
 from roquet.client.routes import Routes
-from roquet.model.errors import CallError, RoquetError
+from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.subscription import HeartbeatData
+from roquet.net.channel import Channel
 from roquet.net.pool import Pool
 from roquet.wire import dialect
 from roquet.wire.calls.bodies import ConsumerIdList
 from roquet.wire.calls.heartbeat import GetConsumers, Heartbeat, Unregister
+from roquet.wire.codes import ResponseCode
 
 HURRY_PAUSE_MS: Final = 1_000
 """Between heartbeats that do not wait for their time."""
 
+INTRODUCTION_MS: Final = 1_000
+"""How long a request waits until brokers know who asks: most of them answer in a few."""
+
 LEAVE_TIMEOUT_MS: Final = 1_000
 """Saying good-bye is a courtesy: brokers notice a closed connection by themselves."""
+
+Denied = Callable[[CallRefused], object]
+"""What is told that no broker lets us in, and what one of them said."""
 
 Describe = Callable[[], HeartbeatData]
 """What a client says of itself, now."""
@@ -39,18 +47,42 @@ class Membership:
         self._alarm = Alarm()
         self._known: set[str] = set()
         self._troubles: dict[str, Trouble] = {}
+        self._told: set[str] = set()
+        """Those that were told of us since the connection to them stands."""
+        self._telling: asyncio.Task[bool] | None = None
+        self._was_let_in = self._is_shut_out = False
+        self._denial: CallRefused | None = None
+        self._on_denied: list[Denied] = []
+        self.is_awaited: Callable[[], bool] = lambda: False
+        """Whether brokers may be about to call us: then a lost connection is made again at once."""
         routes.on_change(lambda _: self._look())
-        pool.on_connect(lambda _: self.hurry())
+        pool.on_connect(self._connected)
+
+    def on_denied(self, callback: Denied) -> None:
+        """Call back when no broker lets us in, and none ever did: the keys must be wrong."""
+        self._on_denied.append(callback)
+
+    async def introduce(self, topic: str) -> None:
+        """See that the brokers of a topic know us before they are to call us."""
+        wanted = {b.leader for b in self._routes.brokers_of(topic) if b.leader}
+        if not wanted <= self._told:
+            if self._telling is None or self._telling.done():
+                self._telling = asyncio.create_task(self.beat())
+            # All who ask at one time share it; a broker that is away holds nobody up for long.
+            await asyncio.wait({self._telling}, timeout=INTRODUCTION_MS / 1000)
 
     def hurry(self) -> None:
         """Let the brokers hear of us now."""
         self._alarm.ring()
 
     async def keep(self) -> None:
-        """Beat, for ever."""
+        """Beat, for ever, or until nobody lets us in and somebody takes that for the end."""
         while True:
             all_heard = await self.beat()
-            pause_ms = self._config.heartbeat_period_ms if all_heard else HURRY_PAUSE_MS
+            if self._is_shut_out and self._on_denied:
+                return
+            hurried = not all_heard and self._denial is None
+            pause_ms = HURRY_PAUSE_MS if hurried else self._config.heartbeat_period_ms
             if await self._alarm.wait(pause_ms):
                 await self._config.clock.sleep(0)
 
@@ -59,7 +91,13 @@ class Membership:
         data = self._data()
         body = dialect.dumps(data)
         self._known = self._addresses(followers=bool(data.consumer_data_set))
+        self._denial = None
         heard = await asyncio.gather(*(self._tell(address, body) for address in self._known))
+        self._was_let_in = self._was_let_in or any(heard)
+        if self._denial is not None and not self._was_let_in and not self._is_shut_out:
+            self._is_shut_out = True
+            for tell in self._on_denied:
+                tell(self._denial)
         return all(heard)
 
     async def leave(self, *, producer: str | None = None, consumer: str | None = None) -> None:
@@ -93,9 +131,23 @@ class Membership:
         except CallError as error:
             trouble.tell(error)
             self._routes.doubt()
+            if isinstance(error, CallRefused) and error.code == ResponseCode.NO_PERMISSION:
+                self._denial = error
             return False
+        finally:
+            self._told.add(address)
         trouble.over()
         return True
+
+    def _connected(self, channel: Channel) -> None:
+        """A broker knows us on a connection: on a new one it has to hear of us again."""
+        self._told.clear()  # whose it is we cannot tell: routes may name hosts, it knows its ip
+        channel.on_close(self._lost)
+        self.hurry()
+
+    def _lost(self, _channel: Channel) -> None:
+        if self.is_awaited():
+            self.hurry()
 
     def _look(self) -> None:
         """Hurry when there is a broker that has not heard of us."""

@@ -50,6 +50,9 @@ class Offsets:
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._update(queue, offset))
 
+    def flush(self) -> None:
+        """What was told is kept now: brokers see to that by themselves."""
+
     async def first(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that the queue holds."""
         call = MinOffset(topic=queue.topic, queue_id=queue.queue_id)

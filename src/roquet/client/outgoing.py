@@ -1,20 +1,21 @@
 """Outgoing: a user's message checked and made ready for the wire, before anything is sent."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, TypedDict
 
 import msgspec
 
-from roquet.client.config import ProducerConfig
+from roquet.client.config import ProducerConfig, Selector
 from roquet.client.identity import UniqueKeys
+from roquet.client.selectors import Selection
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, UsageError
-from roquet.model.flags import ZLIB
 from roquet.model.message import Message
-from roquet.model.names import NOT_FOR_CLIENTS, check_topic
-from roquet.wire.batch import BATCH_ITEM_SIZE_MIN, BatchItem
-from roquet.wire.compression import Compression, compress, flagged
+from roquet.model.names import NOT_FOR_CLIENTS, check_topic, is_retry
+from roquet.wire.batch import BATCH_ITEM_SIZE_MIN, encode_item
+from roquet.wire.compression import compress, flagged
 from roquet.wire.java import hash_code
 
 ORDER_KEYS_MAX: Final = 8_192
@@ -33,9 +34,12 @@ class MessageFields(TypedDict, total=False):
     order_key: str | None
     properties: Mapping[str, str]
     flag: int
+    delay_level: int
+    delay: timedelta | None
+    deliver_at: datetime | None
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """One message, ready to be sent to any queue of its topic."""
 
     topic: str
@@ -48,18 +52,30 @@ class Outgoing(msgspec.Struct, frozen=True):
     born_ms: int
     batch_size: int
     """Bytes that it takes in a batch."""
+    alone: bool = False
+    """Whether it cannot be one of a batch: it is delayed, or is another group's failed message."""
+    selection: Selection | None = None
+    """Who chooses the queue; None leaves it to the order key, or to the queues' turns."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether all tries go to one queue, so that no other message is overtaken."""
+        if self.selection is not None:
+            return self.selection.is_bound
+        return self.order_hash is not None
 
     def squeezed(self, config: ProducerConfig) -> tuple[bytes, int]:
         """The body as it travels alone, and the system flag that says how."""
-        if len(self.body) <= config.compress_over:
+        if len(self.body) < config.compress_from:
             return self.body, 0
-        body = compress(self.body, Compression.ZLIB, config.compress_level)
-        return body, flagged(0, Compression(ZLIB))
+        body = compress(self.body, config.compression, config.compress_level)
+        if len(body) >= len(self.body):  # it was squeezed before
+            return self.body, 0
+        return body, flagged(0, config.compression)
 
-    def batch_item(self) -> BatchItem:
+    def in_batch(self) -> bytes:
         """The message as one of many: a batch has one system flag, so the body stays as it is."""
-        properties = self.properties.encode("utf-8", "surrogatepass")
-        return BatchItem(self.flag, self.body, properties)
+        return encode_item(self.flag, self.body, self.properties.encode("utf-8", "surrogatepass"))
 
 
 def message_of(message: Message | str, body: bytes | None, fields: MessageFields) -> Message:
@@ -81,38 +97,41 @@ class Preparer:
 
     def __init__(self, keys: UniqueKeys, config: ProducerConfig) -> None:
         self._keys = keys
-        self._config = config
-        self._topics: set[str] = set()
-        """Those whose names are fine."""
+        self._selector = config.selector
+        self._body_size_max = config.body_size_max
+        self._topics: dict[str, bool] = {}
+        """Those whose names are fine, and whether their messages go alone."""
 
-    def prepare(self, message: Message, now_ms: int) -> Outgoing:
+    def prepare(self, message: Message, now_ms: int, selector: Selector | None = None) -> Outgoing:
         """The message checked; MessageIllegal or UsageError say what is wrong with it."""
-        if message.topic not in self._topics:
-            self._topics.add(_checked_topic(message.topic))
-        self._check_body(message.body)
+        topic, body, order_key = message.topic, message.body, message.order_key
+        alone = self._topics.get(topic)
+        if alone is None:
+            alone = self._topics[topic] = is_retry(_checked_topic(topic))
+        if type(body) is not bytes or not 0 < len(body) <= self._body_size_max:
+            raise _wrong_body(body, self._body_size_max)
         message_id = self._keys.make(now_ms)
-        properties = _properties(message, message_id)
-        order_key = message.order_key
+        delayed = bool(message.delay_level or message.delay or message.deliver_at)
+        properties = _properties(message, message_id, delayed=delayed)
+        size = len(properties) if properties.isascii() else _size(properties)
+        if size > names.PROPERTIES_SIZE_MAX:
+            raise MessageIllegal(
+                f"properties of {size} bytes are over the limit of {names.PROPERTIES_SIZE_MAX}"
+            )
+        if selector is None and order_key is None:
+            selector = self._selector
         return Outgoing(
-            message.topic,
-            message.body,
+            topic,
+            body,
             properties,
             message_id,
             None if order_key is None else _order_hash(order_key),
             message.flag,
             now_ms,
-            BATCH_ITEM_SIZE_MIN + len(message.body) + _checked_size(properties),
+            BATCH_ITEM_SIZE_MIN + len(body) + size,
+            alone or delayed,
+            None if selector is None else Selection(selector, message),
         )
-
-    def _check_body(self, body: bytes) -> None:
-        if type(body) is not bytes:
-            raise UsageError(f"a body is bytes, not {type(body).__name__}: encode it")
-        if not body:
-            raise MessageIllegal("the body is empty: brokers refuse that")
-        if len(body) > self._config.body_size_max:
-            raise MessageIllegal(
-                f"a body of {len(body)} bytes is over the limit of {self._config.body_size_max}"
-            )
 
 
 def _checked_topic(topic: str) -> str:
@@ -121,7 +140,7 @@ def _checked_topic(topic: str) -> str:
     return topic
 
 
-def _properties(message: Message, message_id: str) -> str:
+def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
     """The text of all properties: the system's and the user's."""
     text, count = f"{names.UNIQUE_KEY}\x01{message_id}\x02", 1
     if message.keys:
@@ -130,28 +149,75 @@ def _properties(message: Message, message_id: str) -> str:
     if message.tag:
         text += f"{names.TAGS}\x01{message.tag}\x02"
         count += 1
-    if message.order_key:
-        text += f"{names.SHARDING_KEY}\x01{message.order_key}\x02"
+    if message.order_key is not None:
+        text += f"{names.SHARDING_KEY}\x01{_checked_order_key(message.order_key)}\x02"
+        count += 1
+    if delayed:
+        text += _delay(message)
         count += 1
     if message.properties:
         text += _users(message.properties)
         count += len(message.properties)
-    if text.count("\x01") != count or text.count("\x02") != count:
+    # The id alone needs no look: most messages have nothing else.
+    if count > 1 and (text.count("\x01") != count or text.count("\x02") != count):
         raise MessageIllegal(
             f"{_culprit(message)} holds U+0001 or U+0002: they separate properties"
         )
     return text
 
 
-def _checked_size(properties: str) -> int:
+def _size(properties: str) -> int:
     """Bytes of the properties' text."""
-    ascii_only = properties.isascii()
-    size = len(properties) if ascii_only else len(properties.encode("utf-8", "surrogatepass"))
-    if size > names.PROPERTIES_SIZE_MAX:
+    return len(properties.encode("utf-8", "surrogatepass"))
+
+
+def _wrong_body(body: object, size_max: int) -> UsageError | MessageIllegal:
+    if type(body) is not bytes:
+        return UsageError(f"a body is bytes, not {type(body).__name__}: encode it")
+    if not body:
+        return MessageIllegal("the body is empty: brokers refuse that")
+    return MessageIllegal(f"a body of {len(body)} bytes is over the limit of {size_max}")
+
+
+def _delay(message: Message) -> str:
+    """The property that says when; one of three, as clients of version 5 write them."""
+    if sum(map(bool, (message.delay_level, message.delay, message.deliver_at))) > 1:
+        raise MessageIllegal("delay_level, delay and deliver_at exclude each other: choose one")
+    if message.delay:
+        return f"{names.TIMER_DELAY_MS}\x01{_delay_ms(message.delay)}\x02"
+    if message.deliver_at:
+        return f"{names.TIMER_DELIVER_MS}\x01{_epoch_ms(message.deliver_at)}\x02"
+    level = message.delay_level
+    if type(level) is not int or level < 0:
+        raise MessageIllegal(f"a delay level is a whole number from 0, not {level!r}")
+    return f"{names.DELAY}\x01{level}\x02"
+
+
+def _delay_ms(delay: timedelta) -> int:
+    if not isinstance(delay, timedelta):
+        raise UsageError(f"a delay is a timedelta, not {delay!r}; a level is given as delay_level")
+    if delay < timedelta(0):
+        raise MessageIllegal(f"a delay of {delay} would have to begin in the past")
+    return -(-delay // timedelta(milliseconds=1))  # rounded up: it comes never too early
+
+
+def _epoch_ms(at: datetime) -> int:
+    if not isinstance(at, datetime):
+        raise UsageError(f"deliver_at is a datetime, not {at!r}")
+    if at.tzinfo is None:
+        raise UsageError(f"deliver_at {at} has no time zone: datetime.now(UTC) + ... has one")
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _checked_order_key(key: str) -> str:
+    if not isinstance(key, str):
+        raise UsageError(f"an order key is a text, not {key!r}")
+    if not key:
         raise MessageIllegal(
-            f"properties of {size} bytes are over the limit of {names.PROPERTIES_SIZE_MAX}"
+            "the order key is empty: all such messages would share one queue; "
+            "leave it out (None) when any queue will do"
         )
-    return size
+    return key
 
 
 def _joined(keys: Sequence[str]) -> str:
@@ -169,6 +235,8 @@ def _users(properties: Mapping[str, str]) -> str:
             raise MessageIllegal(f"property {name} belongs to the system: choose another name")
         if not name or not value:
             raise MessageIllegal(f"property {name!r} is empty: readers would not see it")
+        if {type(name), type(value)} != {str}:
+            raise UsageError(f"a property is a text with a text: {name!r} is {value!r}")
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 

@@ -3,10 +3,13 @@
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Final, Self, Unpack
 
-from roquet.client.config import ProducerConfig
-from roquet.client.delivery import Delivery, Parcel
+from roquet.client.config import ProducerConfig, Selector
+from roquet.client.delivery import Delivery, Parcel, Turn
+from roquet.client.gathering import Gathering
+from roquet.client.lineup import Lineup
 from roquet.client.many import IN_FLIGHT, Sending
 from roquet.client.outgoing import MessageFields, Outgoing, Preparer, message_of
+from roquet.client.requests import ReplyMessage, Requests
 from roquet.client.session import Session
 from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.message import Message
@@ -28,7 +31,14 @@ class Producer:
 
     May be used by many tasks at once. It may be started before its name server or broker: a send
     waits for them as long as its time allows.
+
+    Messages of one order key go to one queue, one after the other, as Java's hash of the key says.
+    They are tried again on that queue alone. When the number of queues changes, a key may get
+    another queue: its newer messages can then be consumed before the older ones. Who cannot have
+    that stops sending until the old queues are drained, or gives a topic its queues once.
     """
+
+    _gathering: Gathering | None = None
 
     def __init__(
         self,
@@ -42,6 +52,9 @@ class Producer:
         self._session = Session(namesrv, config)
         self._preparer = Preparer(self._session.identity.keys, config)
         self._delivery = Delivery(self._session, config, self.group)
+        self._lineup = Lineup(config.clock)
+        self._requests = Requests(self._session, config)
+        self._turn = self.new_turn()
 
     @property
     def client_id(self) -> str:
@@ -51,6 +64,12 @@ class Producer:
     async def start(self) -> None:
         """Open for sends; `async with` does this."""
         self._session.start(self._data)
+        self._session.membership.is_awaited = lambda: bool(self._requests)
+        background = self._session.background
+        if self._config.linger_ms is not None:
+            self._gathering = Gathering(self._delivery, self._config, background)
+        if self._config.fault_tolerance and self._config.fault_detector:
+            background.start(self._delivery.tolerance.detect(), "detector")
 
     async def close(self) -> None:
         """Leave the group and end the connections; sends under way fail."""
@@ -59,6 +78,9 @@ class Producer:
             try:
                 await self._session.membership.leave(producer=self.group)
             finally:
+                if self._gathering is not None:
+                    self._gathering.close()
+                self._requests.close()
                 await self._session.close()
 
     async def __aenter__(self) -> Self:
@@ -73,36 +95,94 @@ class Producer:
         message: Message | str,
         body: bytes | None = None,
         *,
+        selector: Selector | None = None,
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
         """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
-        Messages of one order key go to one queue. A failed send is tried again on another broker
-        (one with an order key on the same queue) as often as the settings say, within the time.
+        Messages of one order key go to one queue, one after the other; `selector` chooses the queue
+        otherwise. A failed send is tried again on another broker (one whose queue is bound by a key
+        or a selector on the same queue) as often as the settings say, within the time.
         """
-        made = self._prepare(message_of(message, body, fields))
-        receipts = await self._delivery.send(Parcel.of([made]), timeout_ms)
-        return receipts[0]
+        whole = message_of(message, body, fields)
+        return await self.send_in_turn(self._turn, whole, selector, timeout_ms)
+
+    async def send_in_turn(
+        self, turn: Turn, message: Message, selector: Selector | None, timeout_ms: int | None
+    ) -> SendReceipt:
+        """The same for one who counts turns for himself, as each thread does."""
+        made = self._prepare(message, selector)
+        return await self._deliver(turn, made, self._delivery.deadline_ms(timeout_ms))
+
+    async def _deliver(self, turn: Turn, made: Outgoing, deadline_ms: int) -> SendReceipt:
+        if self._gathering is not None:
+            return await self._gathering.send(made, deadline_ms, turn)
+        parcel = Parcel((made,), made)
+        if made.order_hash is None:
+            return (await self._delivery.send(parcel, deadline_ms, None, turn))[0]
+        key = (made.topic, made.order_hash)
+        place = await self._lineup.enter(key, deadline_ms)
+        try:
+            return (await self._delivery.send(parcel, deadline_ms))[0]
+        finally:
+            self._lineup.leave(key, place)
+
+    async def request(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> ReplyMessage:
+        """Send one message, and return what the consumer that handles it replies.
+
+        CallTimeout when the reply does not come within the time, sending included: the message is
+        stored then, and may still be handled; a later reply is dropped.
+        """
+        made = self._prepare(message_of(message, body, fields), selector)
+        limit_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._delivery.deadline_ms(limit_ms)
+        if not self._delivery.known_queues(made.topic):
+            await self._delivery.queues(made.topic, deadline_ms)
+        return await self._requests.ask(
+            made, limit_ms, lambda asked: self._deliver(self._turn, asked, deadline_ms)
+        )
+
+    def new_turn(self) -> Turn:
+        """A count of whose turn it is, for one who sends."""
+        return self._delivery.new_turn()
 
     async def send_oneway(
-        self, message: Message | str, body: bytes | None = None, **fields: Unpack[MessageFields]
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        selector: Selector | None = None,
+        **fields: Unpack[MessageFields],
     ) -> None:
         """Hand one message to the network: quickest, and nobody says whether it was stored."""
-        made = self._prepare(message_of(message, body, fields))
-        await self._delivery.send_oneway(Parcel.of([made]))
+        made = self._prepare(message_of(message, body, fields), selector)
+        await self._delivery.send_oneway(Parcel.of([made]), self._turn)
 
     async def send_batch(
-        self, messages: Iterable[Message], *, timeout_ms: int | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
     ) -> SendReceipt:
         """Send messages of one topic to one queue, all or none; one receipt for all of them.
 
-        Those with an order key must share it. `send_many` takes any messages, and as many.
+        Those with an order key must share it; `selector` is asked about the first message.
+        `send_many` takes any messages, and as many.
         """
-        made = [self._prepare(message) for message in messages]
+        made = [self._prepare(message, selector) for message in messages]
         self._check_batch(made)
-        receipts = await self._delivery.send(Parcel.of(made), timeout_ms)
-        return _joined(receipts)
+        deadline_ms = self._delivery.deadline_ms(timeout_ms)
+        return _joined(await self._delivery.send(Parcel.of(made), deadline_ms, None, self._turn))
 
     def send_many(
         self,
@@ -122,9 +202,9 @@ class Producer:
         self._session.check()
         return Sending(messages, self._prepared, self._delivery, in_flight)
 
-    def _prepare(self, message: Message) -> Outgoing:
+    def _prepare(self, message: Message, selector: Selector | None = None) -> Outgoing:
         self._session.check()
-        return self._prepared(message)
+        return self._preparer.prepare(message, self._config.clock.now_ms(), selector)
 
     def _prepared(self, message: Message) -> Outgoing:
         return self._preparer.prepare(message, self._config.clock.now_ms())
@@ -136,6 +216,8 @@ class Producer:
             raise UsageError("a batch holds messages of one topic: send_many takes any")
         if len({one.order_hash for one in made} - {None}) > 1:
             raise UsageError("a batch goes to one queue: send_many takes several order keys")
+        if any(one.alone for one in made):
+            raise UsageError("delayed messages, and those of retry topics, cannot be in a batch")
         if (size := sum(one.batch_size for one in made)) > self._config.body_size_max:
             raise MessageIllegal(
                 f"a batch of {size} bytes is over the limit of {self._config.body_size_max}: "

@@ -1,12 +1,14 @@
 """PullConsumer: you hold the offsets."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from roquet.client.background import stop
 from roquet.client.config import ConsumerConfig
-from roquet.client.consumer import Consumer
+from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.pulling import Taste
-from roquet.client.reader import QueueReader
+from roquet.client.received import ReceivedMessage
 from roquet.client.routes import SEARCH_PAUSE_MS
 from roquet.model.errors import UsageError
 from roquet.model.names import check_topic
@@ -26,6 +28,9 @@ STATUSES: Final = {
 PULL_COUNT: Final = 32
 """Messages of one pull, when nothing is said: what genuine brokers give at most."""
 
+POLL_COUNT: Final = 10
+"""Messages of one poll, when nothing is said: as many as Java's lite pull."""
+
 NEW_TOPIC_MS: Final = 1_000
 """A topic that its first message has just made may be unknown to the name server for so long."""
 
@@ -33,14 +38,15 @@ _DEFAULTS: Final = ConsumerConfig()
 
 
 class PullConsumer(Consumer):
-    """Reads the queues that you name, from where you say.
+    """Reads the queues that you name, or its share of topics, from where you say.
 
         async with PullConsumer("127.0.0.1:9876", group="audit") as consumer:
             queue, *others = await consumer.queues("orders")
             result = await consumer.pull(queue, 0)
 
-    Progress is saved when you say so: `commit`. With `assign`, the four words of all consumers
-    read the assigned queues.
+    With `assign` it reads the queues that you name, with `subscribe` those that are its share of a
+    topic; either way with the four words of all consumers, or with `poll`. Progress is saved when
+    you say so, by `commit`, or each 5 s when the configuration has `auto_commit`.
     """
 
     _consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -53,7 +59,18 @@ class PullConsumer(Consumer):
         group: str,
         config: ConsumerConfig = _DEFAULTS,
     ) -> None:
+        self._saves_progress = config.auto_commit
         super().__init__(namesrv, group, config)
+        self._polled: Sequence[ReceivedMessage] = ()
+        self._rebalancing: asyncio.Task[None] | None = None
+        self._is_assigned = False
+
+    async def close(self) -> None:
+        """Leave in good order; what `poll` gave last counts as handled only after a `commit`."""
+        if self._session.is_open and self._rebalancing is not None:
+            self._session.identity.check_process()
+            await stop(self._rebalancing)
+        await super().close()
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic; none when nobody knows it."""
@@ -116,39 +133,79 @@ class PullConsumer(Consumer):
         """Save an offset as the group's progress in a queue.
 
         Without an offset: everything before the lowest message that was handed out and is not
-        acknowledged. Without a queue: so for all that are assigned.
+        acknowledged; what `poll` gave counts as acknowledged now. Without a queue: so for all.
         """
         self._session.check()
+        if offset is None:
+            self._settle_polled()
         if queue is None:
             for one in self.assignment():
                 await self.commit(one)
             return
         await self._know(queue)
         if offset is None:
-            offset = self._reader(queue).window.committable
+            offset = self._holding.reader(queue).window.committable
         await self._offsets.commit(queue, offset)
+
+    async def poll(
+        self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
+    ) -> Sequence[ReceivedMessage]:
+        """What is there, so many at most; waits only while there is nothing.
+
+        The messages of one poll count as acknowledged at the next one, or at `commit`, unless they
+        were told something else.
+        """
+        self._session.check()
+        self._settle_polled()
+        found: list[ReceivedMessage] = []
+        if (message := self._inbox.pop() or await self.next(timeout_ms)) is not None:
+            found.append(message)
+            while len(found) < count and (message := self._inbox.pop()) is not None:
+                found.append(message)
+        self._polled = found
+        return found
 
     async def assign(self, queues: Sequence[MessageQueue], *, tags: str = ALL) -> None:
         """Read these queues, and no others, from the group's progress on."""
         self._session.check()
-        await self._release([held for held in self._readers if held not in queues])
+        if self._rebalancing is not None:
+            raise UsageError("this consumer has subscribed: its queues are assigned by the group")
+        self._is_assigned = True
+        readers = self._holding.readers
+        gone = [held for held in readers if held not in queues]
+        await self._holding.release(gone, save=self._saves_progress)
         for queue in queues:
             await self._know(queue)
-            if queue not in self._readers:
-                self._tastes[queue.topic] = Taste.of(queue.topic, tags, self._config.clock.now_ms())
-                self._hold(queue, await self._offsets.begin(queue))
+            if queue not in readers:
+                taste = Taste.of(queue.topic, tags, self._config.clock.now_ms())
+                self._tastes[queue.topic] = taste
+                self._holding.hold(queue, await self._offsets.begin(queue), taste)
         self._session.membership.hurry()
 
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read an assigned queue from an offset on."""
+    async def subscribe(self, topic: str, tags: str = ALL) -> None:
+        """Read this member's share of a topic: all of it, or messages with one of some tags."""
         self._session.check()
-        self._reader(queue).release()
-        self._hold(queue, offset)
+        if self._is_assigned:
+            raise UsageError("this consumer reads queues that were named: it cannot subscribe, too")
+        taste = Taste.of(check_topic(topic), tags, self._config.clock.now_ms())
+        self._tastes[topic] = taste
+        self._holding.change(topic, taste)
+        if self._rebalancing is None:
+            self._rebalancing = await self._assignment.start()
+        self._session.membership.hurry()
+        self._assignment.hurry()
 
-    def _reader(self, queue: MessageQueue) -> QueueReader:
-        if (reader := self._readers.get(queue)) is None:
-            raise UsageError(f"{queue} is not assigned: call assign() first")
-        return reader
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
+        self._tastes.pop(topic, None)
+        if self._rebalancing is not None:
+            self._session.membership.hurry()
+            self._assignment.hurry()
+
+    def _settle_polled(self) -> None:
+        polled, self._polled = self._polled, ()
+        for message in polled:
+            message.settle()
 
     async def _know(self, queue: MessageQueue) -> None:
         """See that the broker of a queue is known."""

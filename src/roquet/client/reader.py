@@ -1,17 +1,21 @@
 """QueueReader: reads one queue on, as far as flow control lets it, and knows its progress."""
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
+import msgspec
+
 from roquet.client.background import Alarm, Background, Trouble
-from roquet.client.config import ConsumerConfig
 from roquet.client.inbox import Inbox
 from roquet.client.pulling import Puller, Taste
 from roquet.client.received import Received, ReceivedMessage, records
+from roquet.client.requests import Replies
+from roquet.client.sendback import Failures
 from roquet.model.errors import RecordError, RoquetError
 from roquet.model.queue import MessageQueue
-from roquet.rules.progress import Window, retry_pause_ms
+from roquet.rules.progress import Window
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
 
@@ -24,53 +28,114 @@ IDLE_PAUSE_MS: Final = 20
 """After an empty answer that came at once: some brokers do not hold a pull."""
 
 
+class Surroundings(msgspec.Struct, frozen=True):
+    """What all readers of a consumer share."""
+
+    inbox: Inbox
+    puller: Puller
+    failures: Failures
+    beside: Background
+    replies: Replies | None = None
+    """None for readers that nobody can answer through."""
+
+
 class QueueReader:
-    """One queue that a consumer holds, until it is stopped."""
+    """One queue that a consumer holds, until it is released."""
 
     def __init__(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        taste: Taste,
-        inbox: Inbox,
-        puller: Puller,
-        beside: Background,
+        self, queue: MessageQueue, offset: int, taste: Taste, around: Surroundings
     ) -> None:
         self.queue = queue
         self.window = Window(offset)
         self.saved: int | None = None
         """The progress that the broker was told last."""
         self.is_held = True
+        self.settling: set[asyncio.Task[None]] = set()
+        """What is on its way back to the broker."""
         self._taste = taste
-        self._inbox = inbox
-        self._puller = puller
-        self._config: ConsumerConfig = puller.config
+        self._inbox = around.inbox
+        self._puller = around.puller
+        self._failures = around.failures
+        self._beside = around.beside
+        self._replies = around.replies
+        self._config = around.puller.config
+        self._limits = self._config.limits
         self._room = Alarm()
         self._is_waiting = False
+        self._parked: list[ReceivedMessage] | None = None
+        """What waits while the queue is paused."""
+        self._forsaken = 0
+        """Messages that failed once the queue had gone."""
         self._trouble = Trouble(f"pull of {queue}")
-        self._beside = beside
-        self._task = beside.start(self._run(), f"reader of {queue}")
+        self._clock = self._config.clock
+        self.looked_ms = self._clock.monotonic_ms()
+        """When the queue was last pulled, or had no room: silence since then is a fault."""
+        self._task = self._start()
 
     def release(self) -> None:
         """The queue is no longer ours: nothing that is in flight counts from now on."""
         self.is_held = False
         self._task.cancel()
 
+    async def handed_back(self, timeout_ms: int) -> None:
+        """Once released: wait until handlers at work have ended, so long at most."""
+        idle = len(self._inbox.withdraw(self)) + len(self._parked or ())
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while self.window.count > idle + self._forsaken:
+            if (left_ms := deadline_ms - self._clock.monotonic_ms()) <= 0:
+                return
+            self._is_waiting = True
+            await self._room.wait(left_ms)
+
+    def change(self, taste: Taste) -> None:
+        """Want other messages from now on: a pull under way asks for the wrong ones."""
+        self._taste = taste
+        if self.is_held and not self.is_paused:
+            self._task.cancel()
+            self._task = self._start()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is handed out for now."""
+        return self._parked is not None
+
+    def pause(self) -> None:
+        """Pull nothing more, and hand nothing more out, until `resume`."""
+        if self._parked is None:
+            self._parked = self._inbox.withdraw(self)
+            self._task.cancel()
+
+    def resume(self) -> None:
+        """Go on."""
+        parked, self._parked = self._parked, None
+        if parked is not None and self.is_held:
+            self._inbox.put(parked)
+            self._task = self._start()
+
+    def is_silent(self, now_ms: int, limit_ms: int) -> bool:
+        """Whether nothing was heard of the pulls for too long."""
+        return not self.is_paused and now_ms - self.looked_ms > limit_ms
+
+    def _start(self) -> asyncio.Task[None]:
+        self.looked_ms = self._clock.monotonic_ms()
+        return self._beside.start(self._run(), f"reader of {self.queue}")
+
     async def _run(self) -> None:
         """Pull, for ever."""
+        clock = self._clock
         while True:
             await self._until_there_is_room()
-            before_ms = self._config.clock.monotonic_ms()
+            self.looked_ms = before_ms = clock.monotonic_ms()
             try:
                 found = self._take(await self._pull())
                 self._trouble.over()
             except Exception as error:
                 self._say(error)
                 self._puller.doubt()
-                await self._config.clock.sleep(PULL_PAUSE_MS)
+                await clock.sleep(PULL_PAUSE_MS)
                 continue
-            if not found and self._config.clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
-                await self._config.clock.sleep(IDLE_PAUSE_MS)
+            if not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
+                await clock.sleep(IDLE_PAUSE_MS)
 
     def _say(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a fault of our own: show where
@@ -78,10 +143,11 @@ class QueueReader:
         self._trouble.tell(error)
 
     async def _until_there_is_room(self) -> None:
-        config = self._config
-        while self.window.is_full(config.in_flight_max, config.in_flight_bytes_max):
+        window, limits = self.window, self._limits
+        while limits.are_reached(window.count, window.size, window.span):
             self._is_waiting = True
-            await self._room.wait(config.suspend_ms)
+            self.looked_ms = self._clock.monotonic_ms()
+            await self._room.wait(self._config.suspend_ms)
 
     async def _pull(self) -> PullReply:
         window = self.window
@@ -106,7 +172,7 @@ class QueueReader:
             case ResponseCode.SUCCESS:
                 messages = self._wanted(reply.body)
                 window.take([(m.queue_offset, m.size) for m in messages], next_offset)
-                self._inbox.put(messages)
+                self._offer(messages)
                 return True
             case ResponseCode.PULL_OFFSET_MOVED:
                 log.warning(
@@ -132,6 +198,10 @@ class QueueReader:
     def _damaged(self, offset: int, error: RecordError) -> None:
         log.error("%s offset %d cannot be read and is passed over: %s", self.queue, offset, error)
 
+    def _offer(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Messages that may be handled."""
+        self._inbox.put(messages)
+
     # received.Holder
 
     def finish(self, message: Received) -> None:
@@ -142,12 +212,43 @@ class QueueReader:
             self._room.ring()
 
     def again(self, message: Received, delay_ms: int | None) -> None:
-        """The message comes again after a pause."""
-        pause_ms = retry_pause_ms(message.tries) if delay_ms is None else delay_ms
-        message.unsettle()
-        self._beside.start(self._again(message, pause_ms), f"next try of {message}")
+        """The message failed: it leaves, or comes again after a pause."""
+        if not self.is_held:
+            self._forsake(message)
+            return
+        task = self._beside.start(self._fail(message, delay_ms), f"failure of {message}")
+        self.settling.add(task)
+        task.add_done_callback(self.settling.discard)
+
+    async def reply(self, message: Received, body: bytes, properties: Mapping[str, str]) -> bool:
+        """Answer the message, which is a request."""
+        assert self._replies is not None
+        return await self._replies.reply(message, body, properties)
+
+    async def _fail(self, message: Received, delay_ms: int | None) -> None:
+        pause_ms = await self._failures.settle(message, delay_ms)
+        if pause_ms is None:
+            self.finish(message)
+        else:
+            self._beside.start(self._again(message, pause_ms), f"next try of {message}")
 
     async def _again(self, message: Received, pause_ms: int) -> None:
-        await self._config.clock.sleep(pause_ms)
         if self.is_held:
-            self._inbox.put_first(cast("ReceivedMessage", message))
+            await self._clock.sleep(pause_ms)
+        if self.is_held:
+            self._once_more(cast("ReceivedMessage", message.next_try()))
+        else:
+            self._forsake(message)
+
+    def _once_more(self, message: ReceivedMessage) -> None:
+        """A message whose next try is due."""
+        if self._parked is None:
+            self._inbox.put_first(message)
+        else:
+            self._parked.insert(0, message)
+
+    def _forsake(self, message: Received) -> None:
+        """A message failed whose queue has gone: who holds it now will get it."""
+        del message
+        self._forsaken += 1
+        self._room.ring()

@@ -2,16 +2,23 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from types import TracebackType
-from typing import Protocol, Self
+from types import MappingProxyType, TracebackType
+from typing import Final, Protocol, Self, runtime_checkable
 
 from roquet.model import properties as names
-from roquet.model.errors import RecordError
+from roquet.model.errors import RecordError, UsageError
+from roquet.model.flags import COMPRESSION_MASK
+from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 from roquet.wire import record
 from roquet.wire.compression import decompress
 from roquet.wire.message_id import offset_message_id
 from roquet.wire.record import HEAD, RECORD_SIZE_MIN, Record
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+DEAD: Final = -1
+"""The delay of a message that is given up."""
 
 Damaged = Callable[[int, RecordError], object]
 """What is told the queue offset of a record that cannot be read."""
@@ -28,7 +35,18 @@ class Holder(Protocol):
         """The message is handled."""
 
     def again(self, message: "Received", delay_ms: int | None) -> None:
-        """The message is to be handled again, after a time; None leaves the time to the holder."""
+        """The message is to be handled again, after a time; None leaves the time to the holder.
+
+        DEAD instead of a time: never again, it goes to the dead letters.
+        """
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A holder through which requests can be answered."""
+
+    async def reply(self, message: "Received", body: bytes, properties: Mapping[str, str]) -> bool:
+        """Answer the message, which is a request; whether who asked has got it."""
 
 
 class Received:
@@ -38,8 +56,8 @@ class Received:
         self.queue = queue
         self.body = decompress(found.body, found.sys_flag) if found.sys_flag & 1 else found.body
         self.queue_offset = found.queue_offset
-        self.tries = 0
-        """How often it was handled before without success, by this consumer."""
+        self.tries = found.reconsume_times
+        """How often it was handled before without success, here or by another member."""
         self._record = found
         self._holder = holder
         self._is_settled = False
@@ -49,8 +67,9 @@ class Received:
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to."""
-        return self.queue.topic
+        """The topic it was sent to, also when it comes again from the retry topic."""
+        topic = self.queue.topic
+        return (self.properties.get(names.RETRY_TOPIC) or topic) if is_retry(topic) else topic
 
     @property
     def broker_name(self) -> str:
@@ -71,6 +90,11 @@ class Received:
     def size(self) -> int:
         """Of the whole record, in bytes."""
         return self._record.size
+
+    @property
+    def stored_body(self) -> tuple[bytes, int]:
+        """The body as it is stored, and the flags that say how it is compressed."""
+        return self._record.body, self._record.sys_flag & (COMPRESSION_MASK | 1)
 
     @property
     def position(self) -> int:
@@ -138,6 +162,16 @@ class Received:
         return self.properties.get(names.SHARDING_KEY)
 
     @property
+    def wants_reply(self) -> bool:
+        """Whether its producer waits for a reply."""
+        return bool(self.properties.get(names.REPLY_TO_CLIENT))
+
+    @property
+    def holder(self) -> Holder:
+        """Who holds its queue."""
+        return self._holder
+
+    @property
     def is_held(self) -> bool:
         """Whether its queue is still this consumer's: else another member will get it, too."""
         return self._holder.is_held
@@ -150,21 +184,38 @@ class Received:
 
     def fail(self, delay_ms: int | None = None) -> None:
         """It shall come again."""
+        if delay_ms is not None and delay_ms < 0:
+            raise UsageError(f"a message cannot come again after {delay_ms} ms")
         if not self._is_settled:
             self._is_settled = True
             self._holder.again(self, delay_ms)
 
-    def unsettle(self) -> None:
-        """It comes again: one more try."""
-        self._is_settled = False
-        self.tries += 1
+    def give_up(self) -> None:
+        """It shall not come again: it goes to the group's dead letters."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._holder.again(self, DEAD)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was told how this try went."""
+        return self._is_settled
+
+    def next_try(self) -> Self:
+        """The same message once more; whatever is said of this try, late, does not touch that."""
+        again = object.__new__(type(self))
+        again.__dict__.update(self.__dict__)
+        again._is_settled = False
+        again.tries += 1
+        return again
 
 
 class ReceivedMessage(Received):
     """A message that is told by its coroutines how it went.
 
-    `await message.ack()` says that it is handled, `await message.nack()` that it shall come again;
-    `async with message:` says one or the other by how the block ends.
+    `await message.ack()` says that it is handled, `await message.nack()` that it shall come again,
+    `await message.dead_letter()` that it never shall; `async with message:` says one of the first
+    two by how the block ends.
     """
 
     async def ack(self) -> None:
@@ -174,6 +225,19 @@ class ReceivedMessage(Received):
     async def nack(self, delay_ms: int | None = None) -> None:
         """It shall come again, after a time; by itself the time grows from one try to the next."""
         self.fail(delay_ms)
+
+    async def dead_letter(self) -> None:
+        """It will never be handled well: it goes to the group's dead letters, `%DLQ%` and group."""
+        self.give_up()
+
+    async def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
+        """Answer a request; False when its producer has gone, or waits no more.
+
+        Whether the message is handled is said as ever: by how the handler ends, or by `ack`.
+        """
+        if not isinstance(self._holder, Answering):
+            raise UsageError(f"{self!r} cannot be answered by who holds it")
+        return await self._holder.reply(self, body, properties)
 
     async def __aenter__(self) -> Self:
         return self

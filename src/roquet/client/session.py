@@ -8,6 +8,7 @@ from roquet.client.config import ClientConfig, name_servers
 from roquet.client.identity import Identity
 from roquet.client.membership import Describe, Membership
 from roquet.client.routes import NameServers, Routes
+from roquet.client.security import security
 from roquet.model.errors import UsageError
 from roquet.net.pool import Pool
 from roquet.net.router import Router
@@ -23,6 +24,7 @@ class Session:
     def __init__(self, namesrv: str | Sequence[str] | None, config: ClientConfig) -> None:
         self.addresses = name_servers(namesrv, os.environ)
         self.config = config
+        self.security = security(config, os.environ)
         self.identity = Identity(config)
         self.router = Router()
         self.background = Background()
@@ -35,7 +37,7 @@ class Session:
         if self.is_open or self._is_over:
             raise UsageError("a client is started once: make a new one")
         config = self.config
-        self.pool = Pool(self.router, clock=config.clock)
+        self.pool = Pool(self.router, clock=config.clock, security=self.security)
         self.routes = Routes(NameServers(self.pool, self.addresses, config), config)
         self.membership = Membership(self.pool, self.routes, config, data)
         self.background.start(self.routes.keep(), "routes")

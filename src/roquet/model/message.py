@@ -1,6 +1,7 @@
 """Message (what a user sends) and StoredMessage (what a broker hands back)."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 import msgspec
@@ -10,7 +11,7 @@ from roquet.model import properties as names
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """What a user sends: bytes to a topic, and what helps others to find and filter them."""
 
     topic: str
@@ -21,6 +22,12 @@ class Message(msgspec.Struct, frozen=True):
     """Messages of one order key go to one queue."""
     properties: Mapping[str, str] = _NONE
     flag: int = 0
+    delay_level: int = 0
+    """Consumers get it after one of the broker's set times (1 is 1 s, 18 is 2 h); 0 at once."""
+    delay: timedelta | None = None
+    """Consumers get it after this time: for brokers with timer messages, as of version 5."""
+    deliver_at: datetime | None = None
+    """Consumers get it at this time, which knows its time zone: for the same brokers."""
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 
 NOT_FOR_CLIENTS: Final = frozenset(
     {
@@ -69,6 +70,26 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Where a group's messages end that failed every try."""
     return DLQ_PREFIX + group
+
+
+def pop_retry_topic(group: str, topic: str) -> str:
+    """Where a group's messages of one topic come again that were popped and not acknowledged."""
+    return f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def revive_topic(cluster: str) -> str:
+    """Where the broker notes what was popped and what was acknowledged."""
+    return REVIVE_PREFIX + cluster
+
+
+def reply_topic(cluster: str) -> str:
+    """Where the brokers of a cluster keep the answers to requests."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def takes_clients(topic: str) -> bool:
+    """Whether clients may send to a topic; what they could forge in others would be believed."""
+    return topic not in NOT_FOR_CLIENTS and not topic.startswith(REVIVE_PREFIX)
 
 
 def is_retry(topic: str) -> bool:

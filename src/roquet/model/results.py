@@ -18,7 +18,7 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
-class SendReceipt(msgspec.Struct, frozen=True, kw_only=True):
+class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The broker's word that a message is stored, and where."""
 
     status: SendStatus
@@ -28,6 +28,8 @@ class SendReceipt(msgspec.Struct, frozen=True, kw_only=True):
     queue: MessageQueue
     queue_offset: int
     """Of the message; of the first one of a batch."""
+    tries: int = 1
+    """With the successful one: an earlier one may have stored the message, too."""
 
     @property
     def ok(self) -> bool:

@@ -55,6 +55,7 @@ class NameServer:
             router.add(call, partial(handler, self.state))
         config, clock = self.config, self.state.clock
         server = Server(router, host=config.host, port=config.port, clock=clock)
+        server.tls = config.tls.context() if config.tls else None
         self._server = await self._running.enter_async_context(server)
         watch = every(config.scan_ms, lambda _now: janitor.step(self.state), clock)
         self._running.callback(asyncio.create_task(watch).cancel)

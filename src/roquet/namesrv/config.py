@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from roquet.net.tls import ServerTls
+
 PORT: Final = 9876
 """Where clients look for a name server."""
 
@@ -25,6 +27,8 @@ class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a route tells the order setting of its topic."""
     all_topics: bool = True
     """Whether anybody may list all topics."""
+    tls: ServerTls | None = None
+    """None takes connections without TLS."""
     whole_registrations: bool = False
     """Whether a topic that a broker no longer registers is forgotten. Genuine brokers register a
     new topic alone, so this is for clusters without them."""

@@ -1,8 +1,9 @@
 """The raw channel over a plain socket, for reads in Spark workers."""
 
 import socket
+from contextlib import suppress
 from struct import Struct
-from typing import Final, Self, cast
+from typing import Any, Final, Self, cast
 
 import msgspec
 
@@ -14,9 +15,11 @@ from roquet.model.errors import (
     UsageError,
 )
 from roquet.net.address import failure, split_address
+from roquet.net.channel import PLAIN, Security
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.questions import understood
 from roquet.net.router import CALL_TIMEOUT_MS, R
+from roquet.net.tls import explained
 from roquet.wire.call import Call
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call
@@ -35,17 +38,22 @@ class BlockingChannel:
     before you call again. After any error but a refusal the channel is closed; make a new one.
     """
 
-    def __init__(self, address: str, timeout_ms: int = CALL_TIMEOUT_MS) -> None:
+    def __init__(
+        self, address: str, timeout_ms: int = CALL_TIMEOUT_MS, security: Security = PLAIN
+    ) -> None:
         self.address = address
         self._timeout_ms = timeout_ms
         self._opaque = 0
         self._buffer = bytearray(BUFFER_SIZE)
         self._filled = 0
         self._used = 0
+        self._ahead: tuple[Call[Any], int] | None = None
+        self._encode = security.signer.encode_call if security.signer else encode_call
         try:
-            self._socket = socket.create_connection(split_address(address), timeout_ms / 1000)
+            self._socket = _connected(address, timeout_ms, security)
         except (OSError, UnicodeError) as error:
-            raise ConnectFailed(f"cannot connect to {address}: {failure(error)}") from error
+            why = failure(error) if security.context is None else explained(error)
+            raise ConnectFailed(f"cannot connect to {address}: {why}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.closed = False
 
@@ -69,6 +77,18 @@ class BlockingChannel:
             raise RemoteProtocolError(f"{self.address}: {error}") from error
         return understood(call, command)
 
+    def ask_ahead(self, call: Call[Any]) -> None:
+        """Send what is called next, so that the server works on it meanwhile.
+
+        The next call takes the answer if it is an equal one, and tells of a failure.
+        """
+        if not self.closed and self._ahead is None:
+            self._opaque += 1
+            self._ahead = (call, self._opaque)
+            with suppress(OSError):  # whoever waits for the answer will meet it again
+                self._wait_until(SYSTEM_CLOCK.monotonic_ms() + self._timeout_ms)
+                self._socket.sendall(self._encode(call, opaque=self._opaque))
+
     def close(self) -> None:
         """End the connection."""
         self.closed = True
@@ -80,13 +100,16 @@ class BlockingChannel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _converse(self, call: Call[R], deadline_ms: int) -> Command:
-        self._opaque += 1
-        self._wait_until(deadline_ms)
-        self._socket.sendall(encode_call(call, opaque=self._opaque))
+    def _converse(self, call: Call[Any], deadline_ms: int) -> Command:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != call:
+            self._opaque += 1
+            self._wait_until(deadline_ms)
+            self._socket.sendall(self._encode(call, opaque=self._opaque))
         while True:
             command = self._receive(deadline_ms)
-            # A server may also ask us; this channel has nothing to say.
+            # A server may also ask us; this channel has nothing to say. And what was asked ahead
+            # may not have been called.
             if command.is_response and command.opaque == self._opaque:
                 return command
 
@@ -127,3 +150,16 @@ class BlockingChannel:
         if left_ms <= 0:
             raise TimeoutError
         self._socket.settimeout(left_ms / 1000)
+
+
+def _connected(address: str, timeout_ms: int, security: Security) -> socket.socket:
+    """A connection, with TLS when that is wanted."""
+    host, port = split_address(address)
+    plain = socket.create_connection((host, port), timeout_ms / 1000)
+    if security.context is None:
+        return plain
+    try:
+        return security.context.wrap_socket(plain, server_hostname=security.server_name or host)
+    except BaseException:
+        plain.close()
+        raise

@@ -1,16 +1,47 @@
 """Channel: await channel.call(call) gives call's own reply type."""
 
 import asyncio
-from typing import Final, Self
+import ssl
+from typing import Any, Final, Self
+
+import msgspec
 
 from roquet.model.errors import ConnectFailed
 from roquet.net.address import failure
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.net.link import Link
+from roquet.net.link import Dispatch, Link
 from roquet.net.router import Router
+from roquet.net.tls import explained
+from roquet.wire.signing import Signer
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 """Longer than a lost packet takes to be sent again, short enough to try another broker."""
+
+
+class Security(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes a client's connections safe: TLS, and signed requests."""
+
+    context: ssl.SSLContext | None = None
+    """None is no TLS."""
+    server_name: str | None = None
+    """The name that the server's certificate must be for; None is the host that is called."""
+    signer: Signer | None = None
+
+    @property
+    def signed(self) -> str:
+        """How requests are signed, in words."""
+        if self.signer is None:
+            return "not signed: no access_key is set"
+        return f"signed with access key {self.signer.access_key!r}"
+
+    def arguments(self, host: str) -> dict[str, Any]:
+        """What the event loop is told when it connects to a host."""
+        if self.context is None:
+            return {}
+        return {"ssl": self.context, "server_hostname": self.server_name or host}
+
+
+PLAIN: Final = Security()
 
 
 class Channel(Link):
@@ -18,6 +49,19 @@ class Channel(Link):
 
     Calls that the other end makes on it are served by `router`.
     """
+
+    _doubt = "does it speak TLS alone?"
+    """What may be wrong when the server hangs up without a word."""
+
+    def __init__(self, dispatch: Dispatch, clock: Clock, signer: Signer | None = None) -> None:
+        super().__init__(dispatch, clock, signer)
+        self._made_ms = self._heard_ms
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        if exc is None and not self._reason and self._heard_ms == self._made_ms:
+            self._reason = f"the peer closed the connection without a word: {self._doubt}"
+        super().connection_lost(exc)
 
     @classmethod
     async def connect(
@@ -28,17 +72,24 @@ class Channel(Link):
         router: Router | None = None,
         clock: Clock = SYSTEM_CLOCK,
         timeout_ms: int = CONNECT_TIMEOUT_MS,
+        security: Security = PLAIN,
     ) -> Self:
         """A connection to a server; ConnectFailed when there is none."""
         loop = asyncio.get_running_loop()
         dispatch = (router or Router()).dispatch
+        secured = security.arguments(host)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                _, channel = await loop.create_connection(lambda: cls(dispatch, clock), host, port)
+                _, channel = await loop.create_connection(
+                    lambda: cls(dispatch, clock, security.signer), host, port, **secured
+                )
         except TimeoutError as error:
             raise ConnectFailed(f"{host}:{port} did not answer within {timeout_ms} ms") from error
         except (OSError, UnicodeError) as error:  # a name like "a..b" is a UnicodeError
-            raise ConnectFailed(f"cannot connect to {host}:{port}: {failure(error)}") from error
+            why = explained(error) if secured else failure(error)
+            raise ConnectFailed(f"cannot connect to {host}:{port}: {why}") from error
+        if secured:
+            channel._doubt = "does it want a certificate of ours (tls.cert)?"
         return channel
 
     async def __aenter__(self) -> Self:

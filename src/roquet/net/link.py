@@ -5,6 +5,7 @@ Both ends are alike: a server's guests and a client's channel are links.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Coroutine, Set
 from functools import cached_property
 from typing import Any, Final, cast
@@ -14,11 +15,14 @@ from roquet.net.address import join_address
 from roquet.net.clock import Clock
 from roquet.net.questions import Questions, understood
 from roquet.net.router import CALL_TIMEOUT_MS, Dispatched, Peer, R
+from roquet.net.tls import explained
 from roquet.wire.call import Call
 from roquet.wire.codes import FLAG_ONEWAY, Language
 from roquet.wire.command import Command
 from roquet.wire.connection import Connection, ReplyReceived
+from roquet.wire.fields import encode_call
 from roquet.wire.host import encode_host
+from roquet.wire.signing import Signer
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +44,12 @@ Dispatch = Callable[[Command, Peer], Dispatched]
 class Link(asyncio.Protocol):
     """One end of a connection."""
 
-    def __init__(self, dispatch: Dispatch, clock: Clock) -> None:
+    def __init__(self, dispatch: Dispatch, clock: Clock, signer: Signer | None = None) -> None:
         self._dispatch = dispatch
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._transport = _NOT_YET
-        self._connection = Connection()
+        self._connection = Connection(encode=signer.encode_call if signer else encode_call)
         self._questions = Questions(self._connection, clock)
         self._tasks: dict[asyncio.Task[bytes | None], int] = {}
         self._outbox: list[bytes] = []
@@ -195,7 +199,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended: nobody will answer us, and nobody waits for our answers."""
-        reason = self._reason or (str(exc) if exc else "the peer closed the connection")
+        reason = self._reason or (_why(exc) if exc else "the peer closed the connection")
         log.debug("%s: %s", self.address, reason)
         self._questions.lose(f"{self.address}: {reason}")
         for task, flag in self._tasks.items():
@@ -237,3 +241,8 @@ class Link(asyncio.Protocol):
         self._transport.write(data)
         if not self._room.is_set() and self._transport.get_write_buffer_size() > UNTAKEN_MAX:
             self.drop(f"{UNTAKEN_MAX} bytes wait for it")
+
+
+def _why(error: Exception) -> str:
+    """Why a connection ended; a server that wants a certificate says so only after it stands."""
+    return explained(error) if isinstance(error, ssl.SSLError) else str(error)

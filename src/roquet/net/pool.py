@@ -7,12 +7,13 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.net.address import split_address
-from roquet.net.channel import CONNECT_TIMEOUT_MS, Channel
+from roquet.net.channel import CONNECT_TIMEOUT_MS, PLAIN, Channel, Security
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.router import CALL_TIMEOUT_MS, R, Router
 from roquet.wire.call import Call
+from roquet.wire.codes import ResponseCode
 
 BACK_OFF_MS: Final = 100
 """The pause after the first failure to connect; each further one doubles it."""
@@ -33,7 +34,14 @@ class Pool:
     Calls that servers make on these channels are served by `router`.
     """
 
-    def __init__(self, router: Router | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        router: Router | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        security: Security = PLAIN,
+    ) -> None:
+        self._security = security
         self._router = router or Router()
         self._clock = clock
         self._pid = os.getpid()
@@ -52,7 +60,12 @@ class Pool:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         channel = await self.get(address, timeout_ms=timeout_ms)
         left_ms = deadline_ms - self._clock.monotonic_ms()
-        return await channel.call(call, left_ms)
+        try:
+            return await channel.call(call, left_ms)
+        except CallRefused as error:
+            if error.code == ResponseCode.NO_PERMISSION:
+                error.add_note(f"{address}: the request was {self._security.signed}")
+            raise
 
     async def oneway(self, address: str, call: Call[Any]) -> None:
         """Tell the server at an address something; waits to connect and for room."""
@@ -122,7 +135,9 @@ class Pool:
     async def _connect(self, address: str) -> Channel:
         host, port = split_address(address)
         try:
-            channel = await Channel.connect(host, port, router=self._router, clock=self._clock)
+            channel = await Channel.connect(
+                host, port, router=self._router, clock=self._clock, security=self._security
+            )
         except ConnectFailed as error:
             self._note_failure(address, str(error))
             raise

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import ssl
 from collections.abc import Callable, Set
 from typing import Final, Self
 
@@ -88,6 +89,8 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._looking: asyncio.TimerHandle | None = None
         self.stopping = False
+        self.tls: ssl.SSLContext | None = None
+        """What connections are taken with, when it is set before the start."""
 
     @property
     def port(self) -> int:
@@ -108,7 +111,7 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             listener = await loop.create_server(
-                self._welcome, self._host, self._port, backlog=BACKLOG
+                self._welcome, self._host, self._port, backlog=BACKLOG, ssl=self.tls
             )
         except (OSError, UnicodeError) as error:
             raise ConfigError(self._why_not(error)) from error

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-STYLE: Final = """
+PALETTE: Final = """
 :root { color-scheme: light dark;
   --page: #ffffff; --ink: #1f2430; --soft: #5b6472; --grid: #d8dce3;
   --good: #1a7f4b; --bad: #c0312b;
@@ -17,7 +17,12 @@ STYLE: Final = """
   --good: #4cc38a; --bad: #ff7a70;
   --c0: #6b9dff; --c1: #f2ab4e; --c2: #55c596; --c3: #db7cc4; --c4: #a593f0; --c5: #d9c648;
   --c6: #55c1d8; --c7: #c4957a; } }
-body { background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
+"""
+"""The colours of pages and pictures, in light and in dark."""
+
+STYLE: Final = (
+    PALETTE
+    + """body { background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
   max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
 p { color: var(--soft); margin: .2rem 0 .8rem; max-width: 46rem; }
@@ -27,6 +32,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid var(--grid); }
 td.number { text-align: right; } td.good { color: var(--good); } td.bad { color: var(--bad); }
 """
+)
 
 
 class Cell(msgspec.Struct, frozen=True):

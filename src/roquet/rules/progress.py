@@ -12,12 +12,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-IN_FLIGHT_MAX: Final = 1_000
-"""Messages of one queue that a member holds at most: as many as Java's."""
-
-IN_FLIGHT_BYTES_MAX: Final = 100 * 1024 * 1024
-"""Bytes of one queue that a member holds at most: as many as Java's."""
-
 
 class Window:
     """What one queue has in flight, from one pull to the next."""
@@ -42,6 +36,14 @@ class Window:
     def committable(self) -> int:
         """The progress that may be noted: everything before it is handled."""
         return self._order[0] if self._order else self.next_offset
+
+    @property
+    def span(self) -> int:
+        """From the lowest to the highest offset in flight."""
+        order = self._order
+        while order and order[-1] in self._done:
+            self._done.discard(order.pop())
+        return order[-1] - order[0] if order else 0
 
     def take(self, found: Iterable[tuple[int, int]], next_offset: int) -> None:
         """Messages found, as (offset, size) in rising order, are in flight; go on from there."""
@@ -73,10 +75,6 @@ class Window:
             self._done.clear()
             self.size = 0
         self.next_offset = next_offset
-
-    def is_full(self, count_max: int = IN_FLIGHT_MAX, size_max: int = IN_FLIGHT_BYTES_MAX) -> bool:
-        """Whether to wait until some are handled before more are pulled."""
-        return len(self._sizes) >= count_max or self.size >= size_max
 
 
 RETRY_PAUSE_MS: Final = 1_000

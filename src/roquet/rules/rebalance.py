@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from roquet.model.queue import MessageQueue
-from roquet.rules.allocate import Strategy, allocate, average, share_of
+from roquet.rules.allocate import Strategy, average, checked, share_of
 
 REBALANCE_PERIOD_MS: Final = 20_000
 """Members look again this often even when nobody tells them of a change."""
@@ -16,6 +16,12 @@ UNBALANCED_PERIOD_MS: Final = 1_000
 
 _FIRST_AGAIN_MS: Final = 250
 """After the first look that did not end well: a new topic's route is known within that."""
+
+LOCK_AGAIN_MS: Final = 500
+"""After a look that found a queue of an ordered group still locked by another member, as Java."""
+
+PULL_SILENCE_MS: Final = 120_000
+"""A queue whose pulls went silent for so long is dropped and taken again, as in Java."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -45,17 +51,24 @@ def share(
     """One member's queues of a topic; None when the facts allow no answer and it keeps its own.
 
     A topic without queues leaves nobody anything. A list without the asking member is not to be
-    trusted: the broker has not heard of it yet, or forgot everybody when it started again.
+    trusted: the broker has not heard of it yet, or forgot everybody when it started again. A
+    strategy that fails, or answers nonsense, is a UsageError.
     """
     if not queues:
         return ()
     if member not in members:
         return None
-    return share_of(member, allocate(queues, members, strategy))
+    mine = share_of(member, checked(queues, members, strategy))
+    # CONFIG names queues of all topics at once.
+    return [queue for queue in mine if queue.topic == queues[0].topic]
 
 
-def next_look_ms(failures: int, period_ms: int = REBALANCE_PERIOD_MS) -> int:
+def next_look_ms(
+    failures: int, period_ms: int = REBALANCE_PERIOD_MS, *, is_locked_out: bool = False
+) -> int:
     """When to look again after so many looks in a row that did not end well."""
     if not failures:
         return period_ms
+    if is_locked_out:
+        return min(LOCK_AGAIN_MS, period_ms)
     return min(_FIRST_AGAIN_MS << min(failures - 1, 20), UNBALANCED_PERIOD_MS, period_ms)

@@ -1,9 +1,10 @@
-"""Which queue to send to: in turn, or by key."""
+"""Which queue to send to: in turn, by key, by chance, nearby; around brokers at fault."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
+from roquet.rules.fault import Usable
 
 
 def by_hash(hashed: int, count: int) -> int:
@@ -17,22 +18,58 @@ def by_hash(hashed: int, count: int) -> int:
     return abs(hashed) % count
 
 
+def by_chance(chance: float, count: int) -> int:
+    """The place among `count` queues that a chance from 0 to 1 (without it) falls on."""
+    if not count:
+        raise _nowhere()
+    return int(chance * count)
+
+
+def in_room(
+    queues: Sequence[MessageQueue], room: str, room_of_broker: Callable[[str], str | None]
+) -> Sequence[MessageQueue]:
+    """The queues of brokers in one room; all of them when it has none."""
+    rooms = {name: room_of_broker(name) for name in {queue.broker_name for queue in queues}}
+    return [queue for queue in queues if rooms[queue.broker_name] == room] or queues
+
+
 def next_queue(
-    queues: Sequence[MessageQueue], turn: int, *, avoid: str | None = None
+    queues: Sequence[MessageQueue],
+    turn: int,
+    *,
+    avoid: str | None = None,
+    usable: Usable | None = None,
 ) -> tuple[MessageQueue, int]:
     """The queue whose turn it is, and the turn after it.
 
     `avoid` names the broker that has just failed: its queues are passed over when another broker
-    has any. The caller keeps the turn; nothing here is changed by a choice.
+    has any. `usable` says which brokers are at fault: those in use come first, then those that can
+    be reached, then all, as if nothing were known. The caller keeps the turn; nothing here is
+    changed by a choice.
     """
     if not queues:
         raise _nowhere()
+    if usable is None and avoid is None:
+        return queues[turn % len(queues)], turn + 1
+    if usable is not None:
+        for barred in (usable.out_of_use, usable.unreachable):
+            if found := _first(queues, turn, barred | {avoid}):
+                return found
+    elif found := _first(queues, turn, (avoid,)):
+        return found
+    return queues[turn % len(queues)], turn + 1
+
+
+def _first(
+    queues: Sequence[MessageQueue], turn: int, barred: Collection[str | None]
+) -> tuple[MessageQueue, int] | None:
+    """The first queue from a turn on whose broker is not barred, and the turn after it."""
     count = len(queues)
-    for step in range(count):
-        queue = queues[(turn + step) % count]
-        if queue.broker_name != avoid:
-            return queue, turn + step + 1
-    return queues[turn % count], turn + 1
+    for at in range(turn, turn + count):
+        queue = queues[at % count]
+        if queue.broker_name not in barred:
+            return queue, at + 1
+    return None
 
 
 def _nowhere() -> UsageError:

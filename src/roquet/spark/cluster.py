@@ -8,7 +8,7 @@ workers serve many batches.
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from roquet.model.errors import (
     CallError,
@@ -87,6 +87,13 @@ class Cluster:
     def ask(self, broker: str, call: Call[R]) -> R:
         """A broker's answer, waited for until the time is up."""
         return self.patiently(lambda: self._ask_once(broker, call), broker)
+
+    def ask_ahead(self, broker: str, call: Call[Any]) -> None:
+        """Have a broker begin with what it will be asked next; what fails now is asked then."""
+        address = self._addresses.get(broker)
+        channel = _channels.get(address) if address else None
+        if channel is not None:
+            channel.ask_ahead(call)
 
     def earliest(self) -> Offsets:
         """The offset of each queue's first message."""

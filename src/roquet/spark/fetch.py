@@ -1,10 +1,11 @@
 """Ranges of queues as RecordBatches: pulls until a range is whole, or says what is gone.
 
-Our broker fills four mebibytes a pull, a genuine one gives 32 messages; so what comes is gathered
-until it is worth a batch.
+Our broker fills four mebibytes a pull, with other queues' messages that are wanted as well where
+they lie between; a genuine one gives 32 messages of one queue. What comes is gathered until it is
+worth a batch. While a batch is made, the broker is already at work on the next pull.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,8 +16,11 @@ from roquet.model.errors import RecordError
 from roquet.model.flags import PullFlag
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Cluster
+from roquet.spark.fronts import Front, Fronts, groups
 from roquet.spark.plan import Piece
+from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.dialect import dumps
 
 PULL_MESSAGES: Final = 10_000
 """Messages of one pull; a broker that gives fewer is asked again."""
@@ -32,7 +36,7 @@ STALL_PAUSE_MS: Final = 100
 
 
 class RangeReader:
-    """Reads ranges of a topic's queues, in order and without gaps."""
+    """Reads ranges of a topic's queues: the messages of each in order and without gaps."""
 
     def __init__(self, cluster: Cluster, columns: Sequence[str]) -> None:
         self._cluster = cluster
@@ -40,44 +44,121 @@ class RangeReader:
 
     def batches(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
         """The messages of the pieces."""
-        for piece in pieces:
-            for records in self._records(piece):
+        for group in groups(pieces):
+            for records in _Reading(self._cluster, group).records():
                 if len(records):
                     yield records.batch(self._columns)
 
-    def _records(self, piece: Piece) -> Iterator[Records]:
-        """The piece's records, block by block."""
-        first, gathered, size = piece.start, list[bytes | memoryview](), 0
-        for at, body in self._pulls(piece):
-            size += len(body)
-            is_enough = size >= BATCH_BYTES or at >= piece.end
-            # What is kept is copied: the next pull uses the buffer of this one again.
-            gathered.append(body if is_enough else bytes(body))
-            if is_enough:
-                block = gathered[0] if len(gathered) == 1 else b"".join(gathered)
-                yield self._whole(block, piece, first, min(at, piece.end))
-                first, size = at, 0
-                gathered.clear()
 
-    def _pulls(self, piece: Piece) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Where each pull leads, and what it brought: perhaps nothing, when messages are gone."""
-        at = piece.start
-        while at < piece.end:
-            reply = self._pull(piece, at)
-            if reply is None:
-                at = piece.end
-                yield at, b""
+class _Reading:
+    """The reading of pieces that lie in different queues of one broker."""
+
+    def __init__(self, cluster: Cluster, pieces: Sequence[Piece]) -> None:
+        self._cluster = cluster
+        self._broker = pieces[0].broker
+        self._fronts = Fronts(pieces)
+
+    def records(self) -> Iterator[Records]:
+        """The messages, block by block."""
+        while (front := self._fronts.leading()) is not None:
+            others = self._fronts.alongside(front)
+            if others:
+                yield from self._together(front, others)
             else:
-                at = reply.next_begin_offset
-                yield at, reply.body
+                yield from self._alone(front)
+
+    # -- many queues -------------------------------------------------------------------------
+
+    def _together(self, front: Front, others: Mapping[int, int]) -> Iterator[Records]:
+        """What one pull brings of all."""
+        call = self._call(front.piece, front.at, others)
+        reply = self._cluster.ask(self._broker, call)
+        before = front.at
+        records = self._run(reply.body)
+        if records is None:
+            self._fronts.keep_apart()
+            return
+        wanted = self._fronts.take(records)
+        if front.at == before:
+            self._fronts.keep_apart()
+        self._look_ahead()
+        yield records if wanted.all() else records.where(wanted)
+
+    def _run(self, block: bytes | memoryview) -> Records | None:
+        """The records of a run of the log; None for what is no such run, or a damaged one.
+
+        The broker has not looked at it. When it gives one queue alone, it does, and says what is
+        gone.
+        """
+        try:
+            records = self._parsed(block)
+        except RecordError:
+            return None
+        return records if records.is_run else None
+
+    def _look_ahead(self) -> None:
+        """Have the broker begin with what will be asked next."""
+        front = self._fronts.leading()
+        if front is not None:
+            others = self._fronts.alongside(front)
+            self._cluster.ask_ahead(self._broker, self._call(front.piece, front.at, others))
+
+    # -- one queue ---------------------------------------------------------------------------
+
+    def _alone(self, front: Front) -> Iterator[Records]:
+        """What one pull of a queue brings, and pulls before it that were not worth a batch."""
+        piece, first = front.piece, front.at
+        gathered, size = list[bytes | memoryview](), 0
+        while size < BATCH_BYTES and front.left:
+            if gathered:
+                self._cluster.ask_ahead(self._broker, self._call(piece, front.at, {}))
+                # What is kept is copied: the next pull uses the buffer of this one again.
+                gathered[-1] = bytes(gathered[-1])
+            reply = self._pull(piece, front.at)
+            front.at = piece.end if reply is None else reply.next_begin_offset
+            gathered.append(b"" if reply is None else reply.body)
+            size += len(gathered[-1])
+        block = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        records = self._whole(block, piece, first, min(front.at, piece.end))
+        if len(records):
+            front.position = int(records.places[2][-1])
+        self._fronts.went_alone()
+        self._look_ahead()
+        yield records
 
     def _pull(self, piece: Piece, at: int) -> PullReply | None:
         """A reply that leads on; None when the broker gave none until the time was up.
 
         The offsets were promised by the broker itself, so it may only need a moment.
         """
+        call = self._call(piece, at, {})
+        deadline = SYSTEM_CLOCK.monotonic_ms() + self._cluster.settings.timeout_ms
+        while True:
+            reply = self._cluster.ask(self._broker, call)
+            if reply.next_begin_offset > at:
+                return reply
+            if SYSTEM_CLOCK.monotonic_ms() >= deadline:
+                return None
+            self._cluster.pause(STALL_PAUSE_MS)
+
+    def _whole(self, block: bytes | memoryview, piece: Piece, first: int, stop: int) -> Records:
+        """The records of a block from `first` to `stop`, all of them or an outcry."""
+        records = self._parsed(block)
+        offsets = records.queue_offsets
+        name = f"queue {piece.queue_id} of broker {piece.broker!r}"
+        if (np.diff(offsets) <= 0).any():
+            raise RecordError(f"{name} gave messages out of order between {first} and {stop}")
+        begin, end = (int(row) for row in np.searchsorted(offsets, (first, stop)))
+        if missing := stop - first - (end - begin):
+            span = f"from offset {first} to {stop - 1}"
+            self._cluster.lost(f"{name} lacks {missing} of its messages {span}")
+        return records if end - begin == len(records) else records.between(begin, end)
+
+    # -- both --------------------------------------------------------------------------------
+
+    def _call(self, piece: Piece, at: int, others: Mapping[int, int]) -> Pull:
         settings = self._cluster.settings
-        call = Pull(
+        return Pull(
             consumer_group=settings.group,
             topic=settings.topic,
             queue_id=piece.queue_id,
@@ -90,26 +171,9 @@ class RangeReader:
             sub_version=0,
             expression_type="TAG",
             max_msg_bytes=PULL_BYTES,
+            body=dumps(Alongside(offsets=dict(others)), standard=True) if others else b"",
         )
-        deadline = SYSTEM_CLOCK.monotonic_ms() + settings.timeout_ms
-        while True:
-            reply = self._cluster.ask(piece.broker, call)
-            if reply.next_begin_offset > at:
-                return reply
-            if SYSTEM_CLOCK.monotonic_ms() >= deadline:
-                return None
-            self._cluster.pause(STALL_PAUSE_MS)
 
-    def _whole(self, block: bytes | memoryview, piece: Piece, first: int, stop: int) -> Records:
-        """The records of a block from `first` to `stop`, all of them or an outcry."""
-        settings = self._cluster.settings
-        records = Records.of(block, broker=piece.broker, restore=settings.decompress)
-        offsets = records.queue_offsets
-        name = f"queue {piece.queue_id} of broker {piece.broker!r}"
-        if (np.diff(offsets) <= 0).any():
-            raise RecordError(f"{name} gave messages out of order between {first} and {stop}")
-        begin, end = (int(row) for row in np.searchsorted(offsets, (first, stop)))
-        if missing := stop - first - (end - begin):
-            span = f"from offset {first} to {stop - 1}"
-            self._cluster.lost(f"{name} lacks {missing} of its messages {span}")
-        return records if end - begin == len(records) else records.between(begin, end)
+    def _parsed(self, block: bytes | memoryview) -> Records:
+        decompress = self._cluster.settings.decompress
+        return Records.of(block, broker=self._broker, restore=decompress)

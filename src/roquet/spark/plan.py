@@ -148,8 +148,14 @@ def partition_count(rows: int, least: int, most: int) -> int:
 
 
 def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
-    """The pieces dealt to at most `count` partitions, whose sizes differ by one row at most."""
+    """The pieces dealt to at most `count` partitions, whose sizes differ by one row at most.
+
+    Large pieces are all cut into as many: what was written at a time, in all the queues, is then
+    in one partition and can be read together.
+    """
     total = sum(map(len, pieces))
+    if total >= count * len(pieces) * PARTITION_ROWS_MIN:
+        return _layered(pieces, count)
     edges = [total * number // count for number in range(1, count + 1)]
     packed: list[list[Piece]] = [[] for _ in range(count)]
     number, place = 0, 0
@@ -160,6 +166,24 @@ def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
             packed[number].append(part)
             place += len(part)
     return [tuple(partition) for partition in packed if partition]
+
+
+def _layered(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
+    """Of each piece an equal part for each partition, by running totals."""
+    packed: list[list[Piece]] = [[] for _ in range(count)]
+    before = 0
+    for piece in pieces:
+        after = before + len(piece)
+        # What came before has had its share of every partition already.
+        cuts = [
+            piece.start + after * number // count - before * number // count
+            for number in range(count + 1)
+        ]
+        for part, start, end in zip(packed, cuts, cuts[1:], strict=False):
+            if start < end:
+                part.append(Piece(piece.broker, piece.queue_id, start, end))
+        before = after
+    return [tuple(part) for part in packed if part]
 
 
 def _cut(piece: Piece, place: int, edges: Sequence[int]) -> Iterator[Piece]:

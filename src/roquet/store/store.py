@@ -1,7 +1,7 @@
 """Store: the one door: append, read, search, close."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -163,6 +163,17 @@ class Store:
     ) -> Slice:
         """Records from an offset on; `wanted` is asked with each tag code; one always fits."""
         return self._reader.read(topic, queue_id, offset, (count_max, bytes_max), wanted)
+
+    def read_together(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        *,
+        bytes_max: int = 4 * 1024 * 1024,
+        bytes_least: int = 256 * 1024,
+    ) -> Slice | None:
+        """Records of several queues as they lie in the log, unlooked at, where no others do."""
+        return self._reader.read_together(topic, offsets, (bytes_least, bytes_max))
 
     def message_at(self, position: int) -> bytes | None:
         """The record that begins at a position of the log, if one does."""

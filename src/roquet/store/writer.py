@@ -1,12 +1,13 @@
 """Writer: a message becomes a record and a queue entry."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Final
 
 import msgspec
 
 from roquet.model.errors import MessageIllegal
-from roquet.store.commitlog import FRESH_SIZE_MAX, CommitLog
+from roquet.store.commitlog import FRESH_SIZE_MAX, CommitLog, Fresh
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rebuild import has_entry
 from roquet.wire.record import Part, pack, pack_run
@@ -108,15 +109,13 @@ class Writer:
         commit_log.write(position, records)
         queue.put_many(entries)
         name, positions = queue.name, entries[::3]
-        commit_log.fresh.extend(
-            [
-                (at, one, name, properties, now_ms)
-                for at, one, (_, _, properties, _) in zip(
-                    positions, entries[1::3], parts, strict=True
-                )
-                if len(properties) <= FRESH_SIZE_MAX
-            ]
+        texts = [part[2] for part in parts]
+        rows: Iterable[Fresh] = zip(
+            positions, entries[1::3], repeat(name), texts, repeat(now_ms), strict=False
         )
+        if max(map(len, texts)) > FRESH_SIZE_MAX:
+            rows = filter(_is_short, rows)
+        commit_log.fresh.extend(rows)
         commit_log.last, commit_log.end = positions[-1], position + size
         return AppendedBatch(offset, positions, position + size)
 
@@ -151,6 +150,10 @@ def _pack_run(
         now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position, queue.name,
         parts,
     )  # fmt: skip
+
+
+def _is_short(row: Fresh) -> bool:
+    return len(row[3]) <= FRESH_SIZE_MAX
 
 
 def _torn() -> MessageIllegal:

@@ -6,12 +6,13 @@ and clients run on it as they are. What happens depends on the calls made and on
 
 import asyncio
 import errno
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from random import Random
 from typing import Any, Final
+
+from roquet.testing.transport import Address, Factory, MemoryTransport
 
 HERE: Final = "127.0.0.1"
 """The host of everyone who was not put elsewhere."""
@@ -21,12 +22,6 @@ LOCAL: Final = frozenset({None, "", "0.0.0.0", "localhost", "127.0.0.1", "::", "
 
 FIRST_PORT: Final = 20_000
 """Where ports for those who ask for any begin."""
-
-WRITE_BUFFER_HIGH: Final = 64 * 1024
-"""What asyncio's own transports take before they ask for a pause."""
-
-Factory = Callable[[], asyncio.BaseProtocol]
-Address = tuple[str, int]
 
 _host: ContextVar[str] = ContextVar("host", default=HERE)
 
@@ -40,9 +35,17 @@ class Network:
         self._listeners: dict[Address, Listener] = {}
         self._transports: list[MemoryTransport] = []
         self._parted: set[frozenset[str]] = set()
+        self._dead: set[str] = set()
+        self._silent: set[str] = set()
         self._healed = asyncio.Event()
         self._delay_ms = (0, 0)
+        self._slow: dict[str, tuple[int, int]] = {}
         self._next_port = FIRST_PORT
+
+    @staticmethod
+    def this_host() -> str:
+        """Where the running code lives."""
+        return _host.get()
 
     @contextmanager
     def host(self, name: str) -> Iterator[None]:
@@ -57,13 +60,39 @@ class Network:
         """From now on bytes are under way for a time between these."""
         self._delay_ms = (least_ms, most_ms)
 
+    def slow(self, host: str, least_ms: int, most_ms: int) -> None:
+        """From now on what this host says or hears is under way so long; 0, 0 ends that."""
+        self._slow[host] = (least_ms, most_ms)
+
+    def kill(self, host: str) -> None:
+        """A machine's process is gone: nobody listens there, and the others see the ends.
+
+        What still runs there, as tasks that are being cancelled, is heard by nobody.
+        """
+        self._dead.add(host)
+        for address in [address for address in self._listeners if address[0] == host]:
+            self.close(address)
+        for transport in tuple(self._transports):
+            if transport.here[0] == host:
+                transport.abort()
+
+    def silence(self, host: str) -> None:
+        """A machine is gone: nobody hears of it any more, and nobody is told."""
+        self._silent.add(host)
+        self.kill(host)
+
+    def revive(self, host: str) -> None:
+        """A process may run there again."""
+        self._dead.discard(host)
+
     def part(self, one: str, other: str) -> None:
         """Nothing gets from one host to the other, nor back; nobody is told."""
         self._parted.add(frozenset((one, other)))
 
     def heal(self) -> None:
-        """All hosts reach each other again; what was under way arrives."""
+        """All hosts reach each other again, as quickly as ever; what was under way arrives."""
         self._parted.clear()
+        self._slow.clear()
         self._healed.set()
         self._healed.clear()
         for transport in self._transports:
@@ -80,6 +109,7 @@ class Network:
     ) -> "Listener":
         """As the event loop's: listen."""
         address = (self._resolve(host), port or self._free_port())
+        self._check_alive(_host.get())
         if address in self._listeners:
             raise OSError(errno.EADDRINUSE, "address already in use")
         listener = self._listeners[address] = Listener(self, factory, address)
@@ -91,17 +121,19 @@ class Network:
         """As the event loop's: connect."""
         here = (_host.get(), self._free_port())
         there = (self._resolve(host), port or 0)
-        await asyncio.sleep(self.travel_ms() / 1000)
+        self._check_alive(here[0])
+        await asyncio.sleep(self.travel_ms(here[0], there[0]) / 1000)
         while self.are_parted(here[0], there[0]):
             await self._healed.wait()
+        self._check_alive(here[0])
         listener = self._listeners.get(there)
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "connection refused")
-        near = MemoryTransport(self, self._loop, here, there)
-        far = MemoryTransport(self, self._loop, there, here)
+        near = MemoryTransport(self, self._loop, here, there, copy_context())
+        far = MemoryTransport(self, self._loop, there, here, listener.context)
         self._transports += (near, far)
-        far.join(near, listener.factory())
-        near.join(far, protocol := factory())
+        far.join(near, listener.factory)
+        protocol = near.join(far, factory)
         return near, protocol
 
     def forget(self, transport: "MemoryTransport") -> None:
@@ -114,11 +146,16 @@ class Network:
 
     def are_parted(self, one: str, other: str) -> bool:
         """Whether nothing gets from one to the other."""
-        return frozenset((one, other)) in self._parted
+        return frozenset((one, other)) in self._parted or not self._silent.isdisjoint((one, other))
 
-    def travel_ms(self) -> int:
-        """How long the next bytes are under way."""
-        return self._rng.randint(*self._delay_ms)
+    def travel_ms(self, one: str, other: str) -> int:
+        """How long the next bytes between two hosts are under way."""
+        delays = [self._slow.get(host, self._delay_ms) for host in (one, other)]
+        return self._rng.randint(*max(delays))
+
+    def _check_alive(self, host: str) -> None:
+        if host in self._dead:
+            raise ConnectionAbortedError(errno.ECONNABORTED, f"{host} was killed")
 
     def _resolve(self, host: str | None) -> str:
         return _host.get() if host is None or host in LOCAL else host
@@ -133,6 +170,8 @@ class Listener:
 
     def __init__(self, network: Network, factory: Factory, address: Address) -> None:
         self.factory = factory
+        self.context = copy_context()
+        """Whoever is served here is served by the host that listens, not by the one that calls."""
         self._network = network
         self._address = address
 
@@ -151,132 +190,3 @@ class Listener:
 
     async def wait_closed(self) -> None:
         """It is closed at once."""
-
-
-class MemoryTransport(asyncio.Transport):
-    """One end of a connection in memory."""
-
-    def __init__(
-        self, network: Network, loop: asyncio.AbstractEventLoop, here: Address, there: Address
-    ) -> None:
-        super().__init__({"sockname": here, "peername": there})
-        self.here = here
-        self.there = there
-        self._network = network
-        self._loop = loop
-        self._inbox: deque[tuple[float, bytes | None]] = deque()
-        """What is under way to us: (when it arrives, bytes); None is the end."""
-        self._unread = 0
-        self._high = WRITE_BUFFER_HIGH
-        self._closing = self._ended = self._reading_paused = self._writing_paused = False
-
-    def join(self, other: "MemoryTransport", protocol: Any) -> None:
-        """The connection stands."""
-        self._other = other
-        self._protocol = protocol
-        protocol.connection_made(self)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes to the other end."""
-        if data and not self._closing:
-            self._other.take(bytes(data))
-            if not self._writing_paused and self.get_write_buffer_size() > self._high:
-                self._writing_paused = True
-                self._protocol.pause_writing()
-
-    def take(self, data: bytes | None) -> None:
-        """Bytes set out to us; they do not overtake each other."""
-        if self._ended:
-            if data is not None:
-                self._other.reset()
-            return
-        arrival = self._loop.time() + self._network.travel_ms() / 1000
-        if self._inbox:
-            arrival = max(arrival, self._inbox[-1][0])
-        self._inbox.append((arrival, data))
-        self._unread += len(data or b"")
-        self._loop.call_at(arrival, self.pump)
-
-    def pump(self) -> None:
-        """Hand on what has arrived."""
-        while self._inbox and not self._ended and not self._reading_paused:
-            if self._inbox[0][0] > self._loop.time() + 1e-9:
-                return
-            if self._network.are_parted(self.here[0], self.there[0]):
-                return
-            data = self._inbox.popleft()[1]
-            if data is None:
-                if not self._protocol.eof_received():
-                    self.close()
-                return
-            self._unread -= len(data)
-            self._protocol.data_received(data)
-            self._other.taken()
-
-    def taken(self) -> None:
-        """The other end has read something."""
-        size = self.get_write_buffer_size()
-        if self._writing_paused and not self._ended and size <= self._high // 4:
-            self._writing_paused = False
-            self._protocol.resume_writing()
-        if self._closing and not size:
-            self._end_soon(None)
-
-    def close(self) -> None:
-        """End the connection behind what was written."""
-        if not self._closing:
-            self._closing = True
-            self._reading_paused = True
-            self._other.take(None)
-            self.taken()
-
-    def abort(self) -> None:
-        """End the connection at once; what was not read yet is lost."""
-        self._other.reset()
-        self._closing = True
-        self._end_soon(None)
-
-    def reset(self) -> None:
-        """The other end has ended the connection at once."""
-        if not self._network.are_parted(self.here[0], self.there[0]):
-            self.lose(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
-
-    def lose(self, error: OSError) -> None:
-        """The connection breaks."""
-        self._closing = True
-        self._end_soon(error)
-
-    def _end_soon(self, error: OSError | None) -> None:
-        if not self._ended:
-            self._ended = True
-            self._inbox.clear()
-            self._unread = 0
-            self._network.forget(self)
-            self._loop.call_soon(self._protocol.connection_lost, error)
-            self._loop.call_soon(self._other.taken)
-
-    def is_closing(self) -> bool:
-        """Whether it has ended, or is about to."""
-        return self._closing
-
-    def pause_reading(self) -> None:
-        """Hand nothing on for now."""
-        self._reading_paused = True
-
-    def resume_reading(self) -> None:
-        """Go on handing on."""
-        if not self._closing:
-            self._reading_paused = False
-            self._loop.call_soon(self.pump)
-
-    def is_reading(self) -> bool:
-        """Whether what arrives is handed on."""
-        return not self._reading_paused
-
-    def get_write_buffer_size(self) -> int:
-        """How many bytes the other end has not read."""
-        return self._other._unread
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
-        """When to ask the writer for a pause."""
-        self._high = WRITE_BUFFER_HIGH if high is None else high

@@ -33,21 +33,18 @@ class BatchItem(msgspec.Struct, frozen=True, gc=False):
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
     """The body of a batch send."""
-    parts: list[bytes] = []
-    for item in items:
-        body, properties = item.body, item.properties
-        if len(properties) > PROPERTIES_SIZE_MAX:
-            raise MessageIllegal(
-                f"properties of {len(properties)} bytes are over {PROPERTIES_SIZE_MAX}"
-            )
-        total = BATCH_ITEM_SIZE_MIN + len(body) + len(properties)
-        parts += (
-            _HEAD.pack(total, 0, 0, item.flag, len(body)),
-            body,
-            _LENGTH.pack(len(properties)),
-            properties,
+    return b"".join([encode_item(item.flag, item.body, item.properties) for item in items])
+
+
+def encode_item(flag: int, body: bytes, properties: bytes) -> bytes:
+    """One message as it stands in the body of a batch send."""
+    size, properties_size = len(body), len(properties)
+    if properties_size > PROPERTIES_SIZE_MAX:
+        raise MessageIllegal(
+            f"properties of {properties_size} bytes are over {PROPERTIES_SIZE_MAX}"
         )
-    return b"".join(parts)
+    head = _HEAD.pack(BATCH_ITEM_SIZE_MIN + size + properties_size, 0, 0, flag, size)
+    return b"%b%b%b%b" % (head, body, _LENGTH.pack(properties_size), properties)
 
 
 def decode_batch(body: bytes | memoryview) -> list[BatchItem]:

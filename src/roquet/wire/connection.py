@@ -4,6 +4,7 @@ It does no I/O and asks no clock: who drives it moves the bytes and says what ti
 may ask; replies come in any order and find their request by its number (opaque).
 """
 
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -53,8 +54,10 @@ class Connection:
         version: int = VERSION,
         serialize_type: int = SerializeType.JSON,
         first_opaque: int = 0,
+        encode: Callable[..., bytes] = encode_call,
     ) -> None:
         self._reader = FrameReader(size_max)
+        self._encode = encode
         self._speaks = {
             "language": int(language),
             "version": version,
@@ -87,7 +90,7 @@ class Connection:
     ) -> tuple[int, bytes]:
         """The number of a new request and its bytes; one-way calls are not waited for."""
         opaque = self._take_opaque()
-        frame = encode_call(call, opaque=opaque, oneway=oneway, **self._speaks)
+        frame = self._encode(call, opaque=opaque, oneway=oneway, **self._speaks)
         if not oneway:
             self._pending[opaque] = Pending(opaque, call, deadline_ms)
         return opaque, frame

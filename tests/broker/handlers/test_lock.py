@@ -3,11 +3,14 @@ from typing import Any
 import pytest
 
 from roquet.broker.broker import Broker
+from roquet.broker.handlers.heartbeat import heartbeat, unregister
 from roquet.broker.handlers.lock import lock, unlock
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.wire import dialect
 from roquet.wire.calls.bodies import LockBody, LockedBody
+from roquet.wire.calls.heartbeat import Heartbeat, Unregister
 from roquet.wire.calls.lock import LockQueues, UnlockQueues
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(3)]
@@ -43,3 +46,38 @@ async def test_a_broken_body_is_the_clients_fault(broker: Broker, peer: Any) -> 
         lock(broker, LockQueues(body=b"{"), peer)
     with pytest.raises(FieldError):
         unlock(broker, UnlockQueues(body=b"[]"), peer)
+
+
+def join(broker: Broker, peer: Any, client_id: str) -> None:
+    data = HeartbeatData(
+        client_id=client_id, consumer_data_set=[ConsumerData(group_name="billing")]
+    )
+    heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+
+
+async def test_who_hangs_up_holds_nothing(broker: Broker, new_peer: Any) -> None:
+    first, second = new_peer(), new_peer()
+    join(broker, first, "c1")
+    join(broker, second, "c2")
+    assert locked(broker, first, "c1", QUEUES) == QUEUES
+    assert locked(broker, second, "c2", QUEUES) == []
+    first.hang_up()
+    assert locked(broker, second, "c2", QUEUES) == QUEUES
+
+
+async def test_who_unregisters_holds_nothing(broker: Broker, new_peer: Any) -> None:
+    first, second = new_peer(), new_peer()
+    join(broker, first, "c1")
+    join(broker, second, "c2")
+    locked(broker, first, "c1", QUEUES)
+    unregister(broker, Unregister(client_id="c1", consumer_group="billing"), first)
+    assert locked(broker, second, "c2", QUEUES) == QUEUES
+
+
+async def test_who_has_connected_again_keeps_its_locks(broker: Broker, new_peer: Any) -> None:
+    old, new = new_peer(), new_peer()
+    join(broker, old, "c1")
+    locked(broker, old, "c1", QUEUES)
+    join(broker, new, "c1")
+    old.hang_up()
+    assert locked(broker, new_peer(), "c2", QUEUES) == []

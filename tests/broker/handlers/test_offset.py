@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any
 
 import msgspec
@@ -7,11 +8,14 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import offset
 from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused
+from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.wire.call import Reply
 from roquet.wire.calls.offset import (
     EarliestTime,
     MaxOffset,
     MinOffset,
     OffsetByTime,
+    OffsetReply,
     QueryOffset,
     UpdateOffset,
 )
@@ -33,6 +37,12 @@ def ask(**fields: Any) -> QueryOffset:
     return QueryOffset(**{"consumer_group": "billing", "topic": "orders", "queue_id": 0, **fields})
 
 
+def progress(broker: Broker, peer: Any, **fields: Any) -> int:
+    answer = offset.query(broker, ask(**fields), peer)
+    assert isinstance(answer, OffsetReply), "nothing to wait for"
+    return answer.offset
+
+
 @pytest.fixture
 def known(broker: Broker, peer: Any, message: Any) -> None:
     """A topic with one message, and a group."""
@@ -43,15 +53,15 @@ def known(broker: Broker, peer: Any, message: Any) -> None:
 @pytest.mark.usefixtures("known")
 async def test_a_commit_is_what_a_query_answers(broker: Broker, peer: Any) -> None:
     commit(broker, peer)
-    assert offset.query(broker, ask(), peer).offset == 5
+    assert progress(broker, peer) == 5
     commit(broker, peer, commit_offset=2)
-    assert offset.query(broker, ask(), peer).offset == 2
+    assert progress(broker, peer) == 2
 
 
 @pytest.mark.usefixtures("known")
 async def test_a_new_group_begins_a_young_queue_at_zero(broker: Broker, peer: Any) -> None:
-    assert offset.query(broker, ask(), peer).offset == 0
-    assert offset.query(broker, ask(topic="unheard_of"), peer).offset == 0
+    assert progress(broker, peer) == 0
+    assert progress(broker, peer, topic="unheard_of") == 0
 
 
 @pytest.mark.usefixtures("known")
@@ -125,3 +135,40 @@ async def test_a_time_leads_to_an_offset(broker: Broker, peer: Any, message: Any
 async def test_an_empty_queue_has_no_earliest_time(broker: Broker, peer: Any) -> None:
     call = EarliestTime(topic="orders", queue_id=0)
     assert offset.earliest_time(broker, call, peer).timestamp == -1
+
+
+@pytest.mark.usefixtures("known")
+async def test_who_takes_a_queue_from_another_member_waits_for_its_commit(
+    broker: Broker, new_peer: Any
+) -> None:
+    peers = {}
+    for member in ("c1", "c2"):
+        peers[member] = new_peer()
+        data = [ConsumerData(group_name="billing")]
+        broker.clients.beat(peers[member], HeartbeatData(client_id=member, consumer_data_set=data))
+        if member == "c1":
+            assert progress(broker, peers["c1"]) == 0
+    broker.notify(["billing"])
+    taking = offset.query(broker, ask(), peers["c2"])
+    assert not isinstance(taking, Reply)
+    assert taking is not None
+    task = asyncio.ensure_future(taking)
+    await asyncio.sleep(0)
+    commit(broker, peers["c1"], commit_offset=1)
+    reply = await task
+    assert isinstance(reply, OffsetReply)
+    assert reply.offset == 1
+
+
+@pytest.mark.usefixtures("known")
+async def test_nobody_waits_for_a_queue_that_is_read_to_its_end(
+    broker: Broker, new_peer: Any
+) -> None:
+    first, second = new_peer(), new_peer()
+    for member, peer in (("c1", first), ("c2", second)):
+        data = [ConsumerData(group_name="billing")]
+        broker.clients.beat(peer, HeartbeatData(client_id=member, consumer_data_set=data))
+    progress(broker, first)
+    commit(broker, first, commit_offset=1)
+    broker.notify(["billing"])
+    assert progress(broker, second) == 1

@@ -15,8 +15,10 @@ from roquet.model.subscription import (
     Subscription,
 )
 from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.dialect import dumps
 from roquet.wire.java import hash_code
 from roquet.wire.record import decode_many
 
@@ -369,3 +371,32 @@ def test_an_expression_becomes_the_codes_of_its_tags() -> None:
     assert parsed("a||b") == frozenset({hash_code("a"), hash_code("b")})
     assert parsed("*") is None
     assert parsed(None) is None
+
+
+class TestTogether:
+    @pytest.fixture
+    def both(self, broker: Broker, peer: Any, message: Any) -> None:
+        """Messages that take turns in two queues."""
+        for body in (b"a", b"b", b"c", b"d"):
+            send(broker, message(body, queue_id=body[0] % 2), peer)
+
+    async def test_other_queues_messages_come_too(
+        self, broker: Broker, peer: Any, both: None
+    ) -> None:
+        call = ask(queue_id=1, body=dumps(Alongside(offsets={0: 0})))
+        reply: Any = pull(broker, call, peer)
+        assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b", b"c", b"d"], 2)
+
+    @pytest.mark.parametrize(
+        "body", [b"{}", b"nonsense", b'{"offsets":{}}', b'{"offsets":{"99":0}}']
+    )
+    async def test_what_cannot_be_understood_is_a_pull_of_one_queue(
+        self, broker: Broker, peer: Any, both: None, body: bytes
+    ) -> None:
+        reply: Any = pull(broker, ask(queue_id=1, body=body), peer)
+        assert bodies(reply) == [b"a", b"c"]
+
+    async def test_a_filter_is_for_one_queue(self, broker: Broker, peer: Any, both: None) -> None:
+        call = ask(queue_id=1, subscription="x", body=dumps(Alongside(offsets={0: 0})))
+        reply: Any = pull(broker, call, peer)
+        assert bodies(reply) == []

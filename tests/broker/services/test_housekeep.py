@@ -2,11 +2,17 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.send import send
-from roquet.broker.services.housekeep import Housekeeping
+from roquet.broker.services.housekeep import (
+    SCRUB_LATE_MS,
+    SCRUB_MS,
+    SCRUB_PAUSES_MAX,
+    Housekeeping,
+)
 from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.table import TableFile
 from roquet.model.errors import StoreFull
@@ -99,11 +105,12 @@ async def test_ended_locks_and_idle_marks_are_forgotten(
     keeping: Housekeeping, clock: JumpingClock
 ) -> None:
     keeping.locks.lock("group", "c1", [QUEUE], 0)
+    waiting = len(keeping.arrivals)
     await keeping.arrivals.reach("orders", 0, 1, None, 0)
     clock.ms = 60_000
     keeping.scan()
     assert keeping.locks.lock("group", "c2", [QUEUE], 0) == [QUEUE]
-    assert len(keeping.arrivals) == 0
+    assert len(keeping.arrivals) == waiting
 
 
 async def test_what_was_stored_can_be_found_by_key(
@@ -142,3 +149,32 @@ async def test_retention_and_scrubbing_leave_a_young_store_alone(
     async with asyncio.timeout(10):
         await keeping.scrub()
     assert broker.store.bounds("orders", 0) == (0, 1)
+
+
+class LateClock(JumpingClock):
+    """Every pause lasts too long: others have work."""
+
+    async def sleep(self, ms: int) -> None:
+        self.ms += ms + SCRUB_LATE_MS
+
+
+async def test_a_busy_broker_is_scrubbed_slowly_but_to_the_end(
+    keeping: Housekeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = iter([True, True, True, False])
+    busy = LateClock()
+    late = msgspec.structs.replace(keeping, clock=busy)
+    monkeypatch.setattr(type(keeping.store), "scrub", lambda _store, _bytes: next(pieces))
+    await late.scrub()
+    assert busy.ms == 3 * SCRUB_PAUSES_MAX * (SCRUB_MS + SCRUB_LATE_MS)
+    assert next(pieces, None) is None
+
+
+async def test_progress_is_saved_only_once_the_log_it_speaks_of_is_on_the_disk(
+    keeping: Housekeeping, broker: Broker, offsets: Offsets, peer: Any, message: Any
+) -> None:
+    send(broker, message(), peer)
+    assert broker.store.flushed_position < broker.store.end_position
+    offsets.commit("g", "orders", 0, 1)
+    await keeping.save()
+    assert broker.store.flushed_position == broker.store.end_position

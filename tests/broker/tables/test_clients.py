@@ -116,3 +116,37 @@ def test_a_fingerprint_stands_for_the_last_full_heartbeat(new_peer: Callable[[],
     assert clients.same_as_before(peer, 77)
     assert not clients.same_as_before(peer, 78)
     assert not clients.same_as_before(peer, 0)
+
+
+def test_members_are_found_by_their_connections(new_peer: Callable[[], Any]) -> None:
+    clients, peer = Clients(), new_peer()
+    clients.beat(peer, consumer("c1", "a", "*", group="one"))
+    clients.beat(peer, consumer("c1", group="two"))
+    assert clients.member("one", peer) == "c1"
+    assert clients.member("one", new_peer()) is None
+    assert clients.member("three", peer) is None
+    assert sorted(clients.memberships(peer)) == [("one", "c1"), ("two", "c1")]
+    group = clients.consumers("one")
+    assert group is not None
+    assert group.members[peer].wishes == {"topic0": "a", "topic1": "*"}
+
+
+def test_a_producer_is_found_by_its_id_on_its_latest_connection(
+    new_peer: Callable[[], Any],
+) -> None:
+    clients, old, new = Clients(), new_peer(), new_peer()
+    data = HeartbeatData(
+        client_id="p1",
+        producer_data_set=[ProducerData(group_name="a"), ProducerData(group_name="b")],
+    )
+    clients.beat(old, data)
+    assert [clients.producer("p1")] == [old]
+    clients.beat(new, data)
+    clients.drop(old)
+    assert [clients.producer("p1")] == [new]
+    clients.leave(new, producer="a", consumer=None)
+    assert [clients.producer("p1")] == [new]
+    clients.leave(new, producer="b", consumer=None)
+    assert clients.producer("p1") is None
+    clients.beat(old, consumer("p1"))
+    assert clients.producer("p1") is None

@@ -76,3 +76,23 @@ def test_two_members_never_hold_one_queue(steps: list[Any]) -> None:
             owner, until = held.get(queue, (member, 0))
             assert owner == member or until <= now
             held[queue] = (member, now + LIFETIME_MS)
+
+
+def test_a_group_is_ordered_as_long_as_somebody_holds_a_queue() -> None:
+    locks = Locks()
+    assert not locks.has_any("group", 0)
+    locks.lock("group", "c1", [QUEUES[0]], 0)
+    assert locks.has_any("group", LIFETIME_MS - 1)
+    assert not locks.has_any("group", LIFETIME_MS)
+    assert not locks.has_any("other", 0)
+
+
+def test_who_has_gone_holds_nothing() -> None:
+    locks = Locks()
+    locks.lock("one", "c1", QUEUES[:2], 0)
+    locks.lock("one", "c2", QUEUES[2:], 0)
+    locks.lock("two", "c1", QUEUES, 0)
+    locks.release("one", "c1")
+    locks.release("unknown", "c1")
+    assert locks.lock("one", "c3", QUEUES, 0) == QUEUES[:2]
+    assert locks.lock("two", "c3", QUEUES, 0) == [], "in another group it is still there"

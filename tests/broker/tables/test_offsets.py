@@ -64,3 +64,12 @@ def test_a_deleted_group_takes_its_progress_along() -> None:
     offsets.remove_group("a")
     assert offsets.get("a", "topic", 0) is None
     assert offsets.get("aa", "topic", 0) == 6
+
+
+def test_topics_and_groups_with_progress_are_known() -> None:
+    offsets = Offsets(None)
+    for group, topic in (("g", "t"), ("g", "u"), ("h", "t")):
+        offsets.commit(group, topic, 0, 1)
+    assert offsets.topics("g") == ["t", "u"]
+    assert offsets.topics("unknown") == []
+    assert offsets.groups() == ["g", "h"]

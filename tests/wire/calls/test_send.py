@@ -1,11 +1,11 @@
-"""Send, alone and in batches, under both sets of names."""
+"""Send, alone and in batches, under both sets of names; send back."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from roquet.wire.calls.send import STORED, Send, SendBatch, SendLongNames, SendReply
+from roquet.wire.calls.send import STORED, Send, SendBack, SendBatch, SendLongNames, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, to_ext
@@ -21,6 +21,7 @@ Agree = Callable[[str, type[Any]], None]
         ("SendMessageRequestHeaderV2", SendBatch),
         ("SendMessageRequestHeader", SendLongNames),
         ("SendMessageResponseHeader", SendReply),
+        ("ConsumerSendMsgBackRequestHeader", SendBack),
     ],
 )
 def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:

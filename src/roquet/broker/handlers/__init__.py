@@ -5,14 +5,32 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers import heartbeat, lock, offset, pull, query, send, topic
+from roquet.broker.handlers import (
+    ack,
+    assignment,
+    group,
+    heartbeat,
+    lock,
+    offset,
+    pop,
+    pull,
+    query,
+    reply,
+    send,
+    send_back,
+    topic,
+)
 from roquet.net.router import Answer, Peer
 from roquet.wire.call import Call
+from roquet.wire.calls import assignment as assignment_calls
+from roquet.wire.calls import group as group_calls
 from roquet.wire.calls import heartbeat as heartbeat_calls
 from roquet.wire.calls import lock as lock_calls
 from roquet.wire.calls import offset as offset_calls
+from roquet.wire.calls import pop as pop_calls
 from roquet.wire.calls import pull as pull_calls
 from roquet.wire.calls import query as query_calls
+from roquet.wire.calls import reply as reply_calls
 from roquet.wire.calls import send as send_calls
 from roquet.wire.calls import topic as topic_calls
 
@@ -23,6 +41,16 @@ HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
         send_calls.Send: send.send,
         send_calls.SendLongNames: send.send,
         send_calls.SendBatch: send.send_batch,
+        send_calls.SendBack: send_back.send_back,
+        reply_calls.SendReplyMessage: reply.reply,
+        reply_calls.SendReplyLongNames: reply.reply,
+        pop_calls.Pop: pop.pop,
+        pop_calls.Peek: pop.peek,
+        pop_calls.Notification: pop.notification,
+        pop_calls.PollingInfo: pop.polling_info,
+        pop_calls.Ack: ack.ack,
+        pop_calls.BatchAck: ack.batch_ack,
+        pop_calls.ChangeInvisible: ack.change_invisible,
         pull_calls.Pull: pull.pull,
         pull_calls.LitePull: pull.pull,
         offset_calls.QueryOffset: offset.query,
@@ -37,6 +65,10 @@ HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
         heartbeat_calls.CheckSubscription: heartbeat.check_subscription,
         lock_calls.LockQueues: lock.lock,
         lock_calls.UnlockQueues: lock.unlock,
+        assignment_calls.QueryAssignment: assignment.query,
+        assignment_calls.SetRequestMode: assignment.set_mode,
+        group_calls.GetConnections: group.connections,
+        group_calls.GetConsumeStats: group.stats,
         query_calls.QueryByKey: query.by_key,
         query_calls.ViewMessage: query.by_position,
         topic_calls.CreateTopic: topic.create_topic,
@@ -51,5 +83,7 @@ HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
 )
 """What the broker answers."""
 
-NOT_SERVED: Final[frozenset[type[Call[Any]]]] = frozenset({heartbeat_calls.ConsumersChanged})
+NOT_SERVED: Final[frozenset[type[Call[Any]]]] = frozenset(
+    {heartbeat_calls.ConsumersChanged, reply_calls.PushReply}
+)
 """What neither a broker nor a name server answers: brokers ask it, clients answer."""

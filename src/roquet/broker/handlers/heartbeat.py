@@ -32,7 +32,9 @@ def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.Heartb
 def unregister(broker: Broker, call: calls.Unregister, peer: Peer) -> Reply:
     """Takes a client out of a group."""
     group = call.consumer_group
+    member = broker.clients.member(group, peer) if group else None
     if broker.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
+        broker.left(group, member or call.client_id)
         broker.notify([group])
     return Reply()
 

@@ -4,8 +4,9 @@ from struct import Struct
 from typing import Final
 
 from roquet.broker.broker import Broker
+from roquet.broker.services.handover import Taking
 from roquet.model.errors import CallRefused
-from roquet.net.router import Peer
+from roquet.net.router import Answer, Peer
 from roquet.rules import offsets as rules
 from roquet.wire.call import Reply
 from roquet.wire.calls import offset as calls
@@ -16,15 +17,32 @@ OFFSET_MAX: Final = 2**63 - 1
 POSITION: Final = Struct(">q")
 
 
-def query(broker: Broker, call: calls.QueryOffset, _peer: Peer) -> calls.OffsetReply:
-    """A group's progress in one queue."""
+def query(broker: Broker, call: calls.QueryOffset, peer: Peer) -> Answer:
+    """A group's progress in one queue; a member that takes it from another one may have to wait."""
+    group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
+    bounds = broker.store.bounds(topic, queue_id)
+    if bounds != (0, 0):
+        taking = broker.handover.taking(group, topic, queue_id, peer)
+        if taking is not None and broker.offsets.get(group, topic, queue_id) != bounds[1]:
+            return _query_after(broker, call, taking)
+    return _progress(broker, call)
+
+
+async def _query_after(
+    broker: Broker, call: calls.QueryOffset, taking: Taking
+) -> calls.OffsetReply:
+    await broker.handover.wait(taking)
+    return _progress(broker, call)
+
+
+def _progress(broker: Broker, call: calls.QueryOffset) -> calls.OffsetReply:
     committed = broker.offsets.get(call.consumer_group, call.topic, call.queue_id)
     minimum, _ = broker.store.bounds(call.topic, call.queue_id)
     found = rules.progress(
         committed,
         minimum,
         zero_if_absent=call.set_zero_if_not_found is not False,
-        is_recent=committed is not None or _is_recent(broker, call),
+        is_recent=committed is not None or is_recent(broker, call.topic, call.queue_id),
     )
     if found is None:
         raise CallRefused(
@@ -34,12 +52,13 @@ def query(broker: Broker, call: calls.QueryOffset, _peer: Peer) -> calls.OffsetR
     return calls.OffsetReply(offset=found)
 
 
-def update(broker: Broker, call: calls.UpdateOffset, _peer: Peer) -> Reply:
+def update(broker: Broker, call: calls.UpdateOffset, peer: Peer) -> Reply:
     """Notes a group's progress in one queue."""
     group, topic = call.consumer_group, call.topic
     if broker.groups.get(group) is None:
         raise CallRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-    if broker.topics.get(topic) is None:
+    config = broker.topics.get(topic)
+    if config is None:
         raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     if call.queue_id < 0 or not 0 <= call.commit_offset <= OFFSET_MAX:
         raise CallRefused(
@@ -48,6 +67,8 @@ def update(broker: Broker, call: calls.UpdateOffset, _peer: Peer) -> Reply:
             "neither can be negative",
         )
     broker.offsets.commit(group, topic, call.queue_id, call.commit_offset)
+    if call.queue_id < config.read_queue_nums:
+        broker.handover.committed(group, topic, call.queue_id, peer)
     return Reply()
 
 
@@ -73,9 +94,9 @@ def earliest_time(broker: Broker, call: calls.EarliestTime, _peer: Peer) -> call
     return calls.TimeReply(timestamp=broker.store.earliest_time(call.topic, call.queue_id))
 
 
-def _is_recent(broker: Broker, call: calls.QueryOffset) -> bool:
+def is_recent(broker: Broker, topic: str, queue_id: int) -> bool:
     """Whether the queue's first message is likely to be in memory; so is one yet to come."""
-    first = broker.store.read(call.topic, call.queue_id, 0, count_max=1, bytes_max=1)
+    first = broker.store.read(topic, queue_id, 0, count_max=1, bytes_max=1)
     if not first.parts:
         return True
     (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)

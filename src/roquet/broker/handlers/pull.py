@@ -4,15 +4,18 @@ from functools import lru_cache
 from typing import Final, NoReturn, cast
 
 from roquet.broker.broker import Broker
-from roquet.model.errors import CallRefused, UsageError
+from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.model.flags import PullFlag
 from roquet.model.subscription import TAG, MessageModel, Subscription
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.router import Answer, Peer
 from roquet.rules import filter as tag_filter
 from roquet.rules.pull import Corrected, Found, limits, outcome
+from roquet.store.reader import Slice
+from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.dialect import loads
 from roquet.wire.java import hash_code
 
 Wanted = frozenset[int] | None
@@ -44,7 +47,7 @@ SUSPEND: Final = int(PullFlag.SUSPEND)
 SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
 
 
-def pull(broker: Broker, call: Pull, _peer: Peer) -> Answer:
+def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
     """Messages of one queue, or a wait for them."""
     if (forbidden := _check(broker, call)) is not None:
         return forbidden
@@ -53,6 +56,7 @@ def pull(broker: Broker, call: Pull, _peer: Peer) -> Answer:
         broker.offsets.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
     reply = _look(broker, call, wanted)
     if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
+        broker.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
         return _hold(broker, call, wanted)
     return reply
 
@@ -92,7 +96,8 @@ def _look(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
 def _found(broker: Broker, call: Pull, wanted: Wanted, minimum: int, maximum: int) -> PullReply:
     """The records of a queue that a subscription wants, if there are any among the next ones."""
     count, size = limits(call.max_msg_nums, call.max_msg_bytes)
-    found = broker.store.read(
+    together = _together(broker, call, size) if call.body and wanted is None else None
+    found = together or broker.store.read(
         call.topic,
         call.queue_id,
         call.queue_offset,
@@ -108,6 +113,20 @@ def _found(broker: Broker, call: Pull, wanted: Wanted, minimum: int, maximum: in
         max_offset=maximum,
         body=_body(found.parts),
     )
+
+
+def _together(broker: Broker, call: Pull, size: int) -> Slice | None:
+    """What the queue and others hold, as it lies in the log; the size alone is its limit."""
+    try:
+        others = loads(call.body, Alongside).offsets
+    except FieldError:
+        return None  # a genuine broker looks at no body
+    topic = broker.topics.get(call.topic)
+    readable = topic.read_queue_nums if topic else 0
+    if not others or not all(0 <= queue_id < readable for queue_id in others):
+        return None
+    offsets = {call.queue_id: call.queue_offset} | others
+    return broker.store.read_together(call.topic, offsets, bytes_max=size)
 
 
 def _body(parts: list[memoryview]) -> bytes:

@@ -18,12 +18,12 @@ from roquet.wire.codes import ResponseCode
 def send(broker: Broker, call: SendCall, peer: Peer) -> Answer:
     """Stores one message, or those of a batch that comes under the same code."""
     try:
-        queue_id = _queue(broker, call)
+        queue_id = queue_of(broker, call)
         if call.batch:
             return _batch(broker, call, queue_id, peer)
         stored = broker.put.one(call, queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
-        return _refusal(broker, error)
+        return refusal(broker, error)
     appended = stored.appended
     reply = SendReply(
         msg_id=broker.put.message_id(appended.position),
@@ -40,9 +40,9 @@ def send(broker: Broker, call: SendCall, peer: Peer) -> Answer:
 def send_batch(broker: Broker, call: SendCall, peer: Peer) -> Answer:
     """Stores several messages of one queue: all of them or none."""
     try:
-        return _batch(broker, call, _queue(broker, call), peer)
+        return _batch(broker, call, queue_of(broker, call), peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
-        return _refusal(broker, error)
+        return refusal(broker, error)
 
 
 def _batch(broker: Broker, call: SendCall, queue_id: int, peer: Peer) -> Answer:
@@ -74,7 +74,7 @@ async def _when_durable(broker: Broker, reply: SendReply, position: int) -> Send
     )
 
 
-def _queue(broker: Broker, call: SendCall) -> int:
+def queue_of(broker: Broker, call: SendCall) -> int:
     """The queue to store in: the one asked for, or any."""
     topic = broker.topics.sendable.get(call.topic)
     if topic is None or not broker.config.permission & 2:
@@ -102,7 +102,7 @@ def _admitted(broker: Broker, call: SendCall) -> TopicConfig:
         )
     if fault := names.topic_fault(topic):
         _refuse(ResponseCode.INVALID_PARAMETER, fault)
-    if topic in names.NOT_FOR_CLIENTS:
+    if not names.takes_clients(topic):
         _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     made = broker.topics.create_for_send(
         topic,
@@ -124,7 +124,7 @@ def _refuse(code: ResponseCode, remark: str) -> NoReturn:
     raise CallRefused(code, remark)
 
 
-def _refusal(broker: Broker, error: CallRefused | MessageIllegal | StoreError) -> SendReply:
+def refusal(broker: Broker, error: CallRefused | MessageIllegal | StoreError) -> SendReply:
     """The answer to a message that was certainly not stored."""
     match error:
         case CallRefused():

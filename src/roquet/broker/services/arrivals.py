@@ -6,6 +6,7 @@ may want, so nobody is woken by others.
 
 from collections.abc import Sequence
 
+from roquet.broker.services.polls import Polls
 from roquet.net.clock import Clock
 from roquet.net.waiting import Mark
 from roquet.rules.filter import matches
@@ -22,6 +23,9 @@ class Arrivals:
         self._marks: dict[str, dict[int, dict[Wanted, Mark]]] = {}
         """By topic, queue id and tags; kept while somebody comes back to wait."""
         self._closed = False
+        self.polls = Polls(clock)
+        """Pops that wait: for any queue of a topic."""
+        self._polled = self.polls.watched
 
     def __len__(self) -> int:
         return sum(
@@ -33,6 +37,8 @@ class Arrivals:
 
     def arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
         """Messages with these tags were stored from this offset on; told of every message."""
+        if self._polled and topic in self._polled:
+            self.polls.arrived(topic, queue_id, len(tag_codes))
         queues = self._marks.get(topic)
         if queues is None or (marks := queues.get(queue_id)) is None:
             return
@@ -68,6 +74,7 @@ class Arrivals:
     def close(self) -> None:
         """Nobody waits any longer: there will be no more messages."""
         self._closed = True
+        self.polls.close()
         for queues in self._marks.values():
             for marks in queues.values():
                 for mark in marks.values():

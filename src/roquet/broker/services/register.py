@@ -35,7 +35,7 @@ class Registration:
         self._clock = clock
         self._address = address
         self._topics = topics
-        self._pool = Pool(clock=clock)
+        self._pool = Pool(clock=clock, security=config.calls())
         self._changed = asyncio.Event()
         self._unreachable: set[str] = set()
         self._left = False

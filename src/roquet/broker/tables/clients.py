@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from roquet.model.subscription import (
+    ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
@@ -20,6 +21,9 @@ class Member(msgspec.Struct):
 
     client_id: str
     peer: Peer
+    message_model: MessageModel = MessageModel.CLUSTERING
+    wishes: dict[str, str] = {}
+    """The topics that it listens to, and which of their messages it wants."""
 
 
 class ConsumerGroup:
@@ -30,6 +34,7 @@ class ConsumerGroup:
         self.subscriptions: dict[str, Subscription] = {}
         self.consume_type = ConsumeType.CONSUME_PASSIVELY
         self.message_model = MessageModel.CLUSTERING
+        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
     @property
     def client_ids(self) -> list[str]:
@@ -39,6 +44,7 @@ class ConsumerGroup:
     def subscribe(self, data: ConsumerData) -> bool:
         """Take what a member listens to; whether that is news."""
         self.consume_type, self.message_model = data.consume_type, data.message_model
+        self.consume_from_where = data.consume_from_where
         wanted = {subscription.topic: subscription for subscription in data.subscription_data_set}
         before = self.subscriptions
         self.subscriptions = {
@@ -54,6 +60,8 @@ class Clients:
 
     def __init__(self) -> None:
         self._producers: dict[str, dict[Peer, str]] = {}
+        self._by_id: dict[str, Peer] = {}
+        """The latest connection of each client that is a producer."""
         self._consumers: dict[str, ConsumerGroup] = {}
         self._signs: dict[Peer, Sign] = {}
         self._fingerprints: dict[Peer, int] = {}
@@ -65,9 +73,27 @@ class Clients:
         """A consumer group that has members."""
         return self._consumers.get(group)
 
+    def member(self, group: str, peer: Peer) -> str | None:
+        """The id of the member of a group that is on a connection."""
+        members = self._consumers.get(group)
+        found = members.members.get(peer) if members else None
+        return found.client_id if found else None
+
+    def memberships(self, peer: Peer) -> list[tuple[str, str]]:
+        """The consumer groups that the client on a connection is in, and its id in each."""
+        return [
+            (name, group.members[peer].client_id)
+            for name, group in self._consumers.items()
+            if peer in group.members
+        ]
+
     def producers(self, group: str) -> Sequence[Peer]:
         """The connections of a producer group."""
         return list(self._producers.get(group, ()))
+
+    def producer(self, client_id: str) -> Peer | None:
+        """The connection of one producer."""
+        return self._by_id.get(client_id)
 
     def seen(self, peer: Peer, sign: Sign) -> None:
         """Note a sign of life."""
@@ -82,6 +108,7 @@ class Clients:
         self._fingerprints[peer] = data.heartbeat_fingerprint
         for producer in data.producer_data_set:
             self._producers.setdefault(producer.group_name, {})[peer] = data.client_id
+            self._by_id[data.client_id] = peer
         return [
             consumer.group_name
             for consumer in data.consumer_data_set
@@ -91,9 +118,11 @@ class Clients:
     def leave(self, peer: Peer, *, producer: str | None, consumer: str | None) -> bool:
         """Take a client out of a group of each kind; whether a consumer group changed."""
         if producer and (members := self._producers.get(producer)) is not None:
-            members.pop(peer, None)
+            client_id = members.pop(peer, None)
             if not members:
                 del self._producers[producer]
+            if client_id is not None:
+                self._forget_producer(client_id, peer)
         if consumer and (group := self._consumers.get(consumer)) is not None:
             return self._part(consumer, group, peer)
         return False
@@ -121,9 +150,16 @@ class Clients:
     def _join(self, peer: Peer, client_id: str, data: ConsumerData) -> bool:
         group = self._consumers.setdefault(data.group_name, ConsumerGroup())
         known = group.members.get(peer)
-        group.members[peer] = Member(client_id, peer)
+        wishes = {wish.topic: wish.sub_string for wish in data.subscription_data_set}
+        group.members[peer] = Member(client_id, peer, data.message_model, wishes)
         news = group.subscribe(data)
         return news or known is None or known.client_id != client_id
+
+    def _forget_producer(self, client_id: str, peer: Peer) -> None:
+        """It left a group: it may be in others, and on a newer connection."""
+        still = any(peer in members for members in self._producers.values())
+        if not still and self._by_id.get(client_id) is peer:
+            del self._by_id[client_id]
 
     def _part(self, name: str, group: ConsumerGroup, peer: Peer) -> bool:
         if group.members.pop(peer, None) is None:

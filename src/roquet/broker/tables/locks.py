@@ -38,6 +38,15 @@ class Locks:
         if not held:
             self._held.pop(group, None)
 
+    def has_any(self, group: str, now_ms: int) -> bool:
+        """Whether a member holds a queue of the group: then its messages are handled in order."""
+        held = self._held.get(group, {})
+        return any(until_ms > now_ms for _, until_ms in held.values())
+
+    def release(self, group: str, member: str) -> None:
+        """Give back all that a member holds: it has gone."""
+        self.unlock(group, member, list(self._held.get(group, ())))
+
     def expire(self, now_ms: int) -> None:
         """Forget holds that have ended."""
         for group, held in list(self._held.items()):

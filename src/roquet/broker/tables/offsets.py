@@ -31,6 +31,15 @@ class Offsets(Table[OffsetTable]):
             queues[queue_id] = offset
             self.unsaved = True
 
+    def topics(self, group: str) -> list[str]:
+        """The topics of which a group has progress."""
+        keys = (key.rpartition(SEPARATOR) for key in self._offsets)
+        return [topic for topic, _, name in keys if name == group]
+
+    def groups(self) -> list[str]:
+        """The groups that have progress."""
+        return sorted({key.rpartition(SEPARATOR)[2] for key in self._offsets})
+
     def remove_topic(self, topic: str) -> None:
         """Forget all progress in a topic."""
         self._remove([k for k in self._offsets if k.rpartition(SEPARATOR)[0] == topic])

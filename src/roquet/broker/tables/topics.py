@@ -9,6 +9,7 @@ from roquet.model import names
 from roquet.model.errors import StoreError
 from roquet.model.flags import Permission
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
+from roquet.rules.schedule import DEFAULT_LEVELS
 
 UNIT: Final = 1
 UNIT_SUBSCRIPTION: Final = 2
@@ -110,7 +111,7 @@ class Topics(Table[TopicTable]):
     def _keep(self, config: TopicConfig) -> None:
         name = config.topic_name
         self._configs[name] = config
-        if names.topic_fault(name) is None and name not in names.NOT_FOR_CLIENTS:
+        if names.topic_fault(name) is None and names.takes_clients(name):
             self.sendable[name] = config
 
     def _drop(self, topic: str) -> None:
@@ -140,8 +141,8 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
         _topic(names.SELF_TEST_TOPIC, 1),
         _topic(names.BENCHMARK_TOPIC, 1024),
         _topic(names.OFFSET_MOVED_TOPIC, 1),
-        _topic(names.SCHEDULE_TOPIC, 18),
-        _topic(f"{cluster}_REPLY_TOPIC", 1),
+        _topic(names.SCHEDULE_TOPIC, max(len(DEFAULT_LEVELS), len(config.message_delay_levels))),
+        _topic(names.reply_topic(cluster), 1),
         _topic(f"{names.REVIVE_PREFIX}{cluster}", 8),
         _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, Permission.INHERIT),
         _topic(names.HALF_TOPIC, 1),

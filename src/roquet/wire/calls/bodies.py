@@ -1,10 +1,18 @@
 """JSON bodies that are no nouns of the model: envelopes around them."""
 
+from typing import Final
+
 import msgspec
 
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import Subscription
+from roquet.model.subscription import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    Subscription,
+)
 from roquet.model.topic import DataVersion, TopicConfig
+from roquet.wire.codes import Language
 
 
 class TopicsOfBroker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -43,6 +51,15 @@ class ConsumerIdList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     consumer_id_list: list[str] = []
 
 
+class Alongside(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Ours, with a pull: other queues whose messages may come too, each from its offset on.
+
+    A broker that does not know it, or where others' messages lie between, gives the one queue's.
+    """
+
+    offsets: dict[int, int]
+
+
 class LockBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Who wants which queues locked, or gives them back."""
 
@@ -65,3 +82,100 @@ class CheckClientBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     group: str
     namespace: str | None = None
     subscription_data: Subscription
+
+
+PULL: Final = "PULL"
+POP: Final = "POP"
+"""How a group asks for a topic's messages: queue by queue, or whichever come next."""
+
+
+class AssignmentQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who asks, and how the queues are to be divided; Java may leave out each of them."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    client_id: str = ""
+    strategy_name: str = ""
+    message_model: MessageModel = MessageModel.CLUSTERING
+
+
+class QueueAssignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One queue of a member; id -1 stands for all of a broker's queues, to be popped."""
+
+    message_queue: MessageQueue
+    mode: str = PULL
+    attachments: dict[str, str] | None = None
+
+
+class Assignments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A member's queues; None: the broker cannot say, the member keeps those that it has."""
+
+    message_queue_assignments: list[QueueAssignment] | None = None
+
+
+class RequestMode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a group asks for a topic's messages, and how many queues members share then."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    mode: str = PULL
+    pop_share_queue_num: int = 0
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One member of a group, as operators see it."""
+
+    client_id: str
+    client_addr: str
+    language: Language | None = Language.JAVA
+    version: int = 0
+    wishes: dict[str, str] | None = None
+    """Ours: the topics that it listens to, and which of their messages it wants."""
+    message_model: MessageModel | None = None
+    """Ours: whether it shares the messages with the others."""
+    strategy: str | None = None
+    """Ours: how it wants the broker to divide the queues, if it asked for that."""
+
+
+class ConsumerConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The members of a group, and what they listen to."""
+
+    connection_set: list[Connection] = []
+    subscription_table: dict[str, Subscription] = {}
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFromWhere | None = None
+
+
+class QueueProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How far a queue and a group in it are (Java's OffsetWrapper)."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp: int = 0
+    owners: list[str] | None = None
+    """Ours: who was seen at work on the queue; None when nobody asked, or all may pop from it."""
+
+    @property
+    def lag(self) -> int:
+        """How many messages wait."""
+        return max(self.broker_offset - self.consumer_offset, 0)
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a broker divided a topic's queues: the number of its decision, and who has which."""
+
+    topic: str
+    strategy: str
+    number: int
+    owners: dict[MessageQueue, str] = {}
+
+
+class ConsumeStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A group's progress in the queues of one broker."""
+
+    offset_table: dict[MessageQueue, QueueProgress] = {}
+    consume_tps: float = 0.0
+    decisions: list[Decision] | None = None
+    """Ours: what this broker decided for the group."""

@@ -1,4 +1,4 @@
-"""Send, batch.
+"""Send, batch, send back.
 
 The same request travels under two sets of field names: Java and C++ send the short ones, Go and old
 clients the long ones. Handlers see one set of attributes.
@@ -87,3 +87,20 @@ class SendLongNames(Call[SendReply], frozen=True, kw_only=True):
     unit_mode: bool = False
     max_reconsume_times: Int | None = None
     batch: bool = False
+
+
+class SendBack(Call[Reply], frozen=True, kw_only=True):
+    """A message that its handler failed on: the broker keeps it for the group's next try."""
+
+    code: ClassVar = RequestCode.CONSUMER_SEND_MSG_BACK
+
+    offset: Long
+    """Where the message lies in the broker's log, in bytes (the wire's own word)."""
+    group: str
+    delay_level: Int
+    """0 lets the broker choose by the tries so far, less than 0 gives the message up."""
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")

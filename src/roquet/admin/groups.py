@@ -1,0 +1,239 @@
+"""Groups: who is in one, what each member works on, how far behind it is, and what is amiss.
+
+Brokers are asked, not members: who works on a queue is what the queue's broker has seen (who pulls
+and who saves progress), or what a broker has decided. Apache's brokers tell no owners.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from roquet.admin.group_view import Division, Group, Member, Queue, Summary
+from roquet.admin.reach import Reach
+from roquet.model.errors import CallRefused, UsageError
+from roquet.model.names import check_group, is_system_group
+from roquet.model.queue import MessageQueue
+from roquet.model.settings import nearest
+from roquet.model.subscription import ConsumeType, MessageModel
+from roquet.model.topic import GroupTable
+from roquet.rules.consistency import factions, missing, own_topics, ownership_fault
+from roquet.wire import dialect
+from roquet.wire.calls.bodies import (
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    Decision,
+    QueueProgress,
+)
+from roquet.wire.calls.group import GetConnections, GetConsumeStats
+from roquet.wire.calls.topic import GetGroups
+
+NAMED_MAX: Final = 16
+"""Queues of a topic with the same fault that are told one by one."""
+
+
+class _Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """What the brokers said of a group, by their names."""
+
+    name: str
+    connections: Mapping[str, ConsumerConnection]
+    stats: Mapping[str, ConsumeStats]
+    silent: Sequence[str]
+
+    @property
+    def members(self) -> dict[str, Connection]:
+        """Everyone that any broker knows; who knows most of it counts."""
+        found: dict[str, Connection] = {}
+        for answer in self.connections.values():
+            for member in answer.connection_set:
+                known = found.get(member.client_id)
+                if known is None or known.strategy is None:
+                    found[member.client_id] = member
+        return dict(sorted(found.items()))
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Every topic's decision; the latest number counts, should two brokers have decided."""
+        found: dict[str, Decision] = {}
+        for stats in self.stats.values():
+            for one in stats.decisions or ():
+                known = found.get(one.topic)
+                if known is None or known.number < one.number:
+                    found[one.topic] = one
+        return [found[topic] for topic in sorted(found)]
+
+    @property
+    def model(self) -> MessageModel | None:
+        """Whether members share the messages."""
+        models = [answer.message_model for answer in self.connections.values()]
+        return models[0] if models else None
+
+    @property
+    def consume_type(self) -> ConsumeType | None:
+        """How members get their messages."""
+        types = [answer.consume_type for answer in self.connections.values()]
+        return types[0] if types else None
+
+    @property
+    def owns_queues(self) -> bool:
+        """Whether each queue is one member's: not where all get everything, or pop."""
+        return self.model in (MessageModel.CLUSTERING, None) and (
+            self.consume_type is not ConsumeType.CONSUME_POP
+        )
+
+
+async def show(reach: Reach, name: str) -> Group:
+    """One group; UsageError when no broker knows it."""
+    check_group(name)
+    brokers = await reach.brokers()
+    heard = await _heard(reach, brokers, name)
+    if not heard.connections and not any(stats.offset_table for stats in heard.stats.values()):
+        known = await _names(reach, brokers)
+        if name not in known:
+            hint = nearest(name, known)
+            raise UsageError(f"group {name!r} is unknown to every broker{hint}")
+    queues = sorted(_queues(heard), key=lambda q: (q.topic, q.broker, q.queue_id))
+    return Group(
+        name=name,
+        message_model=heard.model.name if heard.model else None,
+        consume_type=heard.consume_type.name if heard.consume_type else None,
+        lag=sum(queue.lag for queue in queues),
+        members=[_member(connection) for connection in heard.members.values()],
+        queues=queues,
+        divisions=[
+            Division(topic=d.topic, strategy=d.strategy, number=d.number) for d in heard.decisions
+        ],
+        problems=[*_problems(heard), *_queue_problems(queues)],
+    )
+
+
+async def summaries(reach: Reach, *, system: bool = False) -> list[Summary]:
+    """Every group in one line; those of the system only when asked for."""
+    brokers = await reach.brokers()
+    names = [n for n in await _names(reach, brokers) if system or not is_system_group(n)]
+    heard = await asyncio.gather(*(_heard(reach, brokers, name) for name in names))
+    return [
+        Summary(
+            name=one.name,
+            members=len(one.members),
+            lag=sum(p.lag for stats in one.stats.values() for p in stats.offset_table.values()),
+        )
+        for one in heard
+    ]
+
+
+async def _names(reach: Reach, brokers: Mapping[str, str]) -> list[str]:
+    answers, _ = await reach.ask_each(brokers, GetGroups())
+    tables = [dialect.loads(reply.body, GroupTable) for reply in answers.values()]
+    return sorted({name for table in tables for name in table.subscription_group_table})
+
+
+async def _heard(reach: Reach, brokers: Mapping[str, str], name: str) -> _Heard:
+    (who, absent), (progress, silent) = await asyncio.gather(
+        reach.ask_each(brokers, GetConnections(consumer_group=name, with_wishes=True)),
+        reach.ask_each(brokers, GetConsumeStats(consumer_group=name, with_owners=True)),
+    )
+    mute = [n for n, error in {**absent, **silent}.items() if not isinstance(error, CallRefused)]
+    return _Heard(
+        name=name,
+        connections={n: dialect.loads(r.body, ConsumerConnection) for n, r in who.items()},
+        stats={n: dialect.loads(r.body, ConsumeStats) for n, r in progress.items()},
+        silent=sorted(mute),
+    )
+
+
+def _member(connection: Connection) -> Member:
+    language = connection.language
+    return Member(
+        client_id=connection.client_id,
+        address=connection.client_addr,
+        language=language.name if language is not None else None,
+        version=connection.version,
+        wishes=connection.wishes,
+        strategy=connection.strategy,
+    )
+
+
+def _queues(heard: _Heard) -> Iterator[Queue]:
+    decided = {queue: owner for one in heard.decisions for queue, owner in one.owners.items()}
+    listened = {topic for member in heard.members.values() for topic in member.wishes or ()}
+    owned = heard.owns_queues
+    for stats in heard.stats.values():
+        for queue, progress in stats.offset_table.items():
+            owners = _owners(queue, progress, decided) if owned else None
+            wanted = bool(heard.members) and (queue.topic in listened or progress.lag > 0)
+            yield Queue(
+                topic=queue.topic,
+                broker=queue.broker_name,
+                queue_id=queue.queue_id,
+                owners=owners,
+                committed=progress.consumer_offset,
+                end=progress.broker_offset,
+                lag=progress.lag,
+                fault=ownership_fault(owners, wanted=wanted),
+            )
+
+
+def _owners(
+    queue: MessageQueue, progress: QueueProgress, decided: Mapping[MessageQueue, str]
+) -> list[str] | None:
+    """Those at work, when they are several; else the one that the broker chose, or that it saw."""
+    seen = progress.owners
+    if seen is None or len(seen) > 1:
+        return seen
+    return [decided[queue]] if queue in decided else seen
+
+
+def _problems(heard: _Heard) -> Iterator[str]:
+    """What is amiss with the members."""
+    for broker in heard.silent:
+        yield f"{broker} does not answer: its part is missing here"
+    members = heard.members
+    # A broker that holds none of the group's topics need not know of its members.
+    known = {n: [c.client_id for c in a.connection_set] for n, a in heard.connections.items()}
+    for name, stats in heard.stats.items():
+        if stats.offset_table:
+            known.setdefault(name, [])
+    for broker, unknown in missing(members, known).items():
+        yield f"{broker} has not heard of {', '.join(unknown)}: members differ about who they are"
+    wishes = {m.client_id: m.wishes and own_topics(m.wishes) for m in members.values()}
+    yield from _different(
+        "members listen to different things",
+        [(_told(wish), who) for wish, who in factions(wishes)],
+    )
+    models = {m.client_id: m.message_model for m in members.values()}
+    yield from _different(
+        "members disagree whether they share the messages",
+        [(model.name, who) for model, who in factions(models)],
+    )
+    strategies = {m.client_id: m.strategy for m in members.values()}
+    if any(strategies.values()):
+        named = {member: name or "a rule of its own" for member, name in strategies.items()}
+        yield from _different("members use different strategies", factions(named))
+
+
+def _different(what: str, found: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    if len(found) > 1:
+        parts = (f"{wish} ({', '.join(members)})" for wish, members in found)
+        yield f"{what}: {' · '.join(parts)}"
+
+
+def _told(wishes: Mapping[str, str]) -> str:
+    return ", ".join(f"{topic} {wish}" for topic, wish in sorted(wishes.items())) or "nothing"
+
+
+def _queue_problems(queues: Sequence[Queue]) -> Iterator[str]:
+    """Each queue with a fault; of many with the same one their number."""
+    found: dict[tuple[str, str], list[Queue]] = {}
+    for queue in queues:
+        if queue.fault is not None:
+            found.setdefault((queue.topic, queue.fault), []).append(queue)
+    for (topic, fault), faulty in found.items():
+        if len(faulty) > NAMED_MAX:
+            yield f"{topic}: {len(faulty)} queues have {fault}"
+            continue
+        for queue in faulty:
+            who = f": {', '.join(queue.owners)}" if queue.owners else ""
+            yield f"{topic} {queue.broker} queue {queue.queue_id} has {fault}{who}"

@@ -1,0 +1,225 @@
+"""Ack, batch ack, change invisible time: what becomes of popped messages.
+
+A receipt handle is believed only where it fits: what it says of broker, queue and message must be
+what the request says, and the broker must have given that message out.
+"""
+
+from typing import NoReturn
+
+from roquet.broker.broker import Broker
+from roquet.model import names
+from roquet.model.errors import CallRefused, FieldError
+from roquet.net.router import Peer
+from roquet.rules.ordered_pop import acknowledge, blocked_until, is_free
+from roquet.rules.pop import Checkpoint, Key
+from roquet.wire.call import Reply
+from roquet.wire.calls.pop import (
+    Ack,
+    AckOfPop,
+    BatchAck,
+    ChangeInvisible,
+    ChangeInvisibleReply,
+    decode_acks,
+    decode_bits,
+)
+from roquet.wire.codes import ResponseCode
+from roquet.wire.pop_text import (
+    LONG_MAX,
+    ORDER_QUEUE,
+    Handle,
+    decode_handle,
+    real_topic,
+    retry_kind,
+)
+
+ACKS_MAX = 4_096
+"""Pops that one batch acknowledges."""
+
+
+def ack(broker: Broker, call: Ack, _peer: Peer) -> Reply:
+    """Takes a message as handled: it does not come again."""
+    handle = _handle(broker, call)
+    _check_offset(broker, call)
+    if handle.revive_queue == ORDER_QUEUE:
+        _ack_ordered(
+            broker, (call.consumer_group, call.topic, call.queue_id), call.offset, handle.pop_ms
+        )
+        return Reply()
+    found = broker.revival.in_flight.find(_key(call, handle))
+    if found is None:
+        return _too_late(broker, handle)
+    if not found.bit(call.offset):
+        _refuse(ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out")
+    broker.revival.settle(found, found.bit(call.offset))
+    return Reply()
+
+
+def batch_ack(broker: Broker, call: BatchAck, _peer: Peer) -> Reply:
+    """Takes messages of several pops as handled; what is too late is left out."""
+    asked = decode_acks(call.body)
+    if not asked.acks:
+        return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
+    if len(asked.acks) > ACKS_MAX:
+        _refuse(ResponseCode.INVALID_PARAMETER, f"{len(asked.acks)} pops: {ACKS_MAX} are allowed")
+    bits = [decode_bits(one.bits) for one in asked.acks]  # all can be read, or none counts
+    for one, its_bits in zip(asked.acks, bits, strict=True):
+        topic = real_topic(one.topic, one.group, one.retry)
+        if one.revive_queue == ORDER_QUEUE:
+            _ack_many_ordered(broker, one, topic, its_bits)
+            continue
+        key = (one.group, topic, one.queue_id, one.start, one.pop_ms)
+        if (found := broker.revival.in_flight.find(key)) is not None:
+            broker.revival.settle(found, its_bits & found.given)
+    return Reply()
+
+
+def change_invisible(broker: Broker, call: ChangeInvisible, _peer: Peer) -> ChangeInvisibleReply:
+    """Has a message come again at another time: noted anew first, then the former note is over."""
+    handle = _handle(broker, call)
+    _check_offset(broker, call)
+    now_ms = broker.clock.now_ms()
+    if not 0 < call.invisible_time <= LONG_MAX - now_ms:
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"invisibleTime {call.invisible_time} is not a time in ms over 0",
+        )
+    if handle.revive_queue == ORDER_QUEUE:
+        return _change_ordered(broker, call, handle, now_ms)
+    found = broker.revival.in_flight.find(_key(call, handle))
+    bit = found.bit(call.offset) if found else 0
+    if found is None or not found.left & bit:
+        return ChangeInvisibleReply(
+            code=ResponseCode.NO_MESSAGE,
+            remark="the message is acknowledged, or its time has passed: it comes again",
+        )
+    place = (call.consumer_group, call.topic, call.queue_id, call.offset)
+    fresh = Checkpoint(
+        group=call.consumer_group,
+        topic=call.topic,
+        queue_id=call.queue_id,
+        start=call.offset,
+        pop_ms=broker.revival.fresh_pop_ms(place, now_ms),
+        invisible_ms=call.invisible_time,
+        given=1,
+        left=1,
+        lane=broker.revival.next_lane(),
+        lane_offset=0,
+    )
+    broker.revival.give(fresh)
+    broker.revival.settle(found, bit)
+    return ChangeInvisibleReply(
+        pop_time=fresh.pop_ms, invisible_time=fresh.invisible_ms, revive_qid=fresh.lane
+    )
+
+
+def _key(call: Ack | ChangeInvisible, handle: Handle) -> Key:
+    return call.consumer_group, call.topic, call.queue_id, handle.start, handle.pop_ms
+
+
+def _too_late(broker: Broker, handle: Handle) -> Reply:
+    """What was given out in time is over: acknowledged twice, or given out again meanwhile."""
+    if broker.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
+        return Reply()
+    return Reply(
+        code=ResponseCode.NO_MESSAGE,
+        remark="the receipt handle is too old: if it was not acknowledged, the message comes again",
+    )
+
+
+# -- ordered ---------------------------------------------------------------------------------
+
+
+def _ack_many_ordered(broker: Broker, one: AckOfPop, topic: str, bits: int) -> None:
+    held = broker.orders.get(one.group, topic, one.queue_id)
+    place = (one.group, topic, one.queue_id)
+    for offset in held.offsets if held else ():
+        if offset >= one.start and bits >> offset - one.start & 1:
+            _ack_ordered(broker, place, offset, one.pop_ms)
+
+
+def _ack_ordered(broker: Broker, place: tuple[str, str, int], offset: int, pop_ms: int) -> None:
+    group, topic, queue_id = place
+    progress = broker.offsets.get(*place) or 0
+    held = broker.orders.get(*place)
+    reached = acknowledge(held, offset, pop_ms, progress)
+    if reached is None:
+        _refuse(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"offset {offset} of {topic} queue {queue_id} is not held by this receipt handle",
+        )
+    broker.offsets.commit(*place, reached)
+    if held is not None:
+        broker.orders.unsaved = True
+        if is_free(held):
+            broker.orders.free(*place)
+            broker.polls.wake(group, topic)
+
+
+def _change_ordered(
+    broker: Broker, call: ChangeInvisible, handle: Handle, now_ms: int
+) -> ChangeInvisibleReply:
+    held = broker.orders.get(call.consumer_group, call.topic, call.queue_id)
+    if held is None or held.pop_ms != handle.pop_ms or call.offset not in held.offsets:
+        return ChangeInvisibleReply(
+            code=ResponseCode.NO_MESSAGE, remark="the message is not held by this receipt handle"
+        )
+    held.visible_ms[call.offset] = now_ms + call.invisible_time
+    broker.orders.unsaved = True
+    if blocked_until(held, None, now_ms + call.invisible_time) is None:
+        broker.polls.wake(call.consumer_group, call.topic)  # it may be sooner than they thought
+    return ChangeInvisibleReply(
+        pop_time=handle.pop_ms,
+        invisible_time=now_ms + call.invisible_time - handle.pop_ms,
+        revive_qid=ORDER_QUEUE,
+    )
+
+
+# -- what may be asked -----------------------------------------------------------------------
+
+
+def _handle(broker: Broker, call: Ack | ChangeInvisible) -> Handle:
+    """The receipt handle, if it fits the request."""
+    topic = broker.topics.get(call.topic)
+    if topic is None:
+        _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+    if not 0 <= call.queue_id < topic.read_queue_nums:
+        _refuse(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+        )
+    try:
+        handle = decode_handle(call.extra_info)
+    except FieldError as error:
+        raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    fits = (
+        (handle.broker, handle.queue_id, handle.offset)
+        == (broker.config.broker_name, call.queue_id, call.offset)
+        and handle.start <= handle.offset
+        and handle.retry == retry_kind(call.topic)
+        and (
+            not names.is_retry(call.topic)
+            or call.topic.startswith(names.retry_topic(call.consumer_group))
+        )
+    )
+    if not fits:
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"the receipt handle {call.extra_info!r} belongs to another message than offset "
+            f"{call.offset} of {call.topic} queue {call.queue_id}",
+        )
+    return handle
+
+
+def _check_offset(broker: Broker, call: Ack | ChangeInvisible) -> None:
+    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    if not minimum <= call.offset <= maximum:
+        _refuse(
+            ResponseCode.NO_MESSAGE,
+            f"offset {call.offset} is illegal, key: {call.topic}@{call.queue_id}, "
+            f"commit: {maximum}, minOffset: {minimum}",
+        )
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

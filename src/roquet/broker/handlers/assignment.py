@@ -1,0 +1,138 @@
+"""Who gets which queues, when the broker decides; and whether a group pulls or pops.
+
+As the genuine broker: it answers with all queues of a broadcast topic, with null when it cannot
+say (an unknown topic, a group without members) and with an empty list to somebody who is not in
+the group. Unlike it, it refuses a strategy that it does not know, in so many words.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from roquet.broker.broker import Broker
+from roquet.broker.services.neighbours import Home
+from roquet.model.errors import CallRefused
+from roquet.model.names import is_retry, is_system_group
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import MessageModel
+from roquet.net.router import Answer, Peer
+from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, Shares
+from roquet.rules.sharing import shared_by
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
+from roquet.wire.calls.bodies import (
+    POP,
+    PULL,
+    AssignmentQuery,
+    Assignments,
+    QueueAssignment,
+    RequestMode,
+)
+from roquet.wire.codes import ResponseCode
+
+SNAPSHOT: Final = "snapshot"
+"""The attachment that holds the number of the broker's decision."""
+
+NAME_LENGTH_MAX: Final = 255
+"""Characters of a strategy's name or a client's id that a remark repeats."""
+
+
+def query(broker: Broker, call: QueryAssignment, _peer: Peer) -> Answer:
+    """The queues of one member."""
+    asked = dialect.loads(call.body, AssignmentQuery)
+    _check_query(asked)
+    return _answer(broker, asked)
+
+
+def set_mode(broker: Broker, call: SetRequestMode, _peer: Peer) -> Reply:
+    """Notes how a group asks for a topic's messages; refuses in the genuine order."""
+    asked = dialect.loads(call.body, RequestMode)
+    topic, group = asked.topic, asked.consumer_group
+    if is_retry(topic):
+        _refuse(ResponseCode.NO_PERMISSION, f"retry topic {topic} is always pulled")
+    if is_system_group(group):
+        _refuse(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
+    if broker.topics.get(topic) is None:
+        _refuse(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+    if broker.groups.get(group) is None:
+        _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+    if asked.mode not in (PULL, POP):
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"mode {asked.mode[:NAME_LENGTH_MAX]!r} is neither {PULL} nor {POP}",
+        )
+    broker.modes.put(asked)
+    broker.notify([group])
+    return Reply()
+
+
+async def _answer(broker: Broker, asked: AssignmentQuery) -> Reply:
+    home = await broker.neighbours.home(asked.topic)
+    if home is None:
+        return _reply(None)
+    mode = broker.mode(asked.topic, asked.consumer_group)
+    if asked.message_model is MessageModel.BROADCASTING:
+        return _reply(home.queues, mode.mode)
+    found = broker.clients.consumers(asked.consumer_group)
+    if found is None or asked.message_model is not MessageModel.CLUSTERING:
+        return _reply(None)
+    members = found.client_ids
+    if asked.client_id in members:
+        broker.assigning.table.asked(asked.consumer_group, asked.client_id, asked.strategy_name)
+    if not home.queues:
+        return _reply(())
+    number: int | None = None
+    if asked.strategy_name in BROKER_DECIDED:
+        shares, number = await _decided(broker, asked, home)
+    else:
+        shares = broker.assigning.by_rule(
+            asked.consumer_group, asked.topic, asked.strategy_name, home
+        )
+    mine = shares.get(asked.client_id, ())
+    if mode.mode == POP:
+        mine = shared_by(asked.client_id, home.queues, members, shares, mode.pop_share_queue_num)
+    return _reply(mine, mode.mode, number)
+
+
+async def _decided(broker: Broker, asked: AssignmentQuery, home: Home) -> tuple[Shares, int | None]:
+    """Everybody's share as this broker decides, and the number of the decision."""
+    name = broker.config.broker_name
+    if home.first != name:
+        _refuse(
+            ResponseCode.NOT_LEADER_FOR_QUEUE,
+            f"{home.first}, not {name}, divides the queues of topic {asked.topic}: it is the first "
+            "by name of the brokers that hold it",
+        )
+    snapshot = await broker.assigning.decide(
+        asked.consumer_group, asked.topic, asked.strategy_name, home
+    )
+    return ({}, None) if snapshot is None else (snapshot.shares, snapshot.number)
+
+
+def _check_query(asked: AssignmentQuery) -> None:
+    for name in ("topic", "consumer_group", "client_id"):
+        if not getattr(asked, name):
+            _refuse(ResponseCode.INVALID_PARAMETER, f"{name} is missing: who asks for what?")
+    known = (*STRATEGIES, *sorted(BROKER_DECIDED))
+    if asked.message_model is MessageModel.CLUSTERING and asked.strategy_name not in known:
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"strategy {asked.strategy_name[:NAME_LENGTH_MAX]!r} is unknown here; "
+            f"there is {', '.join(known)}",
+        )
+
+
+def _reply(
+    queues: Sequence[MessageQueue] | None, mode: str = PULL, number: int | None = None
+) -> Reply:
+    attachments = None if number is None else {SNAPSHOT: str(number)}
+    found = [
+        QueueAssignment(message_queue=queue, mode=mode, attachments=attachments)
+        for queue in queues or ()
+    ]
+    body = Assignments(message_queue_assignments=None if queues is None else found)
+    return Reply(body=dialect.dumps(body))
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

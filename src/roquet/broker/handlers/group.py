@@ -1,0 +1,132 @@
+"""A group's members, its progress and who works on which queue."""
+
+from collections.abc import Iterator
+
+from roquet.broker.broker import Broker
+from roquet.broker.tables.clients import ConsumerGroup, Member
+from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
+from roquet.net.router import Peer
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import (
+    POP,
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    Decision,
+    QueueProgress,
+)
+from roquet.wire.calls.group import GetConnections, GetConsumeStats
+from roquet.wire.codes import Language, ResponseCode
+
+
+def connections(broker: Broker, call: GetConnections, _peer: Peer) -> Reply:
+    """The members of a group."""
+    name = call.consumer_group
+    group = broker.clients.consumers(name)
+    if group is None:
+        raise CallRefused(
+            ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+        )
+    strategies = broker.assigning.table.strategies(name) if call.with_wishes else {}
+    found = [
+        _connection(member, strategies.get(member.client_id), with_wishes=bool(call.with_wishes))
+        for member in group.members.values()
+    ]
+    body = ConsumerConnection(
+        connection_set=sorted(found, key=lambda connection: connection.client_id),
+        subscription_table=dict(group.subscriptions),
+        consume_type=group.consume_type,
+        message_model=group.message_model,
+        consume_from_where=group.consume_from_where,
+    )
+    return Reply(body=dialect.dumps(body))
+
+
+def stats(broker: Broker, call: GetConsumeStats, _peer: Peer) -> Reply:
+    """A group's progress in all its queues here.
+
+    Rates are not measured: `consumeTps` is 0.
+    """
+    group = call.consumer_group
+    members = broker.clients.consumers(group)
+    table = {
+        MessageQueue(topic, broker.config.broker_name, number): _progress(
+            broker, call, topic, number
+        )
+        for topic in _topics(broker, call, members)
+        for number in range(_queue_count(broker, topic))
+    }
+    decisions = _decisions(broker, group) if call.with_owners else None
+    return Reply(body=dialect.dumps(ConsumeStats(offset_table=table, decisions=decisions)))
+
+
+def _connection(member: Member, strategy: str | None, *, with_wishes: bool) -> Connection:
+    peer = member.peer
+    language = Language(peer.language) if peer.language in set(Language) else Language.OTHER
+    return Connection(
+        client_id=member.client_id,
+        client_addr=peer.address,
+        language=language,
+        version=peer.version,
+        wishes=dict(member.wishes) if with_wishes else None,
+        message_model=member.message_model if with_wishes else None,
+        strategy=strategy,
+    )
+
+
+def _topics(broker: Broker, call: GetConsumeStats, members: ConsumerGroup | None) -> list[str]:
+    """Those that are asked for, else those of which the group has progress.
+
+    The topics that a live group does not listen to any more are left out, as the genuine broker
+    does; what it listens to, but has not begun, is told to our own commands.
+    """
+    wanted = [t for t in (call.topic or call.topic_list or "").split(";") if t]
+    found = wanted or broker.offsets.topics(call.consumer_group)
+    if members is not None and members.subscriptions:
+        found = [topic for topic in found if topic in members.subscriptions]
+        if call.with_owners and not wanted:
+            found += [topic for topic in members.subscriptions if topic not in found]
+    return sorted(found)
+
+
+def _queue_count(broker: Broker, topic: str) -> int:
+    config = broker.topics.get(topic)
+    return config.read_queue_nums if config else 0
+
+
+def _progress(broker: Broker, call: GetConsumeStats, topic: str, number: int) -> QueueProgress:
+    group, store = call.consumer_group, broker.store
+    committed = max(broker.offsets.get(group, topic, number) or 0, 0)
+    least, most = store.bounds(topic, number)
+    last_ms = 0
+    if least < committed <= most:
+        last_ms = max(store.store_time_at(topic, number, committed - 1), 0)
+    return QueueProgress(
+        broker_offset=most,
+        consumer_offset=committed,
+        pull_offset=committed,
+        last_timestamp=last_ms,
+        owners=_owners(broker, group, topic, number) if call.with_owners else None,
+    )
+
+
+def _owners(broker: Broker, group: str, topic: str, number: int) -> list[str] | None:
+    """Who works on a queue; None where several may, since they pop."""
+    if broker.mode(topic, group).mode == POP:
+        return None
+    return broker.handover.owners(group, topic, number)
+
+
+def _decisions(broker: Broker, group: str) -> list[Decision]:
+    def each() -> Iterator[Decision]:
+        for topic, snapshot in broker.assigning.table.of(group).items():
+            yield Decision(
+                topic=topic,
+                strategy=snapshot.strategy,
+                number=snapshot.number,
+                owners=snapshot.owners,
+            )
+
+    return list(each())

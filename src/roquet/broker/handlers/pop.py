@@ -1,0 +1,221 @@
+"""Pop, peek, notification, polling info, and the waits for messages to pop."""
+
+from typing import NoReturn
+
+import msgspec
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.popping import Asked, Popped
+from roquet.broker.handlers.pull import check_type, parsed
+from roquet.model.errors import CallRefused
+from roquet.model.topic import TopicConfig
+from roquet.net.router import Answer, Peer
+from roquet.rules.pop import COUNT_MAX, LATE_MS
+from roquet.wire.calls.pop import (
+    Notification,
+    NotificationReply,
+    Peek,
+    PollingInfo,
+    PollingInfoReply,
+    Pop,
+    PopReply,
+)
+from roquet.wire.codes import ResponseCode
+from roquet.wire.pop_text import LONG_MAX
+
+SUSPEND_MS_MAX = 300_000
+"""Nobody is held longer; clients ask for 15 s."""
+
+PEEK_INVISIBLE_MS = 1
+
+AnyPop = Pop | Peek | Notification | PollingInfo
+
+
+def pop(broker: Broker, call: Pop, _peer: Peer) -> Answer:
+    """Messages that nobody else gets for a while, or a wait for them."""
+    if broker.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
+        return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
+    asked = _asked(broker, call)
+    found = _look(broker, asked)
+    if found.count or call.poll_time <= 0:
+        return _reply(asked, found)
+    if broker.polls.is_full(asked.group, asked.topic):
+        return PopReply(code=ResponseCode.POLLING_FULL, remark="too many pops of the group wait")
+    return _hold(broker, call, asked, found)
+
+
+def peek(broker: Broker, call: Peek, _peer: Peer) -> PopReply:
+    """The messages that a pop would give; they stay there for everybody."""
+    topic = _check(broker, call)
+    _check_count(call.max_msg_nums)
+    asked = Asked(
+        group=call.consumer_group,
+        topic=call.topic,
+        queue_id=call.queue_id,
+        queue_count=topic.read_queue_nums,
+        count=max(1, call.max_msg_nums),
+        invisible_ms=PEEK_INVISIBLE_MS,
+        init_mode=0,
+        wanted=None,
+        peek=True,
+    )
+    found = _look(broker, asked)
+    reply = _reply(asked, found)
+    if found.count:
+        return reply
+    return msgspec.structs.replace(reply, code=ResponseCode.PULL_NOT_FOUND, remark="no message")
+
+
+def notification(broker: Broker, call: Notification, _peer: Peer) -> Answer:
+    """Whether there is something to pop, or a wait for it."""
+    asked = _asked_by_notification(broker, call)
+    if Popped(broker, asked).has_any():
+        return NotificationReply(has_msg=True)
+    if call.poll_time <= 0:
+        return NotificationReply()
+    if broker.polls.is_full(asked.group, asked.topic):
+        return NotificationReply(polling_full=True)
+    return _watch(broker, call, asked)
+
+
+def polling_info(broker: Broker, call: PollingInfo, _peer: Peer) -> PollingInfoReply:
+    """How many pops of a group wait for messages of a topic."""
+    _check(broker, call)
+    return PollingInfoReply(polling_num=broker.polls.waiting(call.consumer_group, call.topic))
+
+
+async def _hold(broker: Broker, call: Pop, asked: Asked, found: Popped) -> PopReply:
+    """What there is once there is something, or when the time for it is over."""
+    clock = broker.clock
+    deadline_ms = clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+    while not found.count:
+        until_ms = deadline_ms
+        if found.blocked_until_ms is not None:
+            until_ms = min(until_ms, clock.monotonic_ms() + _time_to(broker, found))
+        came = await broker.polls.wait(asked.group, asked.topic, asked.queue_id, until_ms)
+        if not came and clock.monotonic_ms() >= deadline_ms:
+            break
+        if not came and broker.polls.is_closed:
+            break
+        found = _look(broker, asked)
+    return _reply(asked, found)
+
+
+def _time_to(broker: Broker, found: Popped) -> int:
+    """How long an ordered queue stays held."""
+    assert found.blocked_until_ms is not None
+    return max(1, found.blocked_until_ms - broker.clock.now_ms())
+
+
+async def _watch(broker: Broker, call: Notification, asked: Asked) -> NotificationReply:
+    deadline_ms = broker.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+    came = await broker.polls.wait(asked.group, asked.topic, asked.queue_id, deadline_ms)
+    has_any = Popped(broker, asked).has_any()
+    if came and has_any:
+        broker.polls.wake(asked.group, asked.topic)  # we only look, it is there for another
+    return NotificationReply(has_msg=has_any)
+
+
+def _look(broker: Broker, asked: Asked) -> Popped:
+    found = Popped(broker, asked)
+    found.look()
+    if found.count and found.rest and not asked.peek:
+        broker.polls.wake(asked.group, asked.topic)
+    return found
+
+
+def _reply(asked: Asked, found: Popped) -> PopReply:
+    if not found.count:
+        return PopReply(
+            code=ResponseCode.POLLING_TIMEOUT,
+            remark="NO_MESSAGE_IN_QUEUE",
+            rest_num=found.rest,
+        )
+    return PopReply(
+        remark="FOUND",
+        pop_time=found.pop_ms,
+        invisible_time=asked.invisible_ms,
+        revive_qid=found.lane,
+        rest_num=found.rest,
+        start_offset_info=";".join(found.starts),
+        msg_offset_info=";".join(found.offsets),
+        order_count_info=";".join(found.times) if asked.order else None,
+        body=b"".join(found.parts),
+    )
+
+
+# -- what may be asked -----------------------------------------------------------------------
+
+
+def _asked(broker: Broker, call: Pop) -> Asked:
+    if not broker.config.readable:
+        name = broker.config.broker_name
+        _refuse(ResponseCode.NO_PERMISSION, f"the broker[{name}] pop message is forbidden")
+    _check_count(call.max_msg_nums)
+    topic = _check(broker, call)
+    if not 0 < call.invisible_time <= LONG_MAX - broker.clock.now_ms():
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"invisibleTime {call.invisible_time} is not a time in ms over 0",
+        )
+    check_type(call.exp_type)
+    return Asked(
+        group=call.consumer_group,
+        topic=call.topic,
+        queue_id=call.queue_id,
+        queue_count=topic.read_queue_nums,
+        count=call.max_msg_nums,
+        invisible_ms=call.invisible_time,
+        init_mode=call.init_mode,
+        wanted=parsed(call.exp) if call.exp else None,
+        order=bool(call.order),
+        attempt=call.attempt_id or None,
+    )
+
+
+def _asked_by_notification(broker: Broker, call: Notification) -> Asked:
+    topic = _check(broker, call)
+    return Asked(
+        group=call.consumer_group,
+        topic=call.topic,
+        queue_id=call.queue_id,
+        queue_count=topic.read_queue_nums,
+        count=1,
+        invisible_ms=PEEK_INVISIBLE_MS,
+        init_mode=0,
+        wanted=None,
+        order=bool(call.order),
+        attempt=call.attempt_id or None,
+        peek=True,
+    )
+
+
+def _check_count(count: int) -> None:
+    if not 0 < count <= COUNT_MAX:
+        _refuse(ResponseCode.INVALID_PARAMETER, f"maxMsgNums {count}: 1 to {COUNT_MAX} are allowed")
+
+
+def _check(broker: Broker, call: AnyPop) -> TopicConfig:
+    """The topic, if the group may read it; refuses in the genuine order."""
+    topic = broker.topics.get(call.topic)
+    if topic is None:
+        _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+    if not topic.readable:
+        _refuse(ResponseCode.NO_PERMISSION, f"the topic[{call.topic}] peeking message is forbidden")
+    if not -1 <= call.queue_id < topic.read_queue_nums or not topic.read_queue_nums:
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+        )
+    group = broker.retries.group(call.consumer_group)
+    if not group.consume_enable:
+        _refuse(
+            ResponseCode.NO_PERMISSION,
+            f"subscription group no permission, {call.consumer_group}",
+        )
+    return topic
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

@@ -1,0 +1,100 @@
+"""Send back: a message that its handler failed on comes again later, or ends as a dead letter.
+
+A retry waits by delay level, 10 s at first and two hours at last; the group's `groupRetryPolicy`
+has no say here, as in the genuine broker: it is for messages that were popped.
+"""
+
+from typing import NoReturn
+
+from roquet.broker.broker import Broker
+from roquet.model.errors import CallRefused, MessageIllegal, StoreError
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.net.router import Answer, Peer
+from roquet.rules.retry import (
+    DEAD,
+    for_dead_letters,
+    for_retry,
+    next_level,
+    times_after,
+    tries_limit,
+)
+from roquet.store.store import Appended
+from roquet.wire.call import Reply
+from roquet.wire.calls.send import SendBack
+from roquet.wire.codes import ResponseCode
+from roquet.wire.message_id import offset_message_id
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import Record, decode
+
+
+def send_back(broker: Broker, call: SendBack, _peer: Peer) -> Answer:
+    """Stores the message once more; the answer comes when it is as durable as any message."""
+    group = broker.retries.group(call.group)
+    if not broker.config.writable:
+        _refuse(
+            ResponseCode.NO_PERMISSION, f"the broker[{broker.config.broker_name}] is not writable"
+        )
+    if group.retry_queue_nums <= 0:  # the group wants no retries: the message is done with
+        return Reply()
+    try:
+        appended = _stored(broker, call, group)
+    except (StoreError, MessageIllegal) as error:
+        _refuse(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}")
+    if broker.config.sync_flush:
+        return _when_durable(broker, appended.position + appended.size)
+    return Reply()
+
+
+def _stored(broker: Broker, call: SendBack, group: SubscriptionGroup) -> Appended:
+    """The message stored anew: to wait for its next try, or among the dead."""
+    record = _record(broker, call.offset)
+    limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
+    level = next_level(call.delay_level, record.reconsume_times, limit)
+    held, own_id = _properties(record)
+    if level == DEAD:
+        topic = broker.retries.dlq_topic(group.group_name)
+        properties = for_dead_letters(held, record.topic, own_id)
+    else:
+        topic = broker.retries.retry_topic(group, call.unit_mode)
+        properties = for_retry(held, record.topic, own_id, level)
+    return broker.put.again(
+        record,
+        topic=topic.topic_name,
+        queue_id=_queue(broker, topic),
+        properties=properties,
+        reconsume_times=times_after(record.reconsume_times),
+    )
+
+
+def _record(broker: Broker, position: int) -> Record:
+    found = broker.store.message_at(position) if position >= 0 else None
+    if found is None:
+        _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
+    return decode(found)
+
+
+def _properties(record: Record) -> tuple[dict[str, str], str]:
+    own_id = offset_message_id(record.store_host, record.position)
+    return decode_properties(record.properties), own_id
+
+
+def _queue(broker: Broker, topic: TopicConfig) -> int:
+    """Any queue of a topic that can be both written and read."""
+    count = min(topic.write_queue_nums, topic.read_queue_nums)
+    if not topic.writable or count <= 0:
+        _refuse(
+            ResponseCode.NO_PERMISSION,
+            f"the topic[{topic.topic_name}] sending message is forbidden",
+        )
+    return broker.rng.randrange(count)
+
+
+async def _when_durable(broker: Broker, position: int) -> Reply:
+    """Yes, once the message is on the disk: who hears a no keeps the message and tries again."""
+    if not await broker.flush.durable(position):
+        _refuse(ResponseCode.SYSTEM_ERROR, "the message is stored, but not yet on the disk")
+    return Reply()
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

@@ -1,0 +1,224 @@
+"""Delay: messages that wait at a delay level, brought to their queues when they are due.
+
+    SCHEDULE_TOPIC_XXXX   queue 0 │ level 1 │ due 10:00:01 │ due 10:00:04 │ …      one loop a level:
+                          queue 1 │ level 2 │ due 10:00:07 │ …                     the first is due
+                          …                                                        first
+
+A queue entry's tag code says when its message is due. How far each level is gets saved only after
+what was delivered is on the disk: after a crash some messages come twice, and none is lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from roquet.broker.put import Put
+from roquet.broker.services.arrivals import Arrivals
+from roquet.broker.services.flush import Flush
+from roquet.broker.tables.delays import Delays
+from roquet.broker.tables.topics import Topics
+from roquet.model import names
+from roquet.model import properties as property_names
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.model.topic import TopicConfig
+from roquet.net.clock import Clock
+from roquet.rules.schedule import ahead_ms
+from roquet.store.store import Store
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record, decode
+
+log = logging.getLogger(__name__)
+
+SAVE_MS: Final = 10_000
+"""Between two saves of the progress, as in the genuine broker."""
+
+STEP_COUNT: Final = 64
+"""Messages delivered before others have their turn: about a millisecond."""
+
+STEP_BYTES: Final = 1024 * 1024
+
+NAP_MS: Final = 1_000
+"""The longest sleep while a message waits: the wall's clock may be set forward meanwhile."""
+
+QUIET_MS: Final = 3_600_000
+"""The longest wait for a level's first message."""
+
+FAILURE_PAUSE_MS: Final = 10_000
+"""After a delivery that failed, as in the genuine broker: the level goes on where it was."""
+
+SPENT: Final = frozenset(
+    {
+        property_names.DELAY,
+        property_names.TIMER_DELAY_LEVEL,
+        property_names.TIMER_DELAY_MS,
+        property_names.TIMER_DELAY_SEC,
+        property_names.TIMER_DELIVER_MS,
+    }
+)
+"""Wishes that are fulfilled: a delivered message does not say them again."""
+
+
+class Delay(msgspec.Struct, frozen=True, kw_only=True):
+    """Delivers what waits at the delay levels."""
+
+    store: Store
+    put: Put
+    topics: Topics
+    delays: Delays
+    arrivals: Arrivals
+    flush: Flush
+    clock: Clock
+    levels: tuple[int, ...]
+    default_queue_count: int
+    auto_create: bool
+    firsts: dict[int, tuple[int, int]] = {}
+    """Level → the offset that was looked at last, and by how much its time was ahead."""
+
+    def work(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What has to run, for ever: one loop for each level."""
+        return (self.serve(level) for level in range(1, len(self.levels) + 1))
+
+    async def serve(self, level: int) -> None:
+        """Deliver the messages of one level, each when it is due and in their order."""
+        while True:
+            try:
+                await self._round(level)
+            except Exception:
+                log.exception("messages of delay level %d wait longer than they should", level)
+                await self.clock.sleep(FAILURE_PAUSE_MS)
+
+    async def save(self, now_ms: int) -> None:
+        """Write the progress, once all that it speaks of is on the disk."""
+        if not self.delays.unsaved:
+            return
+        self.delays.touch(now_ms)
+        work = self.delays.saving()
+        try:
+            await self.flush.step()
+            if work is not None:
+                await asyncio.to_thread(work)
+        except BaseException:
+            self.delays.unsaved = True
+            raise
+
+    def step(self, level: int, now_ms: int) -> int | None:
+        """Deliver some that are due; gives when the next one is, None when none waits."""
+        queue_id, offset = level - 1, self._offset(level)
+        due: list[int] = []
+        found = self.store.read(
+            names.SCHEDULE_TOPIC,
+            queue_id,
+            offset,
+            count_max=STEP_COUNT,
+            bytes_max=STEP_BYTES,
+            wanted=_noting(due),
+        )
+        for record in _records(found.parts):
+            if (at := self._due(level, record, due[record.queue_offset - offset], now_ms)) > now_ms:
+                return at
+            self._deliver(record)
+            self.delays.advance(level, record.queue_offset + 1)
+        self.delays.advance(level, found.next_offset)  # past what cannot be read
+        more = found.next_offset < self.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
+        return now_ms if more else None
+
+    async def _round(self, level: int) -> None:
+        """One step, and the pause until the next one has something to do."""
+        at = self.step(level, self.clock.now_ms())
+        if at is None:
+            deadline_ms = self.clock.monotonic_ms() + QUIET_MS
+            behind = self.delays.get(level) + 1
+            if not await self.arrivals.reach(
+                names.SCHEDULE_TOPIC, level - 1, behind, None, deadline_ms
+            ):
+                await self.clock.sleep(NAP_MS)  # nothing came, or the broker is about to stop
+            return
+        while (left := at - self.clock.now_ms()) > 0:
+            await self.clock.sleep(min(left, NAP_MS))
+        await asyncio.sleep(0)
+
+    def _offset(self, level: int) -> int:
+        """Where a level goes on: within what its queue holds, whatever the file said."""
+        least, end = self.store.bounds(names.SCHEDULE_TOPIC, level - 1)
+        offset = min(max(self.delays.get(level), least), end)
+        if offset != self.delays.get(level):
+            self.delays.advance(level, offset)
+        return offset
+
+    def _due(self, level: int, record: Record, noted_ms: int, now_ms: int) -> int:
+        """When a message is due: what was noted as it was stored, unless the clock went back."""
+        offset, ahead = self.firsts.get(level, (-1, 0))
+        if offset != record.queue_offset:
+            ahead = ahead_ms(noted_ms, now_ms, self.levels[level - 1], ahead)
+            self.firsts[level] = (record.queue_offset, ahead)
+        return noted_ms - ahead
+
+    def _deliver(self, record: Record) -> None:
+        """Store a message where it was sent to."""
+        found = decode_properties(record.properties)
+        topic = found.get(property_names.REAL_TOPIC, "")
+        if not topic or topic in names.NOT_FOR_CLIENTS:
+            log.warning("delayed message at %d is for topic %r: left out", record.position, topic)
+            return
+        try:
+            self.put.again(
+                record,
+                topic=topic,
+                queue_id=self._queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
+                properties={name: found[name] for name in found if name not in SPENT},
+                reconsume_times=record.reconsume_times,
+            )
+        except MessageIllegal as error:  # it never can be: the others must not wait behind it
+            log.warning("delayed message at %d cannot be delivered: %s", record.position, error)
+
+    def _queue(self, topic: str, text: str) -> int:
+        """The queue it was sent to, or one that exists if the topic was made anew with fewer."""
+        queue_id = int(text) if text.isascii() and text.isdecimal() else 0
+        found = self.topics.get(topic) or self._made(topic, queue_id)
+        if found is None or queue_id < max(found.write_queue_nums, found.read_queue_nums):
+            return queue_id
+        return queue_id % max(1, found.write_queue_nums)
+
+    def _made(self, topic: str, queue_id: int) -> TopicConfig | None:
+        """A topic that was deleted while messages to it waited, made again.
+
+        Where topics do not come by themselves it stays away; what is stored can be read as soon as
+        somebody creates it. Nothing that was acknowledged is thrown away.
+        """
+        now_ms = self.clock.now_ms()
+        if names.is_retry(topic) or names.is_dlq(topic):
+            return self.topics.create_for_group(topic, queue_id + 1, now_ms)
+        if not self.auto_create or names.topic_fault(topic):
+            log.warning("a delayed message is for topic %s, which is gone: create it", topic)
+            return None
+        log.warning("a delayed message is for topic %s, which is gone: it is made again", topic)
+        count = max(self.default_queue_count, queue_id + 1)
+        made = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
+        self.topics.put(made, now_ms)
+        return made
+
+
+def _noting(found: list[int]) -> Callable[[int], bool]:
+    """A filter that takes every message and writes down its code."""
+
+    def note(code: int) -> bool:
+        found.append(code)
+        return True
+
+    return note
+
+
+def _records(parts: Sequence[memoryview]) -> Iterator[Record]:
+    """The records of what was read; one that cannot be read is told, and left out."""
+    for part in parts:
+        at = 0
+        while len(part) - at >= RECORD_SIZE_MIN:
+            total, _ = TOTAL_AND_MAGIC.unpack_from(part, at)
+            try:
+                yield decode(part, at)
+            except RecordError as error:
+                log.warning("a delayed message is damaged and left out: %s", error)
+            at += max(total, RECORD_SIZE_MIN)

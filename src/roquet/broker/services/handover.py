@@ -1,0 +1,103 @@
+"""Handover: who takes a queue over reads on where the one before it stopped.
+
+What happens is told here; `rules.handover` says who waits, and how long.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from roquet.broker.tables.clients import Clients
+from roquet.broker.tables.holders import Holders, Place
+from roquet.net.clock import Clock
+from roquet.net.router import Peer
+
+
+class Taking(msgspec.Struct, frozen=True):
+    """A wait for the commit of a queue's former owner."""
+
+    group: str
+    place: Place
+    loser: str
+    deadline_ms: int
+
+
+class Handover:
+    """Sees who works on which queue, and lets takers wait."""
+
+    def __init__(self, clients: Clients, clock: Clock) -> None:
+        self._clients = clients
+        self._clock = clock
+        self._holders = Holders()
+        self._waiting: dict[asyncio.Event, Taking] = {}
+        self._closed = False
+
+    def seen(self, group: str, topic: str, queue_id: int, peer: Peer) -> None:
+        """Somebody waits for the next message of a queue."""
+        if (member := self._clients.member(group, peer)) is not None:
+            self._holders.seen(group, (topic, queue_id), member, self._clock.monotonic_ms())
+
+    def committed(self, group: str, topic: str, queue_id: int, peer: Peer) -> None:
+        """Somebody has saved progress in a queue."""
+        if (member := self._clients.member(group, peer)) is None:
+            return
+        place = (topic, queue_id)
+        self._holders.committed(group, place, member, self._clock.monotonic_ms())
+        for event, taking in self._waiting.items():
+            if (taking.group, taking.place) == (group, place):
+                event.set()
+
+    def taking(self, group: str, topic: str, queue_id: int, peer: Peer) -> Taking | None:
+        """Somebody asks where to read on: what it has to wait for, if anything."""
+        member = self._clients.member(group, peer)
+        if member is None or self._closed:
+            return None
+        place, now_ms = (topic, queue_id), self._clock.monotonic_ms()
+        loser, wait_ms = self._holders.taken(group, place, member, now_ms)
+        if loser is None or wait_ms <= 0:
+            return None
+        return Taking(group, place, loser, now_ms + wait_ms)
+
+    async def wait(self, taking: Taking) -> None:
+        """Return at the commit, when it can no longer come, or when the time is over."""
+        event = asyncio.Event()
+        self._waiting[event] = taking
+        left_ms = taking.deadline_ms - self._clock.monotonic_ms()
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            del self._waiting[event]
+
+    def changed(self, groups: Iterable[str]) -> None:
+        """Members came, went or listen to something else: queues may change hands now."""
+        now_ms = self._clock.monotonic_ms()
+        for group in groups:
+            self._holders.changed(group, now_ms)
+
+    def queues_changed(self) -> None:
+        """A topic has other queues now: those of any group may change hands."""
+        self.changed(self._holders.groups())
+
+    def left(self, group: str, member: str) -> None:
+        """A member has left: its commit will not come."""
+        if self._clients.consumers(group) is None:
+            self._holders.ended(group)
+        else:
+            self._holders.left(group, member)
+        for event, taking in self._waiting.items():
+            if (taking.group, taking.loser) == (group, member):
+                event.set()
+
+    def owners(self, group: str, topic: str, queue_id: int) -> list[str]:
+        """Who works on a queue, as far as was seen."""
+        return self._holders.owners(group, (topic, queue_id), self._clock.monotonic_ms())
+
+    def close(self) -> None:
+        """Nobody waits any longer."""
+        self._closed = True
+        for event in self._waiting:
+            event.set()

@@ -1,0 +1,310 @@
+"""Revive: what was popped and not acknowledged in time comes again.
+
+    pop ──▶ ck ─┐                                    ┌─▶ %RETRY%group_topic
+    ack ──▶ ack ┼─▶ rmq_sys_REVIVE_LOG_cluster ──▶ time passed
+    acks ─▶ bAck┘         │                          └─▶ %DLQ%group, after the last try
+                          └─▶ read again after a restart
+
+What was given out and what was acknowledged is noted in the revive topic before the client hears
+of it. Memory holds the same, so that nothing is searched for on the disk but what comes again.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from roquet.broker.put import Put
+from roquet.broker.tables.groups import Groups
+from roquet.broker.tables.offsets import Offsets
+from roquet.broker.tables.topics import Topics
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.model.errors import FieldError, MessageIllegal, RecordError, StoreError
+from roquet.net.clock import Clock
+from roquet.rules.pop import LANE_LAG_MAX, Checkpoint, InFlight, bits_of, offsets_of
+from roquet.rules.retry import for_dead_letters
+from roquet.store.store import Draft, Store
+from roquet.wire.java import hash_code
+from roquet.wire.message_id import offset_message_id
+from roquet.wire.pop_text import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    STEP_MAX,
+    AckBody,
+    CheckpointBody,
+    decode_ack,
+    decode_checkpoint,
+    encode_body,
+    note_properties,
+)
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import Record, decode, decode_many
+
+log = logging.getLogger(__name__)
+
+REVIVE_MS: Final = 200
+"""How often it is looked at whose time has passed."""
+
+REVIVE_COUNT: Final = 64
+"""Messages that come again in one stroke; then others have their turn."""
+
+FAILURE_PAUSE_MS: Final = 1_000
+"""After what could not be stored: the disk may be full."""
+
+READ_BYTES: Final = 1024 * 1024
+"""Of the revive topic that are read at one time after a restart."""
+
+NOTED_GROUP: Final = "CID_RMQ_SYS_REVIVE_NOTED"
+"""Whose progress in the revive topic tells how far the saved progress of all groups is."""
+
+DELAYS: Final = (props.DELAY, props.POP_CK)
+"""Properties that a message loses when it comes again."""
+
+CODES: Final = {tag: hash_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
+
+
+class Revival:
+    """What is given out, and gives out again what was not acknowledged."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        put: Put,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        clock: Clock,
+        broker: tuple[str, str],
+    ) -> None:
+        cluster, self._broker_name = broker
+        self._topic = names.revive_topic(cluster)
+        self._store = store
+        self._put = put
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clock = clock
+        config = topics.get(self._topic)
+        self._lanes = max(1, config.write_queue_nums if config else 1)
+        self._turn = 0
+        self._complained = False
+        self.in_flight = InFlight()
+
+    # -- given out and acknowledged ----------------------------------------------------------
+
+    def next_lane(self) -> int:
+        """The revive queue of the next pop: all in turn."""
+        self._turn = lane = (self._turn + 1) % self._lanes
+        return lane
+
+    def give(self, found: Checkpoint) -> None:
+        """Note what is given out; StoreError says that it must not be."""
+        self._note(found)
+        self.in_flight.add(found)
+
+    def settle(self, found: Checkpoint, bits: int) -> None:
+        """Note what was acknowledged; StoreError says that it was not."""
+        bits &= found.left
+        if not bits:
+            return
+        is_one = not bits & (bits - 1)
+        offset = found.start + bits.bit_length() - 1
+        body = AckBody(
+            offset=offset if is_one else None,
+            offsets=None if is_one else offsets_of(bits, found.start),
+            broker=self._broker_name,
+            group=found.group,
+            pop_ms=found.pop_ms,
+            queue_id=found.queue_id,
+            start=found.start,
+            topic=found.topic,
+        )
+        self._append(found.lane, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body))
+        self.in_flight.settle(found, bits)
+
+    def fresh_pop_ms(self, found: tuple[str, str, int, int], now_ms: int) -> int:
+        """A time that makes the key of a new checkpoint unlike any other."""
+        while self.in_flight.find((*found, now_ms)) is not None:
+            now_ms += 1
+        return now_ms
+
+    def _note(self, found: Checkpoint) -> None:
+        offsets = offsets_of(found.given, found.start)
+        acked = bits_of((n for n, o in enumerate(offsets) if not found.left & found.bit(o)), 0)
+        body = CheckpointBody(
+            acked=acked,
+            broker=self._broker_name,
+            group=found.group,
+            steps=[offset - found.start for offset in offsets],
+            invisible_ms=found.invisible_ms,
+            count=len(offsets),
+            pop_ms=found.pop_ms,
+            queue_id=found.queue_id,
+            start=found.start,
+            topic=found.topic,
+        )
+        found.lane_offset = self._append(found.lane, CHECKPOINT_TAG, encode_body(body))
+
+    def _append(self, lane: int, tag: str, body: bytes) -> int:
+        now_ms = self._clock.now_ms()
+        draft = Draft(self._topic, lane, body, note_properties(tag, now_ms), CODES[tag])
+        offset = self._store.append(draft, now_ms).queue_offset
+        self._offsets.commit(NOTED_GROUP, self._topic, lane, offset + 1)
+        return offset
+
+    # -- coming again ------------------------------------------------------------------------
+
+    async def step(self, now_ms: int) -> None:
+        """Give out again what was not acknowledged in time, and note how far all is settled."""
+        while (found := self.in_flight.take_due(now_ms)) is not None:
+            try:
+                self._revive(found)
+            except StoreError as error:
+                self.in_flight.retry(found, now_ms + FAILURE_PAUSE_MS)
+                self._complain(error)
+                break
+            if found.left:
+                self.in_flight.retry(found, now_ms)
+            await asyncio.sleep(0)
+        self.commit()
+
+    def commit(self) -> None:
+        """Note how far the revive topic is settled."""
+        for lane in range(self._lanes):
+            _, end = self._store.bounds(self._topic, lane)
+            oldest = self.in_flight.oldest(lane)
+            while oldest is not None and oldest.lane_offset < end - LANE_LAG_MAX:
+                self._note(oldest)
+                self.in_flight.moved(oldest, oldest.lane_offset)
+                oldest = self.in_flight.oldest(lane)
+            self._offsets.commit(
+                names.REVIVE_GROUP, self._topic, lane, end if oldest is None else oldest.lane_offset
+            )
+
+    def _revive(self, found: Checkpoint) -> None:
+        """Some of what is left of a checkpoint comes again."""
+        done = 0
+        try:
+            for offset in offsets_of(found.left, found.start)[:REVIVE_COUNT]:
+                self._again(found, offset)
+                done |= found.bit(offset)
+        finally:
+            self.settle(found, done)
+
+    def _again(self, found: Checkpoint, offset: int) -> None:
+        """One message comes again, or is a dead letter; one that retention deleted is neither."""
+        group = self._groups.get(found.group)
+        record = self._record(found.topic, found.queue_id, offset)
+        if group is None or record is None:
+            log.info("offset %d of %s queue %d is gone", offset, found.topic, found.queue_id)
+            return
+        given = decode_properties(record.properties)
+        kept = {name: value for name, value in given.items() if name not in DELAYS}
+        kept.setdefault(props.FIRST_POP_TIME, str(found.pop_ms))
+        if record.reconsume_times >= group.retry_max_times:
+            topic = names.dlq_topic(found.group)
+            message_id = offset_message_id(record.store_host, record.position)
+            origin = found.topic.removeprefix(names.pop_retry_topic(found.group, ""))
+            kept = for_dead_letters(kept, origin, message_id)
+            kept.pop(props.DELAY, None)
+        elif names.is_retry(found.topic):
+            topic = found.topic
+        else:
+            topic = names.pop_retry_topic(found.group, found.topic)
+        self._topics.create_for_group(topic, 1, self._clock.now_ms())
+        self._store_again(record, topic, kept, given)
+
+    def _store_again(
+        self, record: Record, topic: str, kept: dict[str, str], given: dict[str, str]
+    ) -> None:
+        times = record.reconsume_times + 1
+        try:
+            self._put.again(record, topic=topic, queue_id=0, properties=kept, reconsume_times=times)
+        except MessageIllegal:  # no room for another property: those it has do fit
+            plain = {name: value for name, value in given.items() if name not in DELAYS}
+            self._put.again(
+                record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
+            )
+
+    def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
+        found = self._store.read(topic, queue_id, offset, count_max=1)
+        if not found.count:
+            return None
+        try:
+            record = decode(found.parts[0])
+        except RecordError as error:
+            log.warning(
+                "offset %d of %s queue %d cannot be read: %s", offset, topic, queue_id, error
+            )
+            return None
+        return record if record.queue_offset == offset else None
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            self._complained = True
+            log.warning("popped messages cannot come again for now: %s", error)
+
+    # -- after a restart ---------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Read what was noted: what was given out is so still, and no group gets it twice."""
+        for lane in self._store.queue_ids(self._topic):
+            begin, end = self._store.bounds(self._topic, lane)
+            settled = self._offsets.get(names.REVIVE_GROUP, self._topic, lane) or 0
+            noted = self._offsets.get(NOTED_GROUP, self._topic, lane) or 0
+            at = max(begin, settled)
+            while at < end:
+                found = self._store.read(
+                    self._topic, lane, at, count_max=1_000, bytes_max=READ_BYTES
+                )
+                for part in found.parts:
+                    for record in decode_many(part):
+                        self._take(record, lane, is_new=record.queue_offset >= noted)
+                at = max(found.next_offset, at + 1)
+        log.info("%d pops are in flight", len(self.in_flight))
+
+    def _take(self, record: Record, lane: int, *, is_new: bool) -> None:
+        try:
+            tag = decode_properties(record.properties).get(props.TAGS)
+            if tag == CHECKPOINT_TAG:
+                self._take_checkpoint(record, lane, is_new=is_new)
+            elif tag in (ACK_TAG, BATCH_ACK_TAG):
+                self._take_ack(decode_ack(record.body))
+        except (FieldError, RecordError) as error:
+            log.warning(
+                "queue %d of %s, offset %d: %s", lane, self._topic, record.queue_offset, error
+            )
+
+    def _take_checkpoint(self, record: Record, lane: int, *, is_new: bool) -> None:
+        body = decode_checkpoint(record.body)
+        offsets = body.offsets()
+        given = bits_of(offsets, body.start)
+        acked = bits_of((o for n, o in enumerate(offsets) if body.acked >> n & 1), body.start)
+        found = Checkpoint(
+            group=body.group,
+            topic=body.topic,
+            queue_id=body.queue_id,
+            start=body.start,
+            pop_ms=body.pop_ms,
+            invisible_ms=body.invisible_ms,
+            given=given,
+            left=given & ~acked,
+            lane=lane,
+            lane_offset=record.queue_offset,
+        )
+        self.in_flight.add(found)
+        progress = self._offsets.get(body.group, body.topic, body.queue_id)
+        if is_new and (progress is None or progress < found.next_offset):
+            # What it gave out was given after the progress of all groups was saved.
+            self._offsets.commit(body.group, body.topic, body.queue_id, found.next_offset)
+
+    def _take_ack(self, body: AckBody) -> None:
+        key = (body.group, body.topic, body.queue_id, body.start, body.pop_ms)
+        found = self.in_flight.find(key)
+        if found is None:
+            return
+        offsets = [body.offset or 0] if body.offsets is None else body.offsets
+        wanted = [offset for offset in offsets if 0 <= offset - body.start <= STEP_MAX]
+        self.in_flight.settle(found, bits_of(wanted, body.start))

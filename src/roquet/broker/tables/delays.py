@@ -1,0 +1,42 @@
+"""Delay offsets: how far the messages of each delay level have been delivered."""
+
+import msgspec
+
+from roquet.broker.tables.table import Table, TableFile
+from roquet.model.topic import DataVersion
+
+
+class DelayTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Level → the offset of its next message: config/delayOffset.json."""
+
+    offset_table: dict[int, int] = {}
+    data_version: DataVersion = DataVersion()
+
+
+class Delays(Table[DelayTable]):
+    """Progress by delay level; 1 is the first."""
+
+    kind = DelayTable
+
+    def __init__(self, file: TableFile | None) -> None:
+        self._offsets: dict[int, int] = {}
+        super().__init__(file)
+
+    def get(self, level: int) -> int:
+        """The offset of a level's next message."""
+        return self._offsets.get(level, 0)
+
+    def advance(self, level: int, offset: int) -> None:
+        """Note that everything before an offset has been delivered."""
+        if self._offsets.get(level) != offset:
+            self._offsets[level] = offset
+            self.unsaved = True
+
+    def take(self, found: DelayTable) -> None:
+        """Hold what the file said."""
+        self.version = found.data_version
+        self._offsets = dict(found.offset_table)
+
+    def content(self) -> DelayTable:
+        """What the file should say."""
+        return DelayTable(offset_table=dict(self._offsets), data_version=self.version)

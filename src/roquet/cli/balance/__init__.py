@@ -1,0 +1,1 @@
+"""roquet balance: strategies side by side."""

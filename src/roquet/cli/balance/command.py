@@ -1,0 +1,50 @@
+"""roquet balance: who would have which queue, by each strategy, and what moves."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from roquet.cli.balance.situation import Then
+
+QUEUES_MAX: Final = 10_000
+MEMBERS_MAX: Final = 500
+BROKERS_MAX: Final = 26
+"""Queues and members: what strategies are measured with; brokers: letters of the alphabet."""
+
+
+def balance(  # noqa: PLR0913 - the command's options
+    *,
+    queues: Annotated[int, typer.Option(min=1, max=QUEUES_MAX, help="Of the topic.")] = 8,
+    members: Annotated[int, typer.Option(min=1, max=MEMBERS_MAX, help="Of the group.")] = 3,
+    brokers: Annotated[int, typer.Option(min=1, max=BROKERS_MAX, help="They hold the queues.")] = 1,
+    rooms: Annotated[
+        int | None,
+        typer.Option(min=1, help="Brokers and members are in them in turn; two if brokers can be."),
+    ] = None,
+    strategy: Annotated[str, typer.Option(help="`all` or one name.")] = "all",
+    then: Annotated[Then | None, typer.Option(help="What happens to the members.")] = None,
+    who: Annotated[str | None, typer.Option(help="Who leaves; the last when not given.")] = None,
+    lag: Annotated[str, typer.Option(help="Messages that wait in each queue: 5,0,9,…")] = "",
+    json: Annotated[bool, typer.Option("--json", help="JSON, with every name.")] = False,
+    html: Annotated[Path | None, typer.Option(help="A page with a picture.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="The picture alone.")] = None,
+) -> None:
+    """Show who would have which queue, by each strategy, how even it is and what moves.
+
+    Nothing is asked of any cluster: `roquet balance --queues 8 --members 3 --then join`.
+    """
+    from roquet.cli.balance import compare, report, screen, situation
+
+    given = situation.situation(
+        queues=queues, brokers=brokers, members=members, rooms=rooms, lag=lag, then=then, who=who
+    )
+    results = compare.compare(given, compare.names_of(strategy))
+    if html is not None:
+        html.write_text(report.html(given, results, [*screen.verdict(results)]), "utf-8")
+    if svg is not None:
+        svg.write_text(report.svg(given, results), "utf-8")
+    if json:
+        typer.echo(compare.as_json(given, results).decode())
+    else:
+        screen.show(given, results)

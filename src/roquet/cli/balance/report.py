@@ -1,0 +1,95 @@
+"""The comparison as one HTML page, and its picture as a file of its own."""
+
+from collections.abc import Sequence
+
+from roquet.cli.balance.compare import Result, owners_in_order
+from roquet.cli.balance.situation import Situation
+from roquet.pictures.page import Cell, Section, page, table
+from roquet.pictures.strips import Strip, Strips, standalone, strips
+
+
+def html(given: Situation, results: Sequence[Result], lines: Sequence[str]) -> str:
+    """The whole page."""
+    sections = [
+        Section(
+            title="Who has which queue", text=_picture_text(given), content=picture(given, results)
+        ),
+        Section(
+            title="In numbers", text=_NUMBERS if given.then else "", content=_table(given, results)
+        ),
+    ]
+    verdict = " ".join(lines) or given.told()
+    return page(f"Balance: {given.told()}", Cell(verdict), sections)
+
+
+_NUMBERS = (
+    "least: moves without which shares cannot end even, which is to differ by one at most. From "
+    "uneven shares a strategy may move fewer, and stay uneven."
+)
+
+
+def picture(given: Situation, results: Sequence[Result]) -> str:
+    """A strip for each strategy, or two when something happens."""
+    return strips(_drawn(given, results))
+
+
+def svg(given: Situation, results: Sequence[Result]) -> str:
+    """The picture as a file."""
+    return standalone(_drawn(given, results))
+
+
+def _drawn(given: Situation, results: Sequence[Result]) -> Strips:
+    rows: list[Strip] = []
+    for result in results:
+        before = [owner for _, owner in owners_in_order(given, result.before)]
+        if not given.then:
+            rows.append(Strip(name=result.name, owners=before, note=_share(result)))
+            continue
+        after = owners_in_order(given, result.after)
+        changed = frozenset(result.moved)
+        rows.append(Strip(name=result.name, owners=before))
+        rows.append(
+            Strip(
+                owners=[owner for _, owner in after],
+                marked=[queue in changed for queue, _ in after],
+                note=f"{_share(result)} · {len(result.moved)} moved",
+            )
+        )
+    return Strips(
+        rows=rows,
+        columns=[given.label(queue) for queue in given.queues],
+        owners=given.everybody,
+    )
+
+
+def _share(result: Result) -> str:
+    least, most = result.sizes.least, result.sizes.most
+    return f"{least} each" if least == most else f"{least} to {most}"
+
+
+def _picture_text(given: Situation) -> str:
+    what = "A column for each queue, in the colour and with the number of the member that has it."
+    if not given.then:
+        return what
+    return f"{what} Above before, below after; a ring is around each queue that has moved."
+
+
+def _table(given: Situation, results: Sequence[Result]) -> str:
+    header = ["strategy", "smallest share", "largest share"]
+    header += ["least waiting", "most waiting"] if given.lag else []
+    header += ["moves", "least"] if given.then else []
+    return table([*header, "without an owner"], [_numbers(given, result) for result in results])
+
+
+def _numbers(given: Situation, result: Result) -> Sequence[Cell | object]:
+    even = result.is_even or None
+    row: list[Cell | object] = [
+        result.name,
+        Cell(result.sizes.least, even),
+        Cell(result.sizes.most, even),
+    ]
+    if given.lag:
+        row += [result.waiting.least, result.waiting.most]
+    if given.then:
+        row += [Cell(len(result.moved), result.is_least or None), result.fewest]
+    return [*row, Cell(len(result.unowned), False if result.unowned else None)]

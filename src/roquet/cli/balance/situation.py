@@ -1,0 +1,131 @@
+"""The situation that strategies are asked about: queues, members, rooms, lag, and what happens."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from roquet.model.errors import UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.settings import nearest
+
+TOPIC: Final = "Orders"
+"""Strategies that hash names see it."""
+
+
+class Then(Enum):
+    """What happens to the members."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    KILL = "kill"
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What every strategy is told."""
+
+    queues: Sequence[MessageQueue]
+    members: Sequence[str]
+    rooms: Sequence[str]
+    lag: Mapping[MessageQueue, int]
+    then: Then | None = None
+    who: str = ""
+    """Who joins, leaves or is killed."""
+
+    @property
+    def everybody(self) -> Sequence[str]:
+        """Members before and after."""
+        return [*self.members, self.who] if self.then is Then.JOIN else self.members
+
+    @property
+    def remaining(self) -> Sequence[str]:
+        """Members after it happened."""
+        if self.then is Then.JOIN:
+            return self.everybody
+        return [member for member in self.members if member != self.who]
+
+    def room_of_member(self, member: str) -> str:
+        """Members are in the rooms in turn."""
+        return self.rooms[self.everybody.index(member) % len(self.rooms)]
+
+    def label(self, queue: MessageQueue) -> str:
+        """A queue's name where there is little room: its number, and its broker's letter."""
+        brokers = {queue.broker_name for queue in self.queues}
+        letter = queue.broker_name[-1] if len(brokers) > 1 else ""
+        return f"{letter}{queue.queue_id}"
+
+    def told(self) -> str:
+        """The situation in a line."""
+        brokers = len({queue.broker_name for queue in self.queues})
+        what = {
+            None: "",
+            Then.JOIN: f"; then {self.who} joins",
+            Then.LEAVE: f"; then {self.who} leaves",
+            Then.KILL: f"; then {self.who} is killed",
+        }[self.then]
+        rooms = f" in {len(self.rooms)} rooms" if len(self.rooms) > 1 else ""
+        return (
+            f"{_number(len(self.queues), 'queue')} on {_number(brokers, 'broker')}, "
+            f"{_number(len(self.members), 'member')}{rooms}{what}"
+        )
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def situation(
+    *, queues: int, brokers: int, members: int, rooms: int | None, lag: str, then: Then | None,
+    who: str | None,
+) -> Situation:  # fmt: skip
+    """From numbers; a UsageError says what makes no sense."""
+    if queues < brokers:
+        raise UsageError(f"{queues} queues are too few for {brokers} brokers to have one each")
+    room_names = [f"room{n + 1}" for n in range(rooms or min(brokers, 2))]
+    made = _queues(queues, brokers, room_names)
+    names = [f"c{n:0{len(str(members + 1))}}" for n in range(1, members + 2)]
+    present = names[:-1]
+    return Situation(
+        queues=made,
+        members=present,
+        rooms=room_names,
+        lag=dict(zip(made, _lags(lag, queues), strict=True)) if lag else {},
+        then=then,
+        who=_who(then, who, present, names[-1]),
+    )
+
+
+def _queues(count: int, brokers: int, rooms: Sequence[str]) -> Sequence[MessageQueue]:
+    """Neighbours on one broker, and brokers named as MACHINE_ROOM wants: `room1@broker-a`."""
+    size, larger = divmod(count, brokers)
+    made: list[MessageQueue] = []
+    for broker in range(brokers):
+        name = f"{rooms[broker % len(rooms)]}@broker-{chr(ord('a') + broker)}"
+        made += [MessageQueue(TOPIC, name, n) for n in range(size + (broker < larger))]
+    return made
+
+
+def _lags(text: str, queues: int) -> Sequence[int]:
+    try:
+        found = [int(number) for number in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--lag: {text!r} is not a list of numbers such as 5,0,9") from None
+    if min(found) < 0:
+        raise UsageError(f"--lag: {min(found)} messages cannot wait")
+    if len(found) != queues:
+        raise UsageError(f"--lag has {len(found)} numbers: one for each of {queues} queues is due")
+    return found
+
+
+def _who(then: Then | None, asked: str | None, members: Sequence[str], newcomer: str) -> str:
+    if then not in (Then.LEAVE, Then.KILL):
+        if asked is not None:
+            raise UsageError("--who says who leaves or is killed: use it with --then leave or kill")
+        return newcomer if then else ""
+    if len(members) == 1:
+        raise UsageError("nobody would be left: --then leave and kill need two members")
+    who = members[-1] if asked is None else asked
+    if who not in members:
+        raise UsageError(f"--who: there is no member {who!r}{nearest(who, members)}")
+    return who

@@ -1,0 +1,249 @@
+"""roquet dlq ls, show, resend: messages that groups gave up."""
+
+import asyncio
+import base64
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli import running
+from roquet.cli.messages import Namesrv, servers
+from roquet.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from roquet.admin.dead_letters import Choice, Count, DeadLetter
+
+PREVIEW_MAX: Final = 60
+"""Characters of a body in a line for eyes; `--json` cuts nothing."""
+
+SHOWN: Final = 20
+"""Letters shown when nothing else is said, and lines of a preview."""
+
+STAY: Final = "dead letters stay in {topic} until their files expire: a log only grows"
+
+app: Final = typer.Typer(
+    name="dlq", no_args_is_help=True, rich_markup_mode=None, help="Messages that groups gave up."
+)
+
+Group = Annotated[str, typer.Argument(help="The consumer group's name.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, with nothing cut.")]
+
+
+@app.command("ls")
+def list_groups(*, json: Json = False, namesrv: Namesrv = None) -> None:
+    """List the groups with dead letters, and how many each queue holds."""
+    running.log_to_stderr(verbose=False)
+    running.run(_list(servers(namesrv), as_json=json))
+
+
+@app.command()
+def show(
+    group: Group,
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = SHOWN,
+    json: Json = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Show a group's newest dead letters."""
+    running.log_to_stderr(verbose=False)
+    running.run(_show(servers(namesrv), group, limit, as_json=json))
+
+
+@app.command()
+def resend(  # noqa: PLR0913 - each is an option
+    group: Group,
+    *,
+    message_id: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
+    key: Annotated[str | None, typer.Option(help="Those with this key.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Those with this tag.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All that no earlier --all has sent.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="With --all: also what was sent before.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be sent.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Send dead letters once more to the topics they came from.
+
+    Each becomes a new message with the old body, tag, keys and properties, and the property
+    RESENT_FROM with the dead letter's id. The dead letters stay where they are: with --id, --key or
+    --tag the same ones are sent again each time.
+    """
+    from roquet.admin.dead_letters import Choice
+
+    running.log_to_stderr(verbose=False)
+    picks = (message_id, key, tag)
+    if everything == any(pick is not None for pick in picks):
+        raise UsageError("say which: --all, or --id, --key and --tag")
+    if again and not everything:
+        raise UsageError("--again goes with --all")
+    choice = Choice(message_id=message_id, key=key, tag=tag)
+    fresh_only = everything and not again
+    work = _Resending(servers(namesrv), group, choice, fresh_only=fresh_only, is_all=everything)
+    running.run(work.run(dry_run=dry_run, yes=yes))
+
+
+class _Resending:
+    """One `roquet dlq resend`."""
+
+    def __init__(
+        self, namesrv: str, group: str, choice: "Choice", *, fresh_only: bool, is_all: bool
+    ) -> None:
+        self._namesrv = namesrv
+        self._group = group
+        self._choice = choice
+        self._fresh_only = fresh_only
+        self._is_all = is_all
+
+    async def run(self, *, dry_run: bool, yes: bool) -> None:
+        """Find, show, ask, send."""
+        from roquet.admin import dead_letters
+
+        await dead_letters.check_group(self._namesrv, self._group)
+        async with dead_letters.reading(self._namesrv) as reader:
+            letters, ends = await dead_letters.chosen(
+                reader, self._group, self._choice, fresh_only=self._fresh_only
+            )
+            if not letters:
+                hint = "; --again sends all of them once more" if self._fresh_only else ""
+                raise UsageError(f"no dead letter of group {self._group!r} is meant{hint}")
+            lost = [letter for letter in letters if letter.origin_topic is None]
+            letters = [letter for letter in letters if letter.origin_topic is not None]
+            self._preview(letters, lost)
+            if dry_run or not letters or not await _agreed(len(letters), yes=yes):
+                return
+            await self._send(letters)
+            if self._is_all:
+                await dead_letters.note_resent(reader, ends)
+
+    def _preview(self, letters: "Sequence[DeadLetter]", lost: "Sequence[DeadLetter]") -> None:
+        for letter in letters[:SHOWN]:
+            typer.echo(f"{_line(letter)}")
+        if len(letters) > SHOWN:
+            typer.echo(f"… and {len(letters) - SHOWN} more")
+        by_topic: dict[str, int] = {}
+        for letter in letters:
+            topic = str(letter.origin_topic)
+            by_topic[topic] = by_topic.get(topic, 0) + 1
+        for topic, count in sorted(by_topic.items()):
+            typer.echo(f"{count} to topic {topic}")
+        if lost:
+            typer.echo(
+                f"{len(lost)} cannot be sent: they do not say what topic they came from", err=True
+            )
+
+    async def _send(self, letters: "Sequence[DeadLetter]") -> None:
+        from roquet.admin import dead_letters
+        from roquet.client.producer import Producer
+        from roquet.model.names import dlq_topic
+
+        async with Producer(self._namesrv, group=dead_letters.READER) as producer:
+            with typer.progressbar(length=len(letters), label="sending", file=sys.stderr) as bar:
+                await dead_letters.resend(producer, letters, bar.update)
+        typer.echo(f"{len(letters)} sent; {STAY.format(topic=dlq_topic(self._group))}")
+
+
+async def _agreed(count: int, *, yes: bool) -> bool:
+    """Whether the user wants it."""
+    question = f"Send {count} message{'s' if count > 1 else ''} again?"
+    return yes or await asyncio.to_thread(typer.confirm, question, default=False)
+
+
+async def _list(namesrv: str, *, as_json: bool) -> None:
+    from roquet.admin import dead_letters
+
+    found: list[Count] = []
+    async with dead_letters.reading(namesrv) as reader:
+        for group in await dead_letters.groups(namesrv):
+            found += await dead_letters.counts(reader, group)
+    if as_json:
+        for count in found:
+            typer.echo(_count_json(count))
+        return
+    if not found:
+        typer.echo("no group has dead letters", err=True)
+        return
+    width = max(len(count.group) for count in found)
+    typer.echo(f"{'GROUP':{width}} {'QUEUE':>14} {'LETTERS':>9} {'NOT RESENT':>10}")
+    for count in found:
+        queue = f"{count.queue.broker_name}:{count.queue.queue_id}"
+        total, fresh = _shown(count.total), _shown(count.fresh)
+        typer.echo(f"{count.group:{width}} {queue:>14} {total:>9} {fresh:>10}")
+    silent = sorted({count.queue.broker_name for count in found if count.total is None})
+    if silent:
+        typer.echo(f"no answer from {', '.join(silent)}", err=True)
+        sys.exit(1)
+
+
+async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
+    from roquet.admin import dead_letters
+
+    await dead_letters.check_group(namesrv, group)
+    async with dead_letters.reading(namesrv) as reader:
+        for letter in await dead_letters.newest(reader, group, limit):
+            typer.echo(_json(letter) if as_json else _line(letter))
+
+
+def _shown(count: int | None) -> str:
+    return "?" if count is None else str(count)
+
+
+def _line(letter: "DeadLetter") -> str:
+    """One letter for eyes."""
+    message = letter.message
+    stored = datetime.fromtimestamp(message.stored_ms / 1000).astimezone()
+    text = message.body.decode("utf-8", "replace")
+    preview = "".join(one if one.isprintable() else " " for one in text[: PREVIEW_MAX + 1])
+    if len(preview) > PREVIEW_MAX:
+        preview = f"{preview[: PREVIEW_MAX - 1]}…"
+    key = " ".join(message.keys) or "-"
+    return (
+        f"{letter.message_id}  {stored:%Y-%m-%d %H:%M:%S}  from {letter.origin_topic or '?'}"
+        f"  key {key}  failed {message.reconsume_times}  {preview}"
+    )
+
+
+def _json(letter: "DeadLetter") -> str:
+    import msgspec
+
+    message = letter.message
+    fields: dict[str, Any] = {
+        "group": letter.group,
+        "message_id": letter.message_id,
+        "broker": letter.queue.broker_name,
+        "queue": letter.queue.queue_id,
+        "offset": message.queue_offset,
+        "origin_topic": letter.origin_topic,
+        "tag": message.tag,
+        "keys": message.keys,
+        "reconsume_times": message.reconsume_times,
+        "born_ms": message.born_ms,
+        "stored_ms": message.stored_ms,
+        "properties": dict(message.properties),
+    }
+    try:
+        fields["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(message.body).decode()
+    return msgspec.json.encode(fields).decode()
+
+
+def _count_json(count: "Count") -> str:
+    import msgspec
+
+    fields = {
+        "group": count.group,
+        "broker": count.queue.broker_name,
+        "queue": count.queue.queue_id,
+        "letters": count.total,
+        "not_resent": count.fresh,
+    }
+    return msgspec.json.encode(fields).decode()

@@ -1,0 +1,258 @@
+"""Assignment: sees to it that a consumer holds its share of its topics' queues.
+
+It looks at the start, at a broker's notice, when a route changes and every 20 s, and sooner while
+a look does not end well. What cannot be found out leaves all as it is.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from roquet.client.background import Alarm, Trouble
+from roquet.client.config import ConsumerConfig
+from roquet.client.holding import Holding
+from roquet.client.locks import QueueLocks
+from roquet.client.offsets import Offsets
+from roquet.client.ordered import OrderedReader
+from roquet.client.pulling import Taste
+from roquet.client.session import Session
+from roquet.client.shares import Shares
+from roquet.model.errors import CallError, RoquetError
+from roquet.model.names import is_retry
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import MessageModel
+from roquet.net.router import Peer
+from roquet.rules.rebalance import PULL_SILENCE_MS, Difference, difference, next_look_ms
+from roquet.wire.calls.heartbeat import ConsumersChanged
+
+log = logging.getLogger(__name__)
+
+Watcher: TypeAlias = Callable[[Sequence[MessageQueue]], Awaitable[object] | object]
+"""What is told of queues that came or went; a plain function or an `async def`."""
+
+PATIENCE: Final = 3
+"""Looks without an answer before a word is said: a topic may be new, its route not known yet."""
+
+RETRY_LOOKS: Final = 8
+"""Looks in quick succession for a retry topic: brokers make it when they first hear of a group."""
+
+
+class Watchers:
+    """Who is told of queues that come and go. Retry topics are our own affair."""
+
+    def __init__(self) -> None:
+        self.assigned: list[Watcher] = []
+        self.revoked: list[Watcher] = []
+        self.lost: list[Watcher] = []
+
+    async def tell(self, watchers: Sequence[Watcher], queues: Iterable[MessageQueue]) -> None:
+        """Tell them of some queues; one that raises does not keep the others from hearing."""
+        visible = tuple(queue for queue in queues if not is_retry(queue.topic))
+        for watcher in watchers if visible else ():
+            try:
+                answer = watcher(visible)
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception:
+                log.exception("a watcher of the assignment failed")
+
+
+class Assignment:
+    """Takes and gives queues, for ever."""
+
+    def __init__(
+        self,
+        session: Session,
+        config: ConsumerConfig,
+        group: str,
+        holding: Holding,
+        offsets: Offsets,
+        tastes: Mapping[str, Taste],
+        *,
+        saves: bool,
+    ) -> None:
+        self.group = group
+        self.watchers = Watchers()
+        self._session = session
+        self._config = config
+        self._holding = holding
+        self._offsets = offsets
+        self._tastes = tastes
+        self._saves = saves
+        self._shares = Shares(session, config, group)
+        self._look = Alarm()
+        self._troubles: dict[str, Trouble] = {}
+        self._retry_looks = 0
+        self._is_locked_out = False
+        self._locks: QueueLocks | None = None
+        self._leaving: dict[MessageQueue, tuple[OrderedReader, asyncio.Task[None]]] = {}
+        """Ordered queues that are not ours any more, with a message still in somebody's hands."""
+        if config.ordered and config.message_model is MessageModel.CLUSTERING:
+            self._locks = QueueLocks(session, group, self._lose)
+        session.router.add(ConsumersChanged, self._members_changed)
+
+    def hurry(self) -> None:
+        """Look now."""
+        self._look.ring()
+
+    async def start(self) -> asyncio.Task[None]:
+        """Begin; ConfigError when the brokers cannot do what the strategy wants."""
+        await self._shares.check(list(self._tastes))
+        self._session.routes.on_change(lambda _: self._look.ring())
+        if self._locks is not None:
+            self._locks.start()
+        return self._session.background.start(self._keep(), f"rebalance of {self.group}")
+
+    async def unlock_all(self) -> None:
+        """Give every lock back: nothing is handled any more."""
+        if self._locks is None:
+            return
+        ending = [task for reader, task in self._leaving.values() if reader.is_over]
+        if ending:  # they save progress, then unlock
+            await asyncio.wait(ending, timeout=self._config.timeout_ms / 1000)
+        if held := self._locks.held:
+            await self._locks.unlock(held)
+
+    def _members_changed(self, call: ConsumersChanged, peer: Peer) -> None:
+        """The broker's notice that somebody came or went."""
+        del peer
+        if call.consumer_group == self.group:
+            self._look.ring()
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            try:
+                failures = 0 if await self.look() else failures + 1
+            except Exception:
+                failures += 1
+                if failures == 1:
+                    log.exception("rebalance of %s failed, all queues are kept", self.group)
+            period_ms = self._config.rebalance_period_ms
+            await self._look.wait(
+                next_look_ms(failures, period_ms, is_locked_out=self._is_locked_out)
+            )
+
+    async def look(self) -> bool:
+        """Look once who is there and whose the queues are; whether that went well."""
+        self._is_locked_out = False
+        held = list(self._holding.readers)
+        gone = [queue for queue in held if queue.topic not in self._tastes]
+        await self._apply(Difference(tuple(gone), ()))
+        await self._drop_silent()
+        outcomes = [await self._look_at(topic) for topic in list(self._tastes)]
+        return all(outcomes)
+
+    async def _drop_silent(self) -> None:
+        now_ms = self._config.clock.monotonic_ms()
+        readers = self._holding.readers.items()
+        silent = tuple(q for q, one in readers if one.is_silent(now_ms, PULL_SILENCE_MS))
+        if silent:
+            log.warning("pulls of %s went silent: taken again", ", ".join(map(str, silent)))
+            await self._apply(Difference(silent, ()))
+
+    async def _look_at(self, topic: str) -> bool:
+        """One topic's part of it."""
+        if is_retry(topic) and await self._is_missing(topic):
+            return self._retry_looks > RETRY_LOOKS
+        trouble = self._troubles.setdefault(topic, Trouble(f"share of {topic}", PATIENCE))
+        try:
+            assigned = await self._shares.of(topic)
+        except RoquetError as error:
+            trouble.tell(error)
+            return False
+        trouble.over()
+        held = [queue for queue in self._holding.readers if queue.topic == topic]
+        return await self._apply(difference(held, assigned))
+
+    async def _is_missing(self, topic: str) -> bool:
+        """Whether a retry topic does not exist: groups may be without one."""
+        if not self._session.routes.brokers:
+            return True
+        try:
+            await self._session.routes.find_readable(topic)
+        except CallError:
+            return True
+        missing = self._session.routes.readable(topic) is None
+        self._retry_looks = self._retry_looks + 1 if missing else 0
+        return missing
+
+    async def _apply(self, change: Difference) -> bool:
+        """Give away and take; whether all was taken."""
+        if change.drop:
+            await self._give(change.drop)
+        if not change.start:
+            return True
+        free = [queue for queue in change.start if queue not in self._leaving]
+        ours = await self._locked(free)
+        begins = await asyncio.gather(*map(self._begin, ours))
+        taken = {q: offset for q, offset in zip(ours, begins, strict=True) if offset >= 0}
+        if self._locks is not None and len(taken) < len(ours):
+            # Held and not read it would be nobody's: the next look may want it elsewhere.
+            await self._locks.unlock([queue for queue in ours if queue not in taken])
+        await self.watchers.tell(self.watchers.assigned, taken)
+        for queue, offset in taken.items():
+            # A look may take long: the topic may have been left meanwhile.
+            if (taste := self._tastes.get(queue.topic)) is not None:
+                self._holding.hold(queue, offset, taste)
+        return len(taken) == len(change.start)
+
+    async def _locked(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """Those that are ours alone, when that matters."""
+        if self._locks is None:
+            return queues
+        locked = await self._locks.lock(queues) if queues else set()
+        ours = [queue for queue in queues if queue in locked]
+        self._is_locked_out |= len(ours) < len(queues)
+        return ours
+
+    async def _begin(self, queue: MessageQueue) -> int:
+        """Where to read on; -1 when the broker cannot say."""
+        try:
+            return await self._offsets.begin(queue)
+        except CallError as error:
+            log.info("%s cannot be taken yet: %s", queue, error)
+            return -1
+
+    async def _give(self, queues: Sequence[MessageQueue]) -> None:
+        """Queues go to others: save first how far they are, then say so."""
+        dropped = self._holding.drop(queues)
+        if self._locks is not None:
+            for reader in dropped:
+                assert isinstance(reader, OrderedReader)
+                self._retire(reader, is_ours=True)
+        elif self._saves:
+            await self._holding.hand_over(dropped)
+        await self.watchers.tell(self.watchers.revoked, queues)
+
+    def _lose(self, queues: Sequence[MessageQueue]) -> None:
+        """Locks are lost: whoever has them now goes on, so we stop and save nothing."""
+        lost = self._holding.drop(queues)
+        for reader in lost:
+            log.warning("the lock of %s is lost", reader.queue)
+            if isinstance(reader, OrderedReader):
+                self._retire(reader, is_ours=False)
+        told = self.watchers.tell(self.watchers.lost, [reader.queue for reader in lost])
+        self._session.background.start(told, "watchers of lost queues")
+        self._look.ring()
+
+    def _retire(self, reader: OrderedReader, *, is_ours: bool) -> None:
+        """See an ordered queue off once the message in somebody's hands has ended."""
+        seeing_off = self._session.background.start(
+            self._see_off(reader, is_ours=is_ours), f"end of {reader.queue}"
+        )
+        self._leaving[reader.queue] = reader, seeing_off
+
+    async def _see_off(self, reader: OrderedReader, *, is_ours: bool) -> None:
+        assert self._locks is not None
+        try:
+            await reader.ended()
+            if is_ours and reader.queue in self._locks.held:
+                if self._saves:
+                    await self._holding.save_last([reader])
+                await self._locks.unlock([reader.queue])
+        finally:
+            self._leaving.pop(reader.queue, None)
+            self._look.ring()

@@ -1,0 +1,122 @@
+"""LocalOffsets: the progress of a broadcasting member, in a file of its own.
+
+Every member of a broadcasting group gets every message, so no broker keeps its progress. The file
+is written as Java's is: {"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5}}
+"""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.offsets import Offsets
+from roquet.client.session import Session
+from roquet.model.errors import ConfigError, FieldError, StoreError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.store.files import RealFiles
+from roquet.store.locks import Lock
+from roquet.wire import dialect
+
+log = logging.getLogger(__name__)
+
+SHARED_INSTANCE: Final = "DEFAULT"
+"""The name of a member that was given none: the same after each start, as in Java."""
+
+
+class OffsetFile(msgspec.Struct, frozen=True, rename="camel"):
+    """What the file holds."""
+
+    offset_table: dict[MessageQueue, int] = {}
+
+
+def state_folder(platform: str, environ: Mapping[str, str]) -> Path:
+    """Where this user's programs keep what they must remember, by the platform's custom."""
+    if platform == "win32" and (local := environ.get("LOCALAPPDATA")):
+        return Path(local) / "roquet"
+    if home := environ.get("HOME") or environ.get("USERPROFILE"):
+        if platform == "darwin":
+            return Path(home) / "Library" / "Application Support" / "roquet"
+        return Path(environ.get("XDG_STATE_HOME") or f"{home}/.local/state") / "roquet"
+    raise ConfigError("offsets_dir: this user has no home folder, so say where progress is kept")
+
+
+class LocalOffsets(Offsets):
+    """One member's progress, and the bounds of queues."""
+
+    def __init__(self, session: Session, config: ConsumerConfig, group: str, folder: Path) -> None:
+        super().__init__(session, config, group)
+        self._files = RealFiles()
+        self._path = folder / (config.instance or SHARED_INSTANCE) / group / "offsets.json"
+        self._table: dict[MessageQueue, int] = {}
+        self._is_new = False
+        self._lock: Lock | None = None
+
+    def open(self) -> None:
+        """Read the file; UsageError when another member on this machine works with it."""
+        lock = self._path.with_name("lock")
+        try:
+            self._lock = self._files.lock(lock, "another consumer")
+        except StoreError as error:
+            raise UsageError(
+                f"broadcast progress cannot be kept in {self._path.parent} ({error}): "
+                "give each member of the group on one machine an `instance` of its own"
+            ) from error
+        self._table = dict(_read(self._path))
+
+    def close(self) -> None:
+        """Leave the file to others."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The progress in the file."""
+        return self._table.get(queue)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Save progress now."""
+        await self.tell(queue, offset)
+        self.flush()
+
+    async def tell(self, queue: MessageQueue, offset: int) -> None:
+        """Note progress, to be saved at the next flush."""
+        if self._table.get(queue) != offset:
+            self._table[queue] = offset
+            self._is_new = True
+
+    def flush(self) -> None:
+        """Save what was noted."""
+        if self._is_new:
+            self._is_new = False
+            self._write()
+
+    def _write(self) -> None:
+        data = dialect.dumps(OffsetFile(self._table), pretty=True)
+        try:
+            self._files.replace(self._path, data, keep=True)
+        except StoreError as error:
+            self._is_new = True
+            log.warning("broadcast progress is not saved yet: %s", error)
+
+
+def _read(path: Path) -> Mapping[MessageQueue, int]:
+    """The progress in a file, or in the one before it when that one is damaged; none if new."""
+    for one in (path, path.with_name(path.name + ".bak")):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                return dialect.loads(one.read_bytes(), OffsetFile).offset_table
+            except FieldError as error:
+                log.warning("%s cannot be read: %s", one, error)
+    return {}
+
+
+def folder_of(config: ConsumerConfig, environ: Mapping[str, str]) -> Path:
+    """Where broadcast progress is kept."""
+    if config.offsets_dir is not None:
+        return Path(config.offsets_dir).expanduser()
+    return state_folder(sys.platform, environ) / "offsets"

@@ -1,0 +1,223 @@
+"""Gathering: awaited sends that are under way together leave as batches.
+
+    send ──▶ group of the topic      ▣▣▣▣ ──▶ a batch to the queue whose turn it is ──▶ receipts
+    send ──▶ group of a key's queue  ▣▣   ──▶ one batch at a time, so that none overtakes another
+
+A batch leaves when it has gathered for `linger_ms`, or is full. Each message has its own receipt
+or error. Delayed messages and other groups' failed ones cannot be part of a batch.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from roquet.client.background import Background
+from roquet.client.config import ProducerConfig
+from roquet.client.delivery import RETRIED, Delivery, Parcel, Turn
+from roquet.client.lineup import Lineup
+from roquet.client.many import BATCH_COUNT_MAX
+from roquet.client.outgoing import Outgoing
+from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt
+
+DEADLINES_APART_MS: Final = 500
+"""Of messages in one batch: it has the time of the first one, and the last one loses as much."""
+
+Answer: TypeAlias = asyncio.Future[SendReceipt]
+
+
+class Entry(NamedTuple):
+    """One message that waits, who waits for its receipt, and until when."""
+
+    made: Outgoing
+    answer: Answer
+    deadline_ms: int
+
+
+class Gathering:
+    """All groups of one producer."""
+
+    def __init__(self, delivery: Delivery, config: ProducerConfig, background: Background) -> None:
+        self.delivery = delivery
+        self.config = config
+        self._background = background
+        self._loop = asyncio.get_running_loop()
+        self._groups: dict[str | MessageQueue, Group] = {}
+        self._routing = Lineup(config.clock)
+        """Bound messages that wait for their topic's route: a later one must not pass them."""
+
+    async def send(self, made: Outgoing, deadline_ms: int, turn: Turn) -> SendReceipt:
+        """The receipt of one message, which goes with others."""
+        if made.selection is None and made.order_hash is None:
+            if self.goes_alone(made):
+                return (await self.delivery.send(Parcel.of([made]), deadline_ms, None, turn))[0]
+            key: str | MessageQueue = made.topic
+        else:
+            key = await self._queue_of(made, deadline_ms, turn)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(self, key)
+        answer: Answer = self._loop.create_future()
+        group.put(Entry(made, answer, deadline_ms))
+        return await answer
+
+    async def _queue_of(self, made: Outgoing, deadline_ms: int, turn: Turn) -> MessageQueue:
+        queues = self.delivery.known_queues(made.topic)
+        line = (made.topic, 0)
+        if queues is None or line in self._routing:
+            place = await self._routing.enter(line, deadline_ms)
+            try:
+                queues = await self.delivery.queues(made.topic, deadline_ms)
+            finally:
+                self._routing.leave(line, place)
+        return self.delivery.choose(queues, made, turn=turn)
+
+    def fits(self, entry: Entry, first: Entry) -> bool:
+        """Whether a message may be in one batch with another."""
+        return not (
+            self.goes_alone(first.made)
+            or self.goes_alone(entry.made)
+            or abs(entry.deadline_ms - first.deadline_ms) > DEADLINES_APART_MS
+        )
+
+    def goes_alone(self, made: Outgoing) -> bool:
+        """Whether a message is no part of a batch; nothing is squeezed there."""
+        return made.alone or len(made.body) >= self.config.compress_from
+
+    def start(self, batch: Sequence[Entry], group: "Group") -> None:
+        """Send a batch beside the others."""
+        self._background.start(self._deliver(batch, group), f"batch of {group.key}")
+
+    async def _deliver(self, batch: Sequence[Entry], group: "Group") -> None:
+        queue = group.key if isinstance(group.key, MessageQueue) else None
+        try:
+            await self._send(batch, queue)
+        finally:
+            for entry in batch:  # those without an answer: the producer is being closed
+                if not entry.answer.done():
+                    entry.answer.set_exception(ConnectFailed("the producer was closed"))
+            group.sent()
+
+    async def _send(self, batch: Sequence[Entry], queue: MessageQueue | None) -> None:
+        parcel = Parcel.of([entry.made for entry in batch])
+        try:
+            receipts = await self.delivery.send(parcel, batch[0].deadline_ms, queue)
+        except Exception as error:
+            if len(batch) > 1 and isinstance(error, CallRefused) and error.code not in RETRIED:
+                await self._one_by_one(batch, queue)
+                return
+            for entry in batch:
+                if not entry.answer.done():
+                    entry.answer.set_exception(_twin(error))
+            return
+        for entry, receipt in zip(batch, receipts, strict=True):
+            if not entry.answer.done():  # who waited may have been cancelled
+                entry.answer.set_result(receipt)
+
+    async def _one_by_one(self, batch: Sequence[Entry], queue: MessageQueue | None) -> None:
+        """Find out which message of a refused batch it was: the others are sent all the same."""
+        for entry in batch:
+            if not entry.answer.done():
+                await self._send([entry], queue)
+
+    def close(self) -> None:
+        """Nothing more will be sent."""
+        for group in self._groups.values():
+            group.close()
+
+
+class Group:
+    """Messages that may share a batch: those of a topic for any queue, or those of one queue."""
+
+    def __init__(self, owner: Gathering, key: str | MessageQueue) -> None:
+        self.key = key
+        self._owner = owner
+        self._linger_s = (owner.config.linger_ms or 0) / 1000
+        self._size_max = min(owner.config.batch_bytes, owner.config.body_size_max)
+        self._is_bound = isinstance(key, MessageQueue)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Entry] = deque()
+        self._size = 0
+        self._under_way = 0
+        self._timer: asyncio.Handle | None = None
+
+    def put(self, entry: Entry) -> None:
+        """One more."""
+        waiting = self._waiting
+        waiting.append(entry)
+        self._size += entry.made.batch_size
+        if self._is_bound and self._under_way:
+            return  # it leaves with all that gathers meanwhile
+        if self._size >= self._size_max or len(waiting) >= BATCH_COUNT_MAX:
+            self._leave()
+        elif self._timer is None:
+            self._timer = (
+                self._loop.call_later(self._linger_s, self._leave)
+                if self._linger_s
+                else self._loop.call_soon(self._leave)
+            )
+
+    def sent(self) -> None:
+        """A batch has its answers."""
+        self._under_way -= 1
+        if self._is_bound and self._waiting:
+            self._leave()
+
+    def close(self) -> None:
+        """Those that wait learn that nobody will send them."""
+        self._stop_timer()
+        while self._waiting:
+            answer = self._waiting.popleft().answer
+            if not answer.done():
+                answer.set_exception(ConnectFailed("the producer was closed"))
+
+    def _leave(self) -> None:
+        """Send what has gathered: all of it, or the first batch of a queue."""
+        self._stop_timer()
+        while self._waiting and not (self._is_bound and self._under_way):
+            if batch := self._batch():
+                self._under_way += 1
+                self._owner.start(batch, self)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _batch(self) -> list[Entry]:
+        """The next messages that may go together; none when those who sent them gave up."""
+        waiting, batch = self._waiting, list[Entry]()
+        room = self._size_max
+        now_ms = self._owner.config.clock.monotonic_ms()
+        while waiting and len(batch) < BATCH_COUNT_MAX:
+            entry = waiting[0]
+            room -= entry.made.batch_size
+            if batch and (room < 0 or not self._owner.fits(entry, batch[0])):
+                break
+            waiting.popleft()
+            self._size -= entry.made.batch_size
+            if _is_in_time(entry, now_ms):
+                batch.append(entry)
+        return batch
+
+
+def _is_in_time(entry: Entry, now_ms: int) -> bool:
+    """Whether somebody still waits for the message; who waits too long is told so."""
+    if entry.answer.done():
+        return False
+    if entry.deadline_ms > now_ms:
+        return True
+    late = CallError("no time was left when its turn came; it was not sent", definite=True)
+    entry.answer.set_exception(late)
+    return False
+
+
+def _twin(error: Exception) -> Exception:
+    """The same for somebody else: of one error that many raise the traceback would grow."""
+    twin = type(error).__new__(type(error))
+    twin.args = error.args
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error
+    return twin

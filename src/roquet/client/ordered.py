@@ -1,0 +1,97 @@
+"""OrderedReader: hands out one message of its queue at a time, in the queue's order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from roquet.client.pulling import Taste
+from roquet.client.reader import QueueReader, Surroundings
+from roquet.client.received import Received, ReceivedMessage
+from roquet.model.queue import MessageQueue
+
+
+class OrderedReader(QueueReader):
+    """One queue whose next message waits until the one before it is handled."""
+
+    def __init__(
+        self, queue: MessageQueue, offset: int, taste: Taste, around: Surroundings
+    ) -> None:
+        self._backlog: deque[ReceivedMessage] = deque()
+        self._out: int | None = None
+        """The offset of the message that was handed out."""
+        self._is_over = asyncio.Event()
+        """Whether no message is in somebody's hands."""
+        self._is_over.set()
+        self._waits = False
+        self._rests = False
+        """Whether the message waits for its next try."""
+        super().__init__(queue, offset, taste, around)
+
+    def release(self) -> None:
+        """Hand out nothing more; a message that is being handled may still be finished."""
+        super().release()
+        if self._inbox.withdraw(self) or self._parked or self._rests:  # it has not been begun
+            self._ended()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no message is in somebody's hands."""
+        return self._is_over.is_set()
+
+    async def ended(self) -> None:
+        """Return once no message is in somebody's hands."""
+        await self._is_over.wait()
+
+    def begin_after(self, other: "OrderedReader") -> None:
+        """Hand nothing out before the last message of another reader of this queue has ended."""
+        self._waits = True
+        self._beside.start(self._begin_after(other), f"end of the former reader of {self.queue}")
+
+    async def _begin_after(self, other: "OrderedReader") -> None:
+        await other.ended()
+        self._waits = False
+        self._hand_out()
+
+    def resume(self) -> None:
+        """Go on."""
+        super().resume()
+        self._hand_out()
+
+    def _offer(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._backlog.extend(messages)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """The next message, when it is its turn."""
+        if self._out is None and self._backlog and self.is_held and not self.is_paused:
+            if self._waits:
+                return
+            message = self._backlog.popleft()
+            self._out = message.queue_offset
+            self._is_over.clear()
+            self._inbox.put([message])
+
+    def _ended(self) -> None:
+        self._out = None
+        self._is_over.set()
+
+    # received.Holder
+
+    def finish(self, message: Received) -> None:
+        """The message is handled: it is the next one's turn."""
+        super().finish(message)
+        if message.queue_offset == self._out:
+            self._ended()
+            self._hand_out()
+
+    async def _again(self, message: Received, pause_ms: int) -> None:
+        self._rests = True
+        await super()._again(message, pause_ms)
+
+    def _once_more(self, message: ReceivedMessage) -> None:
+        self._rests = False
+        super()._once_more(message)
+
+    def _forsake(self, message: Received) -> None:
+        if message.queue_offset == self._out:
+            self._ended()

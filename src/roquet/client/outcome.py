@@ -1,0 +1,58 @@
+"""Outcome: what a handler returned or raised, and what that means for its message."""
+
+import inspect
+import logging
+from typing import Final
+
+from roquet.client.received import ReceivedMessage
+from roquet.model.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+
+class Raised:
+    """What a handler raised, told from what it returned."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+SKIPPED: Final = object()
+"""The outcome of a message whose queue was given away before its turn came."""
+
+
+class Results:
+    """What handlers return should be nothing."""
+
+    def __init__(self) -> None:
+        self._is_said = False
+
+    def judge(self, message: ReceivedMessage, result: object) -> None:
+        """Something was returned: what might mean a failure is one, all else is said once."""
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            failed(message, UsageError("the handler returned a coroutine: make it an `async def`"))
+        elif result is False:
+            failed(message, UsageError("the handler returned False: raise, or nack the message"))
+        else:
+            if not self._is_said:
+                self._is_said = True
+                log.warning(
+                    "the handler returned %.80r, which has no meaning: returning means handled, "
+                    "raising or `nack` means that the message comes again",
+                    result,
+                )
+            message.settle()
+
+
+def failed(message: ReceivedMessage, error: BaseException) -> None:
+    """A handler raised: say so, and have the message come again."""
+    log.warning(
+        "the handler failed on %r (try %d), the message comes again: %r",
+        message, message.tries + 1, error,
+        exc_info=error if message.tries == 0 else None,
+    )  # fmt: skip
+    message.fail()

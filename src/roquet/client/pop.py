@@ -1,0 +1,184 @@
+"""PopConsumer: messages are shared one by one; nobody owns a queue."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from roquet.client.background import Trouble, stop
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.consumer import Consumer
+from roquet.client.outcomes import GIVE_BACK_MS, PopOutcomes
+from roquet.client.popped import Place
+from roquet.client.popper import ANY_QUEUE, Popper
+from roquet.client.pulling import Taste
+from roquet.client.stock import Stock
+from roquet.model.errors import CallError, ConfigError, UsageError
+from roquet.model.names import check_topic
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ALL, ConsumeType, MessageModel
+from roquet.rules.pop import COUNT_MAX
+
+SEARCH_MS: Final = 1_000
+"""Between two looks for a topic that nobody knows yet."""
+
+_DEFAULTS: Final = ConsumerConfig()
+
+
+class PopConsumer(Consumer):
+    """A member of a group that takes messages from any queue, as many as it can handle.
+
+        async with PopConsumer("127.0.0.1:9876", group="billing", topic="orders") as consumer:
+            async for message in consumer.messages():
+                await charge(message.body)
+                await message.ack()
+
+    A slow member holds nobody up: what it has not taken the others take. A message that is not
+    acknowledged within `invisible_ms` comes again, to any member; `extend` asks for more time. At
+    least once, in no order; after its last try it is a dead letter.
+    """
+
+    _consume_type = ConsumeType.CONSUME_POP
+    _saves_progress = False
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        topic: str | None = None,
+        tags: str = ALL,
+        config: ConsumerConfig = _DEFAULTS,
+    ) -> None:
+        _check(config)
+        super().__init__(namesrv, group, config)
+        self._stock = Stock(config.clock, config.pop_count)
+        self._inbox = self._stock
+        self._outcomes = PopOutcomes(self._session, config, group)
+        self._poppers: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By topic and broker."""
+        self._finding: asyncio.Task[None] | None = None
+        self._trouble = Trouble(f"brokers of {group}")
+        if topic is not None:
+            self.subscribe(topic, tags)
+
+    def subscribe(self, topic: str, tags: str = ALL) -> None:
+        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`)."""
+        now_ms = self._config.clock.now_ms()
+        self._tastes[check_topic(topic)] = Taste.of(topic, tags, now_ms)
+        self._stop_popping(topic)
+        if self.is_open:
+            self._session.membership.hurry()
+            self._find()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Listen to a topic no more."""
+        self._tastes.pop(topic, None)
+        self._stop_popping(topic)
+        if self.is_open:
+            self._session.membership.hurry()
+
+    def assignment(self) -> Sequence[MessageQueue]:
+        """The brokers that are popped, each as queue -1: nobody owns a queue."""
+        return [MessageQueue(topic, broker, ANY_QUEUE) for topic, broker in sorted(self._poppers)]
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Messages of each queue that nobody of the group has taken, as the brokers say now."""
+        self._session.check()
+        queues = [q for t in self._tastes for q in self._session.routes.readable(t) or ()]
+        return dict(zip(queues, await asyncio.gather(*map(self._lag, queues)), strict=True))
+
+    async def _lag(self, queue: MessageQueue) -> int:
+        begin = await self._offsets.committed(queue)
+        if begin is None:
+            begin = await self._offsets.first(queue)
+        return max(await self._offsets.end(queue) - begin, 0)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Take nothing more until `resume`; what is here already is handed out."""
+        _check_all(queues)
+        self._stock.pause()
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on."""
+        _check_all(queues)
+        self._stock.resume()
+
+    async def start(self) -> None:
+        """Join the group; `async with` does this."""
+        await super().start()
+        self._session.routes.on_change(lambda _: self._look())
+        self._find()
+
+    async def close(self) -> None:
+        """Leave the group in good order: what nobody has begun with, others get at once."""
+        if self._session.is_open:
+            self._session.identity.check_process()
+            self._stock.pause()
+            for message in self._stock.rest():
+                message.fail(GIVE_BACK_MS)
+            self.stop()
+            await self._finish_running()
+            # Not sooner: pops that wait may still be answered, and then give back what they got.
+            await stop(*self._poppers.values())
+            await self._outcomes.close(self._config.timeout_ms)
+        await super().close()
+
+    def _find(self) -> None:
+        """Look for the brokers of our topics."""
+        if self._finding is None or self._finding.done():
+            self._finding = self._session.background.start(
+                self._find_all(), f"brokers of {self.group}"
+            )
+
+    async def _find_all(self) -> None:
+        """Ask until every topic is known."""
+        while unknown := [t for t in self._tastes if self._session.routes.readable(t) is None]:
+            for topic in unknown:
+                try:
+                    await self._session.routes.find_readable(topic)
+                except CallError as error:
+                    self._trouble.tell(error)
+            if all(self._session.routes.readable(t) is None for t in unknown):
+                await self._config.clock.sleep(SEARCH_MS)
+        self._look()
+
+    def _look(self) -> None:
+        """Pop every broker of our topics, and no others."""
+        wanted = {
+            (topic, queue.broker_name)
+            for topic in self._tastes
+            for queue in self._session.routes.readable(topic) or ()
+        }
+        for key in [key for key in self._poppers if key not in wanted]:
+            self._poppers.pop(key).cancel()
+        for topic, broker in wanted - self._poppers.keys():
+            place = Place(broker, topic, self.group, self._outcomes, self._config.clock)
+            popper = Popper(
+                place, self._tastes[topic], self._stock, self._session, self._config, self._outcomes
+            )
+            self._poppers[topic, broker] = self._session.background.start(
+                popper.run(), f"pop of {topic} at {broker}"
+            )
+
+    def _stop_popping(self, topic: str) -> None:
+        for key in [key for key in self._poppers if key[0] == topic]:
+            self._poppers.pop(key).cancel()
+
+
+def _check(config: ConsumerConfig) -> None:
+    """What a pop consumer cannot do is said at once."""
+    if config.ordered:
+        raise ConfigError("ordered: a PopConsumer shares messages in no order; use a PushConsumer")
+    if config.message_model is MessageModel.BROADCASTING:
+        raise ConfigError("message_model: a PopConsumer shares messages, it does not broadcast")
+    if config.consume_from is ConsumeFrom.TIMESTAMP:
+        raise ConfigError("consume_from: a pop begins at FIRST or LAST, it knows no TIMESTAMP")
+    if config.invisible_ms < 1:
+        raise ConfigError(f"invisible_ms: {config.invisible_ms} is not a time over 0")
+    if not 1 <= config.pop_count <= COUNT_MAX:
+        raise ConfigError(f"pop_count: {config.pop_count}, 1 to {COUNT_MAX} are allowed")
+
+
+def _check_all(queues: Sequence[MessageQueue]) -> None:
+    if queues:
+        raise UsageError("a PopConsumer owns no queues: pause() and resume() take all or nothing")

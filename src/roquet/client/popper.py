@@ -1,0 +1,130 @@
+"""Popper: pops one topic of one broker, whenever there is room for more."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from roquet.client.background import Trouble
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.outcomes import GIVE_BACK_MS, PopOutcomes
+from roquet.client.popped import Place, PoppedMessage, Sorter
+from roquet.client.pulling import Taste
+from roquet.client.received import records
+from roquet.client.session import Session
+from roquet.client.stock import Stock
+from roquet.model.errors import RecordError, RoquetError
+from roquet.wire.calls.pop import Pop, PopReply
+from roquet.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+ANY_QUEUE: Final = -1
+
+POP_PAUSE_MS: Final = 1_000
+"""After a pop that failed: the broker may be starting again."""
+
+IDLE_PAUSE_MS: Final = 20
+"""After an empty answer that came at once: some brokers do not hold a pop."""
+
+FROM_MAX: Final = 1
+FROM_MIN: Final = 0
+"""Where a new group begins, as a pop says it."""
+
+
+class Popper:
+    """One topic of one broker, popped until its task is cancelled."""
+
+    def __init__(
+        self,
+        place: Place,
+        taste: Taste,
+        stock: Stock,
+        session: Session,
+        config: ConsumerConfig,
+        outcomes: PopOutcomes,
+    ) -> None:
+        self._place = place
+        self._taste = taste
+        self._stock = stock
+        self._session = session
+        self._config = config
+        self._outcomes = outcomes
+        self._trouble = Trouble(f"pop of {place.topic} at {place.broker}")
+
+    async def run(self) -> None:
+        """Pop, for ever."""
+        clock = self._config.clock
+        while True:
+            count = await self._stock.hunger()
+            before_ms = clock.monotonic_ms()
+            try:
+                reply = await self._pop(count)
+                found = await self._take(reply)
+                self._trouble.over()
+            except Exception as error:
+                self._say(error)
+                self._session.routes.doubt()
+                self._session.membership.hurry()
+                await clock.sleep(POP_PAUSE_MS)
+                continue
+            if not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
+                await clock.sleep(IDLE_PAUSE_MS)
+
+    def _say(self, error: Exception) -> None:
+        if not isinstance(error, RoquetError):  # a fault of our own: show where
+            log.error("pop of %s failed", self._place.topic, exc_info=error)
+        self._trouble.tell(error)
+
+    async def _pop(self, count: int) -> PopReply:
+        config, wanted = self._config, self._taste.subscription
+        call = Pop(
+            consumer_group=self._place.group,
+            topic=self._place.topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=count,
+            invisible_time=config.invisible_ms,
+            poll_time=config.suspend_ms,
+            born_time=config.clock.now_ms(),
+            init_mode=FROM_MIN if config.consume_from is ConsumeFrom.FIRST else FROM_MAX,
+            exp_type=wanted.expression_type,
+            exp=wanted.sub_string,
+        )
+        address = self._session.routes.leader(self._place.broker)
+        return await self._session.pool.call(address, call, config.pull_timeout_ms)
+
+    async def _take(self, reply: PopReply) -> bool:
+        """Put what was found into the stock; whether to ask again at once."""
+        if reply.code != ResponseCode.SUCCESS:
+            return False
+        found = list(records(reply.body, self._damaged))
+        messages = Sorter(self._place, reply).messages(found)
+        if any(message.reconsume_times for message in messages):
+            messages = await self._alive(messages)
+        tags = self._taste.tags
+        if tags is not None:  # the broker compares hashes, we the texts
+            for message in messages:
+                if message.tag not in tags:
+                    message.settle()
+            messages = [message for message in messages if message.tag in tags]
+        if self._stock.is_closed:
+            for message in messages:
+                message.fail(GIVE_BACK_MS)
+        self._stock.put(messages)
+        return True
+
+    async def _alive(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
+        """Those that may be tried again: a broker that has no limit gives out others as well."""
+        limit = await self._outcomes.limit(self._place.broker)
+        kept = []
+        for message in messages:
+            if message.reconsume_times > limit:
+                message.give_up()
+            else:
+                kept.append(message)
+        return kept
+
+    def _damaged(self, offset: int, error: RecordError) -> None:
+        log.error(
+            "%s at %s, offset %d cannot be read: %s",
+            self._place.topic, self._place.broker, offset, error,
+        )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Time limit: handlers that hang are seen by looks at their workers, which cost these nothing."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.received import ReceivedMessage
+
+log = logging.getLogger(__name__)
+
+LOOKS: Final = 15
+"""Within the time limit of a handler: so exact is the limit."""
+
+
+class Slot:
+    """The place of one worker, and the message that it is at."""
+
+    __slots__ = ("is_left", "message", "seen_ms", "seen_with", "task")
+
+    def __init__(self) -> None:
+        self.message: ReceivedMessage | None = None
+        self.is_left = False
+        """Whether its message took too long and was taken from it."""
+        self.seen_with: ReceivedMessage | None = None
+        self.seen_ms = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def is_late(self, now_ms: int, limit_ms: int) -> bool:
+        """Whether it has been seen at the same message for so long."""
+        if self.message is not self.seen_with:
+            self.seen_with, self.seen_ms = self.message, now_ms
+        return self.message is not None and now_ms - self.seen_ms >= limit_ms
+
+
+async def watch(
+    slots: Sequence[Slot], late: Callable[[Slot, ReceivedMessage], None], config: ConsumerConfig
+) -> None:
+    """Take messages away that are worked at for too long; a look now and then costs them nothing.
+
+    Ordered handlers have no limit, as in Java: what comes after them must wait anyway.
+    """
+    limit_ms, clock = config.handler_limit_ms, config.clock
+    while not config.ordered:
+        await clock.sleep(max(limit_ms // LOOKS, 1))
+        now_ms = clock.monotonic_ms()
+        for slot in list(slots):
+            if not slot.is_left and slot.is_late(now_ms, limit_ms):
+                assert slot.message is not None
+                log.warning(
+                    "the handler is at work on %r for more than %d ms, which counts as a failure",
+                    slot.message,
+                    limit_ms,
+                )
+                late(slot, slot.message)

@@ -1,0 +1,151 @@
+"""TLS: contexts from the usual files, and what a handshake that failed means in plain words."""
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from roquet.model.errors import ConfigError
+from roquet.net.address import failure
+
+TLS_1_2: Final = ssl.TLSVersion.TLSv1_2
+"""The oldest version taken: what the Java of genuine brokers speaks, at least."""
+
+HUNG_UP: Final = "it hung up during the TLS handshake: does it speak TLS?"
+
+_OF_ANOTHER_HOST: Final = (
+    "its certificate is for another host ({}): give tls.server_name the name that it is for, "
+    "or set tls.check_host to False"
+)
+_NOT_TRUSTED: Final = (
+    "its certificate is not trusted ({}): tls.ca names the file of the authority that signed it"
+)
+_WANTS_OURS: Final = (
+    "it wants a certificate of ours that it trusts ({}): tls.cert and tls.key name it"
+)
+_ALERTS: Final = {
+    "wrong version number": "it does not speak TLS",
+    "record layer failure": "it does not speak TLS",
+    "unexpected eof": HUNG_UP,
+    "certificate required": _WANTS_OURS,
+    "bad certificate": _WANTS_OURS,
+    "unknown ca": _WANTS_OURS,
+}
+"""What OpenSSL says, and what it means."""
+
+_ANOTHER_HOST: Final = frozenset({62, 64})
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client speaks TLS: files in PEM. `Tls()` trusts whom this machine trusts."""
+
+    ca: str | Path | None = None
+    """Who signs the servers' certificates; None takes the authorities of this machine."""
+    cert: str | Path | None = None
+    """Our own certificate (with those between it and the authority), for servers that want one."""
+    key: str | Path | None = None
+    """Its private key; None looks for it in the file of the certificate."""
+    key_password: str | None = None
+    server_name: str | None = None
+    """The name that certificates must be for; None takes the host of each address. Name servers
+    tell brokers' addresses as numbers, certificates are mostly for names."""
+    check_host: bool = True
+    """Whether a certificate must be for the host that shows it."""
+    verify: bool = True
+    """False takes any certificate, as Java clients do by default: nobody can listen, but anybody
+    can pass for the server."""
+
+    def __repr__(self) -> str:
+        shown = [f"{n}={getattr(self, n)!r}" for n in ("ca", "cert", "server_name", "check_host")]
+        return f"Tls({', '.join(shown)}, verify={self.verify!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("ca", self.ca), ("cert", self.cert), ("verify", self.verify)]
+
+    def context(self) -> ssl.SSLContext:
+        """What connections are made with; ConfigError when a file cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = TLS_1_2
+        context.check_hostname = self.check_host and self.verify
+        if not self.verify:
+            context.verify_mode = ssl.CERT_NONE
+        elif self.ca is None:
+            context.load_default_certs()
+        else:
+            _trust(context, self.ca, "tls.ca")
+        if self.cert is not None:
+            _show(context, self.cert, self.key, self.key_password, "tls.cert")
+        elif self.key is not None:
+            raise ConfigError(f"tls.key: {self.key} is of no use without tls.cert")
+        return context
+
+
+class ServerTls(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server speaks TLS: files in PEM."""
+
+    cert: str | Path
+    """The server's certificate (with those between it and the authority)."""
+    key: str | Path | None = None
+    client_ca: str | Path | None = None
+    """Who signs the certificates that clients must show; None asks them for none."""
+
+    def context(self) -> ssl.SSLContext:
+        """What connections are taken with; ConfigError when a file cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = TLS_1_2
+        _show(context, self.cert, self.key, None, "tls_cert")
+        if self.client_ca is not None:
+            _trust(context, self.client_ca, "tls_client_ca")
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+def explained(error: OSError | UnicodeError) -> str:
+    """Why a TLS connection was not made, and what can be done about it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = _OF_ANOTHER_HOST if error.verify_code in _ANOTHER_HOST else _NOT_TRUSTED
+        return advice.format(error.verify_message)
+    if isinstance(error, ssl.SSLError):
+        reason = _fault(error)
+        for known, words in _ALERTS.items():
+            if known in reason:
+                return words.format(reason)
+        return f"TLS: {reason}"
+    if isinstance(error, ConnectionResetError | ConnectionAbortedError):
+        return HUNG_UP
+    return failure(error)
+
+
+def _trust(context: ssl.SSLContext, authority: str | Path, name: str) -> None:
+    try:
+        context.load_verify_locations(Path(authority).expanduser())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name}: {authority} cannot be used: {_fault(error)}") from None
+
+
+def _show(
+    context: ssl.SSLContext,
+    cert: str | Path,
+    key: str | Path | None,
+    password: str | None,
+    name: str,
+) -> None:
+    """Have our own certificate shown."""
+
+    def without() -> str:  # OpenSSL would ask for it on the terminal
+        raise ConfigError(f"{name}: the key of {cert} has a password: give it")
+
+    key_path = None if key is None else Path(key).expanduser()
+    try:
+        context.load_cert_chain(Path(cert).expanduser(), key_path, password or without)
+    except (OSError, ValueError) as error:
+        pair = cert if key is None else f"{cert} with {key}"
+        raise ConfigError(f"{name}: {pair} cannot be used: {_fault(error)}") from None
+
+
+def _fault(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    return getattr(error, "strerror", None) or str(error)

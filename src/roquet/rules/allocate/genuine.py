@@ -1,0 +1,45 @@
+"""AVG, AVG_BY_CIRCLE and CONFIG: shares by place in the list, and shares by decree."""
+
+from collections.abc import Sequence
+
+from roquet.rules.allocate.shares import Fixed, Queues, Shares, Strategy
+
+
+def average(queues: Queues, members: Sequence[str]) -> Shares:
+    """Neighbouring queues to one member; shares differ by one at most, the first ones are larger.
+
+    Eight queues, three members: 0 1 2 · 3 4 5 · 6 7.
+    """
+    size, larger = divmod(len(queues), len(members))
+    shares: dict[str, Queues] = {}
+    start = 0
+    for place, member in enumerate(members):
+        end = start + size + (place < larger)
+        # A member listed twice owns what its first place gives, as in Java.
+        shares.setdefault(member, queues[start:end])
+        start = end
+    return shares
+
+
+def circle(queues: Queues, members: Sequence[str]) -> Shares:
+    """Queues dealt like cards; shares differ by one at most, the first ones are larger.
+
+    Eight queues, three members: 0 3 6 · 1 4 7 · 2 5. So each member has queues of every broker.
+    """
+    shares: dict[str, Queues] = {}
+    for place, member in enumerate(members):
+        shares.setdefault(member, queues[place :: len(members)])
+    return shares
+
+
+def from_config(queues: Queues) -> Strategy:
+    """CONFIG: this member has these queues, whatever the topic has and whoever else is there.
+
+    Nothing is guaranteed: the members' lists are an operator's to make whole.
+    """
+    fixed = tuple(queues)
+
+    def config(_queues: Queues, members: Sequence[str]) -> Shares:
+        return Fixed(fixed, members)
+
+    return config

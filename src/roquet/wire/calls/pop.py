@@ -1,0 +1,241 @@
+"""Pop, ack, batch ack, change invisible time, notification, polling info, peek."""
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from typing import ClassVar, Final
+
+import msgspec
+
+from roquet.model.errors import FieldError
+from roquet.wire import dialect
+from roquet.wire.call import Call, Int, Long, Reply
+from roquet.wire.codes import RequestCode, ResponseCode
+
+BITSET_SIZE_MAX: Final = 8_192
+"""Bytes of one set of acknowledged messages: a pop gives out 32, spread by a filter."""
+
+FOUND_OR_NOT: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.POLLING_FULL,
+        ResponseCode.POLLING_TIMEOUT,
+        ResponseCode.PULL_NOT_FOUND,
+    }
+)
+
+DONE_OR_GONE: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
+
+
+class PopReply(Reply, frozen=True, kw_only=True):
+    """Stored records, and what their receipt handles are made of."""
+
+    pop_time: Long = 0
+    invisible_time: Long = 0
+    revive_qid: Int = 0
+    rest_num: Long = 0
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class Pop(Call[PopReply], frozen=True, kw_only=True):
+    """Messages of a topic that nobody else gets for a while."""
+
+    code: ClassVar = RequestCode.POP_MESSAGE
+    reply: ClassVar = PopReply
+    accepts: ClassVar = FOUND_OR_NOT
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    """-1 for any queue."""
+    max_msg_nums: Int
+    invisible_time: Long
+    poll_time: Long
+    """How long the broker may hold the request while there is nothing."""
+    born_time: Long
+    init_mode: Int
+    """Where a new group begins: 0 with the oldest message, 1 with the next one."""
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+class Peek(Call[PopReply], frozen=True, kw_only=True):
+    """The messages that a pop would give, without taking them."""
+
+    code: ClassVar = RequestCode.PEEK_MESSAGE
+    reply: ClassVar = PopReply
+    accepts: ClassVar = FOUND_OR_NOT
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    max_msg_nums: Int
+
+
+class Ack(Call[Reply], frozen=True, kw_only=True):
+    """One popped message is handled."""
+
+    code: ClassVar = RequestCode.ACK_MESSAGE
+    accepts: ClassVar = DONE_OR_GONE
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    extra_info: str
+    """The receipt handle."""
+    offset: Long
+
+
+class BatchAck(Call[Reply], frozen=True, kw_only=True):
+    """Popped messages are handled; the body is an AckBatch."""
+
+    code: ClassVar = RequestCode.BATCH_ACK_MESSAGE
+    accepts: ClassVar = DONE_OR_GONE
+
+
+class ChangeInvisibleReply(Reply, frozen=True, kw_only=True):
+    """What the message's next receipt handle is made of."""
+
+    pop_time: Long = 0
+    invisible_time: Long = 0
+    revive_qid: Int = 0
+
+
+class ChangeInvisible(Call[ChangeInvisibleReply], frozen=True, kw_only=True):
+    """A popped message shall come again at another time."""
+
+    code: ClassVar = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+    reply: ClassVar = ChangeInvisibleReply
+    accepts: ClassVar = DONE_OR_GONE
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    extra_info: str
+    offset: Long
+    invisible_time: Long
+
+
+class NotificationReply(Reply, frozen=True, kw_only=True):
+    """Whether there is something to pop."""
+
+    has_msg: bool = False
+    polling_full: bool = False
+
+
+class Notification(Call[NotificationReply], frozen=True, kw_only=True):
+    """Whether there is something to pop, or a wait for it."""
+
+    code: ClassVar = RequestCode.NOTIFICATION
+    reply: ClassVar = NotificationReply
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    poll_time: Long
+    born_time: Long
+    order: bool | None = None
+    attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
+
+
+class PollingInfoReply(Reply, frozen=True, kw_only=True):
+    """How many pops of a group wait."""
+
+    polling_num: Int = 0
+
+
+class PollingInfo(Call[PollingInfoReply], frozen=True, kw_only=True):
+    """How many pops of a group wait for messages."""
+
+    code: ClassVar = RequestCode.POLLING_INFO
+    reply: ClassVar = PollingInfoReply
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+
+
+class AckOfPop(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages of one pop of one queue are handled."""
+
+    bits: str = msgspec.field(name="b")
+    """Java's BitSet in base64: bit n is the message at offset `start + n`."""
+    group: str = msgspec.field(name="c")
+    invisible_ms: int = msgspec.field(name="it")
+    pop_ms: int = msgspec.field(name="pt")
+    queue_id: int = msgspec.field(name="q")
+    retry: str = msgspec.field(name="r")
+    revive_queue: int = msgspec.field(name="rq")
+    start: int = msgspec.field(name="so")
+    topic: str = msgspec.field(name="t")
+    """The one that was asked for; `retry` says whether its retry topic is meant."""
+
+
+class AckBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a batch ack."""
+
+    acks: list[AckOfPop] = []
+    broker_name: str | None = msgspec.field(default=None, name="brokerName")
+
+
+_SHORT: Final = {
+    "consumerGroup": "c",
+    "topic": "t",
+    "retry": "r",
+    "startOffset": "so",
+    "queueId": "q",
+    "reviveQueueId": "rq",
+    "popTime": "pt",
+    "invisibleTime": "it",
+    "bitSet": "b",
+}
+"""The names that some clients write in full."""
+
+
+def encode_bits(bits: int) -> str:
+    """A set of small numbers, each a bit, as Java's BitSet travels."""
+    return b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
+
+
+def decode_bits(text: str) -> int:
+    """The set that such a text holds; FieldError when it is none, or too large."""
+    try:
+        raw = b64decode(text, validate=True)
+    except (Base64Error, ValueError) as error:
+        raise FieldError(f"a set of bits is no base64: {text[:40]!r}") from error
+    if len(raw) > BITSET_SIZE_MAX:
+        raise FieldError(f"a set of {len(raw)} bytes: {BITSET_SIZE_MAX} are allowed")
+    return int.from_bytes(raw, "little")
+
+
+def encode_acks(batch: AckBatch) -> bytes:
+    """The body of a batch ack."""
+    return msgspec.json.encode(batch)
+
+
+def decode_acks(body: bytes) -> AckBatch:
+    """What a batch ack's body says, its names short or in full."""
+    try:
+        return _ACKS.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    loose = dialect.loads(body, _LooseBatch)
+    acks = [{_SHORT.get(name, name): value for name, value in ack.items()} for ack in loose.acks]
+    try:
+        found = [msgspec.convert(ack, AckOfPop, strict=False) for ack in acks]
+    except msgspec.ValidationError as error:
+        raise FieldError(f"batch ack: {error}") from error
+    return AckBatch(broker_name=loose.broker_name, acks=found)
+
+
+class _LooseBatch(msgspec.Struct):
+    broker_name: str | None = msgspec.field(default=None, name="brokerName")
+    acks: list[dict[str, object]] = []
+
+
+_ACKS: Final = msgspec.json.Decoder(AckBatch, strict=False)

@@ -1,0 +1,311 @@
+from typing import Any
+
+import pytest
+
+from roquet.admin import groups
+from roquet.admin.group_view import Group, Queue
+from roquet.admin.reach import Reach
+from roquet.client.config import ClientConfig
+from roquet.model.errors import UsageError
+from roquet.model.flags import PullFlag
+from roquet.model.subscription import (
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    Subscription,
+)
+from roquet.model.topic import READ_WRITE
+from roquet.net.channel import Channel
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+from roquet.wire import dialect
+from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
+from roquet.wire.calls.bodies import AssignmentQuery, RequestMode
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.offset import UpdateOffset
+from roquet.wire.calls.pull import Pull
+from roquet.wire.calls.send import Send
+from roquet.wire.calls.topic import CreateTopic
+
+
+class Story:
+    """Two brokers with two queues of a topic each, and members that do what a test says."""
+
+    def __init__(self, running: Cluster) -> None:
+        self.running = running
+        self.clock = this_loop().clock
+        self.reach = Reach(running.namesrv_addr, ClientConfig(clock=self.clock))
+        self.channels: dict[tuple[str, int], Channel] = {}
+
+    async def connect(self, member: str, broker: int) -> Channel:
+        port = self.running.brokers[broker].port
+        if (member, broker) not in self.channels:
+            channel = await Channel.connect("127.0.0.1", port, clock=self.clock)
+            self.channels[member, broker] = channel
+        return self.channels[member, broker]
+
+    async def join(
+        self, member: str, expression: str = "*", brokers: tuple[int, ...] = (0, 1), **fields: Any
+    ) -> None:
+        wishes = [
+            Subscription(topic="orders", sub_string=expression),
+            Subscription(topic="%RETRY%billing"),
+        ]
+        data = ConsumerData(group_name="billing", subscription_data_set=wishes, **fields)
+        body = dialect.dumps(HeartbeatData(client_id=member, consumer_data_set=[data]))
+        for broker in brokers:
+            await (await self.connect(member, broker)).call(Heartbeat(body=body))
+
+    async def commit(self, member: str, broker: int, queue_id: int, offset: int = 0) -> None:
+        call = UpdateOffset(
+            consumer_group="billing", topic="orders", queue_id=queue_id, commit_offset=offset
+        )
+        await (await self.connect(member, broker)).call(call)
+
+    async def pull(self, member: str, broker: int, queue_id: int, topic: str = "orders") -> None:
+        """Wait for messages; the answer is nobody's."""
+        call = Pull(
+            consumer_group="billing",
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=0,
+            max_msg_nums=1,
+            sys_flag=int(PullFlag.SUSPEND | PullFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_millis=15_000,
+            subscription="*",
+            sub_version=0,
+        )
+        (await self.connect(member, broker)).oneway(call)
+        await self.clock.sleep(10)
+
+    async def ask(self, member: str, strategy: str) -> None:
+        body = AssignmentQuery(
+            topic="orders", consumer_group="billing", client_id=member, strategy_name=strategy
+        )
+        await (await self.connect(member, 0)).call(QueryAssignment(body=dialect.dumps(body)))
+
+    async def send(self, broker: int, queue_id: int, count: int) -> None:
+        channel = await self.connect("producer", broker)
+        for _ in range(count):
+            send = Send(
+                producer_group="p", topic="orders", queue_id=queue_id, born_timestamp=0, body=b"x"
+            )
+            await channel.call(send)
+
+    async def own_all(self) -> None:
+        """c1 has the queues of the first broker, c2 those of the second."""
+        for broker, member in enumerate(("c1", "c2")):
+            for queue_id in range(2):
+                await self.pull(member, broker, queue_id)
+            await self.pull(member, broker, 0, "%RETRY%billing")
+
+    async def show(self) -> Group:
+        return await groups.show(self.reach, "billing")
+
+    async def __aenter__(self) -> "Story":
+        for broker in range(2):
+            create = CreateTopic(
+                topic="orders", read_queue_nums=2, write_queue_nums=2, perm=READ_WRITE
+            )
+            await (await self.connect("operator", broker)).call(create)
+        await self.clock.sleep(1_000)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.reach.__aexit__(None, None, None)
+        for channel in self.channels.values():
+            await channel.close()
+
+
+def two_brokers() -> Cluster:
+    return cluster(brokers=2, clock=this_loop().clock, auto_create_topic=False)
+
+
+def owners(group: Group) -> list[list[str] | None]:
+    return [queue.owners for queue in group.queues if queue.topic == "orders"]
+
+
+@in_virtual_time
+async def test_a_group_in_good_order_is_shown_with_owners_and_lag() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        for member in ("c1", "c2"):
+            await story.join(member)
+        await story.own_all()
+        await story.send(1, 1, 7)
+        await story.commit("c2", 1, 1, 3)
+        found = await story.show()
+        assert found.problems == []
+        assert owners(found) == [["c1"], ["c1"], ["c2"], ["c2"]]
+        assert (found.lag, found.queues[-1].lag, found.queues[-1].end) == (4, 4, 7)
+        assert [(m.client_id, m.language) for m in found.members] == [
+            ("c1", "PYTHON"),
+            ("c2", "PYTHON"),
+        ]
+        assert found.message_model == "CLUSTERING"
+
+
+@in_virtual_time
+async def test_a_queue_without_an_owner_and_one_with_two_are_flagged() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        for member in ("c1", "c2"):
+            await story.join(member)
+        await story.own_all()
+        await story.join("c3")
+        await story.pull("c3", 1, 1)
+        await story.clock.sleep(2_000)
+        await story.pull("c2", 1, 1)
+        await story.channels["c1", 0].close()
+        await story.clock.sleep(50)
+        found = await story.show()
+        assert (
+            found.problems[0] == "broker-a has not heard of c1: members differ about who they are"
+        )
+        assert "orders broker-a queue 0 has no owner" in found.problems
+        assert "orders broker-b queue 1 has 2 owners: c2, c3" in found.problems
+
+
+@in_virtual_time
+async def test_members_that_listen_to_different_things_are_flagged() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        for member, expression in (("c1", "*"), ("c2", "paid"), ("c3", "*")):
+            await story.join(member, expression)
+        await story.own_all()
+        found = await story.show()
+        assert found.problems == [
+            "members listen to different things: orders * (c1, c3) · orders paid (c2)"
+        ]
+
+
+@in_virtual_time
+async def test_members_that_disagree_how_to_share_are_flagged() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        await story.join("c1", message_model=MessageModel.BROADCASTING)
+        await story.join("c2")
+        await story.own_all()
+        (problem,) = (await story.show()).problems
+        assert problem.startswith("members disagree whether they share the messages: ")
+
+
+@in_virtual_time
+async def test_a_decided_group_is_shown_as_it_was_decided() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        for member in ("c1", "c2"):
+            await story.join(member)
+            await story.pull(member, 0, 0, "%RETRY%billing")
+            await story.pull(member, 1, 0, "%RETRY%billing")
+        await story.ask("c1", "STICKY")
+        await story.ask("c2", "STICKY")
+        found = await story.show()
+        assert [(d.topic, d.strategy, d.number) for d in found.divisions] == [
+            ("orders", "STICKY", 1)
+        ]
+        assert sorted(str(who) for who in owners(found)) == ["['c1']"] * 2 + ["['c2']"] * 2
+        assert found.problems == []
+        await story.ask("c2", "LAG_WEIGHTED")
+        assert (await story.show()).problems == [
+            "members use different strategies: STICKY (c1) · LAG_WEIGHTED (c2)"
+        ]
+
+
+@in_virtual_time
+async def test_who_divides_by_itself_beside_a_broker_is_flagged() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        for member in ("c1", "c2"):
+            await story.join(member)
+        await story.own_all()
+        await story.ask("c1", "STICKY")
+        assert (await story.show()).problems == [
+            "members use different strategies: STICKY (c1) · a rule of its own (c2)"
+        ]
+
+
+@in_virtual_time
+async def test_whoever_pops_or_gets_everything_owns_nothing() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        await story.join("c1", message_model=MessageModel.BROADCASTING)
+        found = await story.show()
+        assert owners(found) == [None] * 4
+        assert found.problems == []
+        await story.join("c1")
+        pops = dialect.dumps(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
+        for broker in range(2):
+            await (await story.connect("operator", broker)).call(SetRequestMode(body=pops))
+        assert owners(await story.show()) == [None] * 4
+
+
+@in_virtual_time
+async def test_a_group_of_pop_consumers_owns_nothing() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        await story.join("c1", consume_type=ConsumeType.CONSUME_POP)
+        found = await story.show()
+        assert (owners(found), found.problems) == ([None] * 4, [])
+
+
+def test_many_queues_with_one_fault_are_counted() -> None:
+    faulty = [
+        Queue(
+            topic="orders",
+            broker="broker-a",
+            queue_id=number,
+            owners=[],
+            committed=0,
+            end=0,
+            lag=0,
+            fault="no owner",
+        )
+        for number in range(groups.NAMED_MAX + 1)
+    ]
+    assert list(groups._queue_problems(faulty)) == ["orders: 17 queues have no owner"]
+    assert len(list(groups._queue_problems(faulty[1:]))) == groups.NAMED_MAX
+
+
+@in_virtual_time
+async def test_a_group_whose_members_have_gone_still_has_its_lag() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        await story.join("c1")
+        await story.send(0, 0, 5)
+        await story.commit("c1", 0, 0, 2)
+        for broker in range(2):
+            await story.channels["c1", broker].close()
+        await story.clock.sleep(50)
+        found = await story.show()
+        assert (found.members, found.problems, found.lag) == ([], [], 3)
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_answer_is_named() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        await story.join("c1", brokers=(0,))
+        brokers = await story.reach.brokers()
+        await running.stop_broker(1)
+
+        async def as_before() -> Any:
+            return brokers
+
+        story.reach.brokers = as_before  # type: ignore[method-assign]
+        found = await story.show()
+        assert found.problems[0] == "broker-b does not answer: its part is missing here"
+
+
+@in_virtual_time
+async def test_a_group_that_nobody_knows_is_a_wrong_name() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        await story.join("c1")
+        with pytest.raises(UsageError, match="unknown to every broker; did you mean 'billing'"):
+            await groups.show(story.reach, "biling")
+        with pytest.raises(UsageError, match="may hold only"):
+            await groups.show(story.reach, "no good")
+
+
+@in_virtual_time
+async def test_all_groups_are_listed_those_of_the_system_when_asked_for() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        await story.join("c1")
+        await story.send(0, 0, 5)
+        await story.commit("c1", 0, 0, 2)
+        (one,) = await groups.summaries(story.reach)
+        assert (one.name, one.members, one.lag) == ("billing", 1, 3)
+        names = [one.name for one in await groups.summaries(story.reach, system=True)]
+        assert "TOOLS_CONSUMER" in names

@@ -1,0 +1,54 @@
+import pytest
+
+from roquet.admin.reach import Reach
+from roquet.client.config import ClientConfig
+from roquet.model.errors import CallRefused, ConfigError, ConnectFailed
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import cluster
+from roquet.wire.calls.group import GetConnections
+from roquet.wire.calls.topic import GetGroups
+
+
+def reach_of(namesrv: str) -> Reach:
+    return Reach(namesrv, ClientConfig(clock=this_loop().clock))
+
+
+@in_virtual_time
+async def test_all_brokers_are_found_and_asked() -> None:
+    clock = this_loop().clock
+    async with cluster(brokers=2, clock=clock) as running, reach_of(running.namesrv_addr) as reach:
+        brokers = await reach.brokers()
+        assert brokers == dict(zip(["broker-a", "broker-b"], running.broker_addrs, strict=True))
+        answers, failed = await reach.ask_each(brokers, GetGroups())
+        assert (list(answers), failed) == (["broker-a", "broker-b"], {})
+
+
+@in_virtual_time
+async def test_who_does_not_answer_is_named_with_the_reason() -> None:
+    clock = this_loop().clock
+    async with cluster(brokers=2, clock=clock) as running, reach_of(running.namesrv_addr) as reach:
+        brokers = await reach.brokers()
+        await running.stop_broker(1)
+        answers, failed = await reach.ask_each(brokers, GetConnections(consumer_group="g"))
+        assert answers == {}
+        assert isinstance(failed["broker-a"], CallRefused)
+        assert isinstance(failed["broker-b"], ConnectFailed)
+
+
+@in_virtual_time
+async def test_all_topics_are_known() -> None:
+    clock = this_loop().clock
+    async with cluster(clock=clock) as running, reach_of(running.namesrv_addr) as reach:
+        assert "TBW102" in await reach.topics()
+
+
+@in_virtual_time
+async def test_without_a_name_server_it_says_what_to_do() -> None:
+    async with reach_of("127.0.0.1:1") as reach:
+        with pytest.raises(ConnectFailed, match="no name server answered"):
+            await reach.brokers()
+
+
+def test_nonsense_is_no_address() -> None:
+    with pytest.raises(ConfigError):
+        Reach("nowhere")

@@ -1,0 +1,205 @@
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.ack import ack, batch_ack, change_invisible
+from roquet.broker.handlers.pop import pop
+from roquet.broker.handlers.send import send
+from roquet.model.errors import CallRefused
+from roquet.wire.calls.pop import (
+    Ack,
+    AckBatch,
+    AckOfPop,
+    BatchAck,
+    ChangeInvisible,
+    Pop,
+    encode_acks,
+)
+from roquet.wire.codes import ResponseCode
+from roquet.wire.pop_text import Handle
+
+replace = msgspec.structs.replace
+
+
+@pytest.fixture
+def popped(broker: Broker, peer: Any, message: Any) -> Callable[..., Handle]:
+    """Three messages of queue 0, popped; gives the first one's handle."""
+
+    def take(**fields: Any) -> Handle:
+        for n in range(3):
+            send(broker, message(b"%d" % n), peer)
+        given: dict[str, Any] = {"invisible_time": 60_000, "order": False, **fields}
+        reply: Any = pop(
+            broker,
+            Pop(
+                consumer_group="g", topic="orders", queue_id=0, max_msg_nums=32, poll_time=0,
+                born_time=broker.clock.now_ms(), init_mode=0, **given,
+            ),
+            peer,
+        )  # fmt: skip
+        return Handle(
+            0, reply.pop_time, reply.invisible_time, reply.revive_qid, "0", "broker-a", 0, 0
+        )
+
+    return take
+
+
+def acknowledge(broker: Broker, peer: Any, handle: Handle, **fields: Any) -> int:
+    given: dict[str, Any] = {
+        "consumer_group": "g", "topic": "orders", "queue_id": handle.queue_id,
+        "extra_info": handle.text(), "offset": handle.offset, **fields,
+    }  # fmt: skip
+    return ack(broker, Ack(**given), peer).code
+
+
+def change(broker: Broker, peer: Any, handle: Handle, invisible_ms: int) -> Any:
+    call = ChangeInvisible(
+        consumer_group="g", topic="orders", queue_id=0, extra_info=handle.text(),
+        offset=handle.offset, invisible_time=invisible_ms,
+    )  # fmt: skip
+    return change_invisible(broker, call, peer)
+
+
+async def test_what_is_acknowledged_is_over(broker: Broker, peer: Any, popped: Any) -> None:
+    handle = popped()
+    for offset in (2, 0, 1, 1):
+        assert acknowledge(broker, peer, replace(handle, offset=offset)) == 0
+    assert len(broker.revival.in_flight) == 0
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"broker": "broker-b"},
+        {"queue_id": 1},
+        {"offset": 1},
+        {"retry": "1"},
+        {"start": 1},
+    ],
+)
+async def test_a_handle_of_another_message_is_refused(
+    broker: Broker, peer: Any, popped: Any, forged: dict[str, Any]
+) -> None:
+    handle = popped()
+    call = Ack(
+        consumer_group="g", topic="orders", queue_id=0,
+        extra_info=replace(handle, **forged).text(), offset=0,
+    )  # fmt: skip
+    with pytest.raises(CallRefused) as refused:
+        ack(broker, call, peer)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    (found,) = broker.revival.in_flight
+    assert found.left == 0b111
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 99}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"extra_info": "nonsense"}, ResponseCode.INVALID_PARAMETER),
+    ],
+)
+async def test_bad_acknowledgements_are_refused(
+    broker: Broker, peer: Any, popped: Any, fields: dict[str, Any], code: ResponseCode
+) -> None:
+    handle = popped()
+    with pytest.raises(CallRefused) as refused:
+        acknowledge(broker, peer, handle, **fields)
+    assert refused.value.code == code
+
+
+async def test_an_offset_that_the_queue_does_not_hold_is_no_message(
+    broker: Broker, peer: Any, popped: Any
+) -> None:
+    handle = replace(popped(), offset=50)
+    with pytest.raises(CallRefused) as refused:
+        acknowledge(broker, peer, handle)
+    assert refused.value.code == ResponseCode.NO_MESSAGE
+
+
+async def test_a_message_that_the_pop_did_not_give_out_is_refused(
+    broker: Broker, peer: Any, popped: Any, message: Any
+) -> None:
+    handle = popped()
+    send(broker, message(b"later"), peer)
+    with pytest.raises(CallRefused, match="did not give this out"):
+        acknowledge(broker, peer, replace(handle, offset=3))
+
+
+async def test_an_old_handle_is_told_so_and_changes_nothing(
+    broker: Broker, peer: Any, popped: Any
+) -> None:
+    handle = popped(invisible_time=1)
+    await broker.revival.step(broker.clock.now_ms() + 10)
+    assert broker.store.bounds("%RETRY%g_orders", 0) == (0, 3)
+    old = replace(handle, pop_ms=handle.pop_ms - 5_000)
+    assert acknowledge(broker, peer, old) == ResponseCode.NO_MESSAGE
+    assert change(broker, peer, old, 1_000).code == ResponseCode.NO_MESSAGE
+    assert acknowledge(broker, peer, handle, consumer_group="other") in (0, ResponseCode.NO_MESSAGE)
+
+
+async def test_a_batch_acknowledges_many_at_once(broker: Broker, peer: Any, popped: Any) -> None:
+    handle = popped()
+    one = AckOfPop(
+        group="g", topic="orders", retry="0", start=0, queue_id=0,
+        revive_queue=handle.revive_queue, pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BQ==",
+    )  # fmt: skip
+    forged = replace(one, start=2**62, bits="////")
+    body = encode_acks(AckBatch(acks=[forged, one]))
+    assert batch_ack(broker, BatchAck(body=body), peer).code == 0
+    (found,) = broker.revival.in_flight
+    assert found.left == 0b010
+    empty = BatchAck(body=encode_acks(AckBatch()))
+    assert batch_ack(broker, empty, peer).code == ResponseCode.NO_MESSAGE
+
+
+async def test_another_time_makes_another_handle(broker: Broker, peer: Any, popped: Any) -> None:
+    handle = popped()
+    reply = change(broker, peer, handle, 5)
+    assert (reply.code, reply.invisible_time) == (0, 5)
+    assert change(broker, peer, handle, 5).code == ResponseCode.NO_MESSAGE
+    new = replace(handle, pop_ms=reply.pop_time, invisible_ms=5, revive_queue=reply.revive_qid)
+    again = change(broker, peer, new, 9_000)
+    assert again.code == 0
+    assert again.pop_time > reply.pop_time or again.pop_time != new.pop_ms
+    last = replace(new, pop_ms=again.pop_time, invisible_ms=9_000)
+    assert acknowledge(broker, peer, last) == 0
+    (left,) = broker.revival.in_flight
+    assert left.left == 0b110
+
+
+@pytest.mark.parametrize("invisible_ms", [0, -1, 2**63 - 1])
+async def test_a_time_that_is_none_is_refused(
+    broker: Broker, peer: Any, popped: Any, invisible_ms: int
+) -> None:
+    with pytest.raises(CallRefused) as refused:
+        change(broker, peer, popped(), invisible_ms)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
+    broker: Broker, peer: Any, popped: Any
+) -> None:
+    handle = popped(order=True)
+    assert handle.revive_queue == 999
+    assert acknowledge(broker, peer, replace(handle, offset=1)) == 0
+    assert broker.offsets.get("g", "orders", 0) == 0
+    with pytest.raises(CallRefused) as refused:
+        acknowledge(broker, peer, replace(handle, pop_ms=handle.pop_ms - 1))
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    assert acknowledge(broker, peer, handle) == 0
+    assert broker.offsets.get("g", "orders", 0) == 2
+    reply = change(broker, peer, replace(handle, offset=2), 5_000)
+    assert (reply.code, reply.revive_qid) == (0, 999)
+    one = AckOfPop(
+        group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
+        pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
+    )  # fmt: skip
+    batch = BatchAck(body=encode_acks(AckBatch(acks=[one])))
+    assert batch_ack(broker, batch, peer).code == 0
+    assert broker.offsets.get("g", "orders", 0) == 3
+    assert broker.orders.get("g", "orders", 0) is None

@@ -1,0 +1,207 @@
+import inspect
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import assignment
+from roquet.broker.handlers.heartbeat import heartbeat
+from roquet.model.errors import CallRefused, FieldError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
+from roquet.model.topic import TopicConfig
+from roquet.wire import dialect
+from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
+from roquet.wire.calls.bodies import AssignmentQuery, Assignments, QueueAssignment, RequestMode
+from roquet.wire.calls.heartbeat import ConsumersChanged, Heartbeat
+from roquet.wire.codes import ResponseCode
+
+
+@pytest.fixture
+def group(broker: Broker, new_peer: Any) -> dict[str, Any]:
+    """Three members that listen to a topic of eight queues; by their ids."""
+    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=8), 0)
+    return {client_id: join(broker, new_peer(), client_id) for client_id in ("c1", "c2", "c3")}
+
+
+def join(broker: Broker, peer: Any, client_id: str, group: str = "billing") -> Any:
+    wishes = [Subscription(topic="orders")]
+    data = HeartbeatData(
+        client_id=client_id,
+        consumer_data_set=[ConsumerData(group_name=group, subscription_data_set=wishes)],
+    )
+    heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+    return peer
+
+
+async def asked(
+    broker: Broker, member: str, strategy: str = "AVG", **fields: Any
+) -> list[QueueAssignment] | None:
+    given = {"topic": "orders", "consumer_group": "billing", **fields}
+    body = AssignmentQuery(client_id=member, strategy_name=strategy, **given)
+    answer = assignment.query(broker, QueryAssignment(body=dialect.dumps(body)), None)  # type: ignore[arg-type]
+    reply = await answer if inspect.isawaitable(answer) else answer
+    assert reply is not None
+    return dialect.loads(reply.body, Assignments).message_queue_assignments
+
+
+async def numbers(broker: Broker, member: str, strategy: str = "AVG", **fields: Any) -> list[int]:
+    found = await asked(broker, member, strategy, **fields)
+    assert found is not None
+    return [one.message_queue.queue_id for one in found]
+
+
+def set_mode(broker: Broker, mode: str, shared: int = 0, **fields: str) -> int:
+    given = {"topic": "orders", "consumer_group": "billing", **fields}
+    body = RequestMode(mode=mode, pop_share_queue_num=shared, **given)
+    return assignment.set_mode(broker, SetRequestMode(body=dialect.dumps(body)), None).code  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("group")
+class TestGenuineStrategies:
+    async def test_neighbours_or_in_turn(self, broker: Broker) -> None:
+        assert [await numbers(broker, f"c{n}") for n in (1, 2, 3)] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+        circle = [await numbers(broker, f"c{n}", "AVG_BY_CIRCLE") for n in (1, 2, 3)]
+        assert circle == [[0, 3, 6], [1, 4, 7], [2, 5]]
+
+    @pytest.mark.parametrize("strategy", ["CONSISTENT_HASH", "RENDEZVOUS", "BOUNDED_LOAD"])
+    async def test_other_rules_give_each_queue_one_owner(
+        self, broker: Broker, strategy: str
+    ) -> None:
+        shares = [await numbers(broker, f"c{n}", strategy) for n in (1, 2, 3)]
+        assert sorted(number for share in shares for number in share) == list(range(8))
+
+    async def test_an_answer_as_the_genuine_broker_writes_it(self, broker: Broker) -> None:
+        found = await asked(broker, "c3")
+        queue = MessageQueue("orders", broker.config.broker_name, 6)
+        assert found is not None
+        assert found[0] == QueueAssignment(message_queue=queue, mode="PULL", attachments=None)
+
+    async def test_broadcast_topics_go_to_everybody_known_or_not(self, broker: Broker) -> None:
+        everything = list(range(8))
+        model = MessageModel.BROADCASTING
+        assert await numbers(broker, "c1", message_model=model) == everything
+        assert await numbers(broker, "stranger", "", message_model=model) == everything
+
+    async def test_who_is_not_in_the_group_gets_nothing(self, broker: Broker) -> None:
+        assert await asked(broker, "stranger") == []
+        assert await asked(broker, "stranger", "STICKY") == []
+
+    async def test_what_cannot_be_said_is_null(self, broker: Broker) -> None:
+        assert await asked(broker, "c1", topic="unknown") is None
+        assert await asked(broker, "c1", consumer_group="unknown") is None
+        assert await asked(broker, "c1", message_model=MessageModel.LITE_SELECTIVE) is None
+
+    async def test_a_topic_that_may_not_be_read_has_nothing_to_divide(self, broker: Broker) -> None:
+        broker.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+        assert await asked(broker, "c1") == []
+
+
+@pytest.mark.usefixtures("group")
+class TestBrokerDecided:
+    @pytest.mark.parametrize("strategy", ["STICKY", "LAG_WEIGHTED"])
+    async def test_all_who_ask_get_the_same_numbered_answer(
+        self, broker: Broker, strategy: str
+    ) -> None:
+        found = [await asked(broker, f"c{n}", strategy) or [] for n in (1, 2, 3)]
+        assert sorted(len(share) for share in found) == [2, 3, 3]
+        assert sorted(x.message_queue.queue_id for share in found for x in share) == list(range(8))
+        assert {str(x.attachments) for share in found for x in share} == {"{'snapshot': '1'}"}
+
+    async def test_few_queues_move_when_somebody_joins(self, broker: Broker, new_peer: Any) -> None:
+        before = {f"c{n}": await numbers(broker, f"c{n}", "STICKY") for n in (1, 2, 3)}
+        join(broker, new_peer(), "c4")
+        after = {f"c{n}": await numbers(broker, f"c{n}", "STICKY") for n in (1, 2, 3, 4)}
+        assert sum(len(set(after[m]) - set(before[m])) for m in before) == 0
+        assert len(after["c4"]) == 2
+        found = await asked(broker, "c4", "STICKY") or []
+        assert found[0].attachments == {"snapshot": "2"}
+
+
+@pytest.mark.usefixtures("group")
+class TestPopping:
+    async def test_everybody_pops_everything_unless_told_otherwise(self, broker: Broker) -> None:
+        assert set_mode(broker, "POP") == 0
+        found = await asked(broker, "c1") or []
+        assert [(x.message_queue.queue_id, x.mode) for x in found] == [(-1, "POP")]
+
+    async def test_with_one_to_share_a_member_works_on_the_next_ones_queues(
+        self, broker: Broker
+    ) -> None:
+        set_mode(broker, "POP", 1)
+        assert await numbers(broker, "c3") == [6, 7, 0, 1, 2]
+
+    async def test_retry_topics_are_pulled(self, broker: Broker) -> None:
+        found = await asked(broker, "c1", topic="%RETRY%billing") or []
+        assert [x.mode for x in found] == ["PULL"]
+
+    async def test_who_is_not_in_the_group_pops_nothing(self, broker: Broker) -> None:
+        set_mode(broker, "POP")
+        assert await asked(broker, "stranger") == []
+
+    async def test_members_hear_that_they_pop_now(
+        self, broker: Broker, group: dict[str, Any]
+    ) -> None:
+        group["c1"].told.clear()
+        set_mode(broker, "POP")
+        assert group["c1"].told == [ConsumersChanged(consumer_group="billing")]
+
+
+class TestDefaults:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"default_request_mode": "POP"}
+
+    @pytest.mark.usefixtures("group")
+    async def test_a_broker_may_have_all_groups_pop(self, broker: Broker) -> None:
+        found = await asked(broker, "c1") or []
+        assert [(x.message_queue.queue_id, x.mode) for x in found] == [(-1, "POP")]
+        retries = await asked(broker, "c1", topic="%RETRY%billing") or []
+        assert [x.mode for x in retries] == ["PULL"]
+
+
+@pytest.mark.usefixtures("group")
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("fields", "remark"),
+        [
+            ({"strategy": "MINE"}, "strategy 'MINE' is unknown here; there is AVG, "),
+            ({"strategy": ""}, "strategy '' is unknown"),
+            ({"topic": ""}, "topic is missing"),
+            ({"consumer_group": ""}, "consumer_group is missing"),
+            ({"member": ""}, "client_id is missing"),
+        ],
+    )
+    async def test_a_question_that_cannot_be_answered_says_why(
+        self, broker: Broker, fields: dict[str, str], remark: str
+    ) -> None:
+        given = {"member": "c1", **fields}
+        with pytest.raises(CallRefused, match=remark) as refused:
+            await asked(broker, given.pop("member"), **given)
+        assert refused.value.code == ResponseCode.INVALID_PARAMETER
+
+    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"topic":{}}'])
+    async def test_a_broken_body_is_the_clients_fault(self, broker: Broker, body: bytes) -> None:
+        with pytest.raises(FieldError):
+            assignment.query(broker, QueryAssignment(body=body), None)  # type: ignore[arg-type]
+        with pytest.raises(FieldError):
+            assignment.set_mode(broker, SetRequestMode(body=body), None)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("fields", "code"),
+        [
+            ({"topic": "%RETRY%billing"}, ResponseCode.NO_PERMISSION),
+            ({"consumer_group": "CID_RMQ_SYS_TRANS"}, ResponseCode.NO_PERMISSION),
+            ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+            ({"consumer_group": "unknown"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+            ({"mode": "PUSH"}, ResponseCode.INVALID_PARAMETER),
+        ],
+    )
+    async def test_a_mode_that_cannot_be_is_refused(
+        self, broker: Broker, fields: dict[str, str], code: ResponseCode
+    ) -> None:
+        given: dict[str, Any] = {"mode": "POP", **fields}
+        with pytest.raises(CallRefused) as refused:
+            set_mode(broker, given.pop("mode"), **given)
+        assert refused.value.code == code
+        assert [x.mode for x in await asked(broker, "c1") or []] == ["PULL"] * 3

@@ -1,0 +1,143 @@
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import group as handlers
+from roquet.broker.handlers.heartbeat import heartbeat
+from roquet.broker.handlers.offset import update
+from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, Subscription
+from roquet.model.topic import TopicConfig
+from roquet.wire import dialect
+from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
+from roquet.wire.calls.group import GetConnections, GetConsumeStats
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.offset import UpdateOffset
+from roquet.wire.codes import Language, ResponseCode
+
+
+@pytest.fixture
+def billing(broker: Broker, new_peer: Any, message: Any) -> dict[str, Any]:
+    """Two members of a group that has read one of two messages."""
+    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
+    peers = {"c1": new_peer(), "c2": new_peer()}
+    for client_id, peer in peers.items():
+        join(broker, peer, client_id, "*")
+    for _ in range(2):
+        broker.put.one(message(), 0, peers["c1"])
+    commit(broker, peers["c1"], 1)
+    return peers
+
+
+def join(broker: Broker, peer: Any, client_id: str, expression: str, topic: str = "orders") -> None:
+    wishes = [Subscription(topic=topic, sub_string=expression)]
+    data = ConsumerData(group_name="billing", subscription_data_set=wishes)
+    body = dialect.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data]))
+    heartbeat(broker, Heartbeat(body=body), peer)
+
+
+def commit(broker: Broker, peer: Any, offset: int, queue_id: int = 0) -> None:
+    call = UpdateOffset(
+        consumer_group="billing", topic="orders", queue_id=queue_id, commit_offset=offset
+    )
+    update(broker, call, peer)
+
+
+def connections(broker: Broker, **fields: Any) -> ConsumerConnection:
+    call = GetConnections(consumer_group="billing", **fields)
+    return dialect.loads(handlers.connections(broker, call, None).body, ConsumerConnection)  # type: ignore[arg-type]
+
+
+def stats(broker: Broker, **fields: Any) -> ConsumeStats:
+    call = GetConsumeStats(**{"consumer_group": "billing", **fields})
+    return dialect.loads(handlers.stats(broker, call, None).body, ConsumeStats)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("billing")
+async def test_the_members_of_a_group_are_told(broker: Broker) -> None:
+    found = connections(broker)
+    assert [(c.client_id, c.client_addr) for c in found.connection_set] == [
+        ("c1", "10.0.0.7:5000"),
+        ("c2", "10.0.0.7:5000"),
+    ]
+    assert found.connection_set[0].language is Language.JAVA
+    assert found.connection_set[0].wishes is None, "nobody asked"
+    assert found.subscription_table["orders"].sub_string == "*"
+    assert found.consume_type is ConsumeType.CONSUME_PASSIVELY
+
+
+async def test_what_each_listens_to_is_told_to_who_asks(
+    broker: Broker, billing: dict[str, Any]
+) -> None:
+    join(broker, billing["c2"], "c2", "paid")
+    found = connections(broker, with_wishes=True).connection_set
+    assert [c.wishes for c in found] == [{"orders": "*"}, {"orders": "paid"}]
+
+
+async def test_an_unknown_language_is_another_one(broker: Broker, billing: dict[str, Any]) -> None:
+    billing["c1"].language = 99
+    assert connections(broker).connection_set[0].language is Language.OTHER
+
+
+async def test_a_group_without_members_is_not_online(broker: Broker) -> None:
+    with pytest.raises(CallRefused, match="not online") as refused:
+        connections(broker)
+    assert refused.value.code == ResponseCode.CONSUMER_NOT_ONLINE
+
+
+@pytest.mark.usefixtures("billing")
+async def test_progress_is_told_for_every_queue(broker: Broker) -> None:
+    name = broker.config.broker_name
+    table = stats(broker).offset_table
+    first, second = (table[MessageQueue("orders", name, number)] for number in (0, 1))
+    assert (first.broker_offset, first.consumer_offset, first.lag) == (2, 1, 1)
+    assert first.last_timestamp > 1_600_000_000_000, "when the last message read was stored"
+    assert (second.broker_offset, second.consumer_offset, second.last_timestamp) == (0, 0, 0)
+    assert first.owners is None, "nobody asked"
+
+
+async def test_owners_are_told_to_who_asks(broker: Broker, billing: dict[str, Any]) -> None:
+    commit(broker, billing["c2"], 0, queue_id=1)
+    table = stats(broker, with_owners=True).offset_table
+    assert [progress.owners for progress in table.values()] == [["c1"], ["c2"]]
+
+
+@pytest.mark.usefixtures("billing")
+async def test_one_topic_or_several_can_be_asked_for(broker: Broker) -> None:
+    assert len(stats(broker, topic="orders").offset_table) == 2
+    assert len(stats(broker, topic_list="orders;unknown").offset_table) == 2
+    assert stats(broker, topic="unknown").offset_table == {}
+
+
+@pytest.mark.usefixtures("billing")
+async def test_topics_that_a_live_group_has_left_are_passed_over(broker: Broker) -> None:
+    broker.topics.put(TopicConfig(topic_name="old", read_queue_nums=1), 0)
+    broker.offsets.commit("billing", "old", 0, 0)
+    assert {queue.topic for queue in stats(broker).offset_table} == {"orders"}
+
+
+async def test_an_unknown_group_has_no_progress(broker: Broker) -> None:
+    assert stats(broker, consumer_group="unknown").offset_table == {}
+
+
+async def test_what_the_broker_decided_is_told_to_who_asks(
+    broker: Broker, billing: dict[str, Any]
+) -> None:
+    home = await broker.neighbours.home("orders")
+    assert home is not None
+    await broker.assigning.decide("billing", "orders", "STICKY", home)
+    assert stats(broker).decisions is None
+    (decision,) = stats(broker, with_owners=True).decisions or []
+    assert (decision.topic, decision.strategy, decision.number) == ("orders", "STICKY", 1)
+    assert sorted(decision.owners.values()) == ["c1", "c2"]
+
+
+async def test_what_is_listened_to_but_not_begun_is_told_to_who_asks(
+    broker: Broker, new_peer: Any
+) -> None:
+    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
+    join(broker, new_peer(), "c1", "*")
+    assert stats(broker).offset_table == {}
+    assert len(stats(broker, with_owners=True).offset_table) == 2

@@ -1,0 +1,169 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.pop import notification, peek, polling_info, pop
+from roquet.broker.handlers.send import send
+from roquet.model.errors import CallRefused
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop, PopReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.record import decode_many
+
+
+def ask(broker: Broker, **fields: Any) -> Pop:
+    given: dict[str, Any] = {
+        "consumer_group": "billing",
+        "topic": "orders",
+        "queue_id": -1,
+        "max_msg_nums": 32,
+        "invisible_time": 60_000,
+        "poll_time": 0,
+        "born_time": broker.clock.now_ms(),
+        "init_mode": 0,
+        **fields,
+    }
+    return Pop(**given)
+
+
+def bodies(reply: PopReply) -> list[bytes]:
+    return [record.body for record in decode_many(reply.body)]
+
+
+@pytest.fixture
+def stored(broker: Broker, peer: Any, message: Any) -> Callable[..., None]:
+    """Stores messages with these tags in queues 0, 1, 0 … of orders."""
+
+    def store(*tags: str) -> None:
+        for n, tag in enumerate(tags):
+            call = message(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
+            send(broker, call, peer)
+
+    return store
+
+
+async def test_a_pop_takes_from_all_queues_and_says_where_from(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "b", "c")
+    reply: Any = pop(broker, ask(broker), peer)
+    assert (reply.code, sorted(bodies(reply))) == (0, [b"a", b"b", b"c"])
+    assert set(reply.start_offset_info.split(";")) == {"0 0 0", "0 1 0"}
+    assert set(reply.msg_offset_info.split(";")) == {"0 0 0,1", "0 1 0"}
+    assert (reply.invisible_time, reply.rest_num) == (60_000, 0)
+    assert abs(broker.clock.now_ms() - reply.pop_time) < 1_000
+
+
+async def test_what_one_has_taken_no_other_gets(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a", "b", "c", "d")
+    first: Any = pop(broker, ask(broker, queue_id=0, max_msg_nums=1), peer)
+    second: Any = pop(broker, ask(broker, queue_id=0), peer)
+    assert (bodies(first), bodies(second), first.rest_num) == ([b"a"], [b"c"], 1)
+    assert pop(broker, ask(broker, queue_id=0), peer).code == ResponseCode.POLLING_TIMEOUT  # type: ignore[union-attr]
+    other: Any = pop(broker, ask(broker, consumer_group="audit"), peer)
+    assert len(bodies(other)) == 4
+
+
+async def test_tags_choose_and_the_others_are_passed_over(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "x", "b", "x", "a")
+    reply: Any = pop(broker, ask(broker, queue_id=0, exp="a", exp_type="TAG"), peer)
+    assert (bodies(reply), reply.msg_offset_info) == ([b"a", b"a"], "0 0 0,2")
+    assert broker.offsets.get("billing", "orders", 0) == 3
+    pop(broker, ask(broker, queue_id=1, exp="a"), peer)
+    assert broker.offsets.get("billing", "orders", 1) == 2
+
+
+async def test_a_pop_waits_for_a_message(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a", "b")
+    pop(broker, ask(broker), peer)
+    waiting = [asyncio.ensure_future(pop(broker, ask(broker, poll_time=5_000), peer))]  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    info = polling_info(
+        broker, PollingInfo(consumer_group="billing", topic="orders", queue_id=-1), peer
+    )
+    assert info.polling_num == 1
+    stored("c")
+    reply: Any = await asyncio.wait_for(waiting[0], 2)
+    assert bodies(reply) == [b"c"]
+
+
+async def test_a_pop_that_finds_nothing_ends_in_time(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a")
+    pop(broker, ask(broker), peer)
+    reply: Any = await pop(broker, ask(broker, poll_time=30), peer)  # type: ignore[misc]
+    assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
+
+
+async def test_a_peek_takes_nothing(broker: Broker, peer: Any, stored: Any) -> None:
+    stored("a")
+    look = Peek(consumer_group="billing", topic="orders", queue_id=-1, max_msg_nums=1)
+    assert bodies(peek(broker, look, peer)) == [b"a"]
+    assert bodies(peek(broker, look, peer)) == [b"a"]
+    taken: Any = pop(broker, ask(broker), peer)
+    assert bodies(taken) == [b"a"]
+    assert peek(broker, look, peer).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_a_notification_says_when_there_is_something(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a")
+
+    def watch(poll_time: int = 0) -> Any:
+        call = Notification(
+            consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_time,
+            born_time=broker.clock.now_ms(),
+        )  # fmt: skip
+        return notification(broker, call, peer)
+
+    assert watch().has_msg
+    pop(broker, ask(broker), peer)
+    assert not watch().has_msg
+    waiting = asyncio.ensure_future(watch(5_000))
+    await asyncio.sleep(0)
+    stored("b")
+    assert (await asyncio.wait_for(waiting, 2)).has_msg
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 99}, ResponseCode.INVALID_PARAMETER),
+        ({"queue_id": -2}, ResponseCode.INVALID_PARAMETER),
+        ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
+        ({"max_msg_nums": 0}, ResponseCode.INVALID_PARAMETER),
+        ({"invisible_time": 0}, ResponseCode.INVALID_PARAMETER),
+        ({"invisible_time": 2**63 - 1}, ResponseCode.INVALID_PARAMETER),
+        ({"exp": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"exp_type": "SQL92", "exp": "a > 1"}, ResponseCode.SYSTEM_ERROR),
+        ({"consumer_group": "bad group"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"consumer_group": "shut"}, ResponseCode.NO_PERMISSION),
+        ({"topic": "secret"}, ResponseCode.NO_PERMISSION),
+    ],
+)
+async def test_bad_pops_are_refused(
+    broker: Broker, peer: Any, stored: Any, fields: dict[str, Any], code: ResponseCode
+) -> None:
+    stored("a")
+    broker.groups.put(SubscriptionGroup(group_name="shut", consume_enable=False), 1)
+    broker.topics.put(TopicConfig(topic_name="secret", perm=2), 1)
+    with pytest.raises(CallRefused) as refused:
+        pop(broker, ask(broker, **fields), peer)
+    assert refused.value.code == code
+
+
+async def test_a_pop_that_comes_too_late_gets_nothing(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a")
+    late = broker.clock.now_ms() - 2_000
+    reply: Any = pop(broker, ask(broker, born_time=late, poll_time=1_000), peer)
+    assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")

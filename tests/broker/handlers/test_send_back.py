@@ -1,0 +1,188 @@
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.send import send
+from roquet.broker.handlers.send_back import send_back
+from roquet.model.errors import CallRefused, StoreError
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.rules.schedule import DEFAULT_LEVELS
+from roquet.wire.calls.send import SendBack
+from roquet.wire.codes import ResponseCode
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import Record, decode
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
+def stored(broker: Broker, peer: Any, message: Any, **fields: Any) -> Record:
+    text = "TAGS\x01red\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01k\x02mine\x01yes\x02"
+    reply: Any = send(broker, message(b"body", flag=7, properties=text, **fields), peer)
+    assert reply.code == 0
+    return record(broker, "orders", 0, reply.queue_offset)
+
+
+def record(broker: Broker, topic: str, queue_id: int, offset: int = 0) -> Record:
+    return decode(broker.store.read(topic, queue_id, offset, count_max=1).parts[0])
+
+
+def back(broker: Broker, peer: Any, failed: Record, level: int = 0, **fields: Any) -> Any:
+    call = SendBack(offset=failed.position, group="g", delay_level=level, **fields)
+    return send_back(broker, call, peer)
+
+
+async def test_a_failed_message_waits_ten_seconds_for_its_second_try(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    first = stored(broker, peer, message)
+    assert back(broker, peer, first).code == 0
+    found = record(broker, SCHEDULE, 2)
+    assert (found.body, found.flag, found.reconsume_times) == (b"body", 7, 1)
+    assert (found.born_ms, found.born_host) == (first.born_ms, first.born_host)
+    own_id = broker.put.message_id(first.position)
+    assert decode_properties(found.properties) == {
+        "TAGS": "red", "KEYS": "k1 k2", "UNIQ_KEY": "k", "mine": "yes", "WAIT": "false",
+        "CLUSTER": "DefaultCluster", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": own_id,
+        "DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0",
+    }  # fmt: skip
+    topic = broker.topics.get("%RETRY%g")
+    assert topic is not None
+    assert topic.write_queue_nums == 1
+
+
+async def test_no_number_of_tries_is_too_large(broker: Broker, peer: Any, message: Any) -> None:
+    most = 2**31 - 1
+    back(broker, peer, stored(broker, peer, message, reconsume_times=most))
+    assert record(broker, "%DLQ%g", 0).reconsume_times == most
+
+
+@pytest.mark.parametrize(("times", "level"), [(0, 3), (3, 6), (15, 18)])
+async def test_each_try_waits_longer(
+    broker: Broker, peer: Any, message: Any, times: int, level: int
+) -> None:
+    back(broker, peer, stored(broker, peer, message, reconsume_times=times))
+    assert record(broker, SCHEDULE, level - 1).reconsume_times == times + 1
+
+
+@pytest.mark.parametrize(("level", "queue"), [(1, 0), (18, 17), (99, 17)])
+async def test_a_member_may_choose_the_level(
+    broker: Broker, peer: Any, message: Any, level: int, queue: int
+) -> None:
+    back(broker, peer, stored(broker, peer, message), level)
+    assert broker.store.bounds(SCHEDULE, queue) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("times", "level", "asked"), [(16, 0, None), (16, 5, None), (0, -1, None), (2, 0, 2), (0, 0, 0)]
+)
+async def test_a_message_without_another_try_is_a_dead_letter(
+    broker: Broker, peer: Any, message: Any, times: int, level: int, asked: int | None
+) -> None:
+    failed = stored(broker, peer, message, reconsume_times=times)
+    back(broker, peer, failed, level, max_reconsume_times=asked)
+    found = record(broker, "%DLQ%g", 0)
+    properties = decode_properties(found.properties)
+    assert (found.body, found.reconsume_times) == (b"body", times + 1)
+    assert (properties["DLQ_ORIGIN_TOPIC"], properties["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
+    assert properties["DELAY"] == "0"
+    topic = broker.topics.get("%DLQ%g")
+    assert topic is not None
+    assert (topic.write_queue_nums, topic.perm) == (1, 6)
+
+
+async def test_more_tries_may_be_asked_for_than_there_are_levels(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    failed = stored(broker, peer, message, reconsume_times=40)
+    back(broker, peer, failed, max_reconsume_times=100)
+    assert broker.store.bounds(SCHEDULE, len(DEFAULT_LEVELS) - 1) == (0, 1)
+
+
+async def test_a_group_that_wants_no_retries_gets_none(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    failed = stored(broker, peer, message)
+    broker.groups.put(SubscriptionGroup(group_name="g", retry_queue_nums=0), 0)
+    end = broker.store.end_position
+    assert back(broker, peer, failed).code == 0
+    assert broker.store.end_position == end
+
+
+async def test_retries_are_spread_over_the_groups_queues(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    failed = stored(broker, peer, message)
+    broker.groups.put(SubscriptionGroup(group_name="g", retry_queue_nums=4), 0)
+    for _ in range(40):
+        back(broker, peer, failed)
+    found = [record(broker, SCHEDULE, 2, offset) for offset in range(40)]
+    assert {decode_properties(one.properties)["REAL_QID"] for one in found} == {"0", "1", "2", "3"}
+
+
+def refusal(broker: Broker, peer: Any, call: SendBack) -> int:
+    end = broker.store.end_position
+    with pytest.raises(CallRefused) as refused:
+        send_back(broker, call, peer)
+    assert broker.store.end_position == end
+    return refused.value.code
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 10**12])
+async def test_where_no_message_begins_none_is_found(
+    broker: Broker, peer: Any, message: Any, offset: int
+) -> None:
+    stored(broker, peer, message)
+    call = SendBack(offset=offset, group="g", delay_level=0)
+    assert refusal(broker, peer, call) == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("settings", [{"auto_create_group": False}])
+async def test_an_unknown_group_is_refused(broker: Broker, peer: Any) -> None:
+    call = SendBack(offset=0, group="g", delay_level=0)
+    assert refusal(broker, peer, call) == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.parametrize("settings", [{"permission": 4}])
+async def test_a_broker_that_is_only_read_takes_nothing_back(broker: Broker, peer: Any) -> None:
+    call = SendBack(offset=0, group="g", delay_level=0)
+    assert refusal(broker, peer, call) == ResponseCode.NO_PERMISSION
+
+
+async def test_a_retry_topic_that_is_only_read_takes_nothing_back(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    failed = stored(broker, peer, message)
+    broker.topics.put(TopicConfig(topic_name="%RETRY%g", perm=4), 0)
+    call = SendBack(offset=failed.position, group="g", delay_level=0)
+    assert refusal(broker, peer, call) == ResponseCode.NO_PERMISSION
+
+
+async def test_a_store_that_takes_nothing_is_told(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = stored(broker, peer, message)
+
+    def broken(*_: object) -> None:
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(broker.store, "append", broken)
+    call = SendBack(offset=failed.position, group="g", delay_level=0)
+    assert refusal(broker, peer, call) == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("settings", [{"sync_flush": True, "sync_flush_timeout": 100}])
+async def test_the_answer_comes_when_the_message_is_on_the_disk(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply: Any = await send(broker, message(properties="UNIQ_KEY\x01k\x02"), peer)  # type: ignore[misc]
+    failed = record(broker, "orders", 0, reply.queue_offset)
+    assert (await back(broker, peer, failed)).code == 0
+    assert broker.store.flushed_position == broker.store.end_position
+
+    async def never(_: int) -> bool:
+        return False
+
+    monkeypatch.setattr(broker.flush, "durable", never)
+    with pytest.raises(CallRefused, match="not yet on the disk"):
+        await back(broker, peer, failed)

@@ -1,0 +1,122 @@
+import asyncio
+from typing import Any
+
+from roquet.broker.services.handover import Handover
+from roquet.broker.tables.clients import Clients
+from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.rules.handover import HANDOVER_MS
+from roquet.testing.clock import in_virtual_time, this_loop
+
+
+class Group:
+    """A group of which members join, and what is seen of them."""
+
+    def __init__(self, new_peer: Any) -> None:
+        self.clients = Clients()
+        self.clock = this_loop().clock
+        self.handover = Handover(self.clients, self.clock)
+        self._new_peer = new_peer
+
+    def join(self, client_id: str) -> Any:
+        peer = self._new_peer()
+        data = [ConsumerData(group_name="g")]
+        self.clients.beat(peer, HeartbeatData(client_id=client_id, consumer_data_set=data))
+        self.handover.changed(["g"])
+        return peer
+
+    async def take(self, peer: Any) -> int:
+        """How long somebody waits who takes the queue."""
+        began_ms = self.clock.monotonic_ms()
+        taking = self.handover.taking("g", "t", 0, peer)
+        if taking is not None:
+            await self.handover.wait(taking)
+        return self.clock.monotonic_ms() - began_ms
+
+
+def test_a_taker_goes_on_at_the_losers_commit(new_peer: Any) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        group = Group(new_peer)
+        loser = group.join("a")
+        assert await group.take(loser) == 0
+        taker = group.join("b")
+        taking = asyncio.create_task(group.take(taker))
+        await group.clock.sleep(40)
+        group.handover.committed("g", "other", 0, loser)
+        group.handover.committed("g", "t", 0, new_peer())  # some tool's
+        await group.clock.sleep(40)
+        assert not taking.done()
+        group.handover.committed("g", "t", 0, loser)
+        assert await taking == 80
+
+    story()
+
+
+def test_a_taker_goes_on_after_a_second(new_peer: Any) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        group = Group(new_peer)
+        await group.take(group.join("a"))
+        assert await group.take(group.join("b")) == HANDOVER_MS
+
+    story()
+
+
+def test_a_taker_goes_on_when_the_loser_leaves_or_the_broker_stops(new_peer: Any) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        for stopping in (False, True):
+            group = Group(new_peer)
+            loser = group.join("a")
+            await group.take(loser)
+            taking = asyncio.create_task(group.take(group.join("b")))
+            await group.clock.sleep(40)
+            if stopping:
+                group.handover.close()
+            else:
+                group.clients.drop(loser)
+                group.handover.left("g", "a")
+            assert await taking == 40
+
+    story()
+
+
+def test_who_is_in_no_group_is_neither_seen_nor_held_up(new_peer: Any) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        group = Group(new_peer)
+        await group.take(group.join("a"))
+        group.handover.changed(["g"])
+        stranger = new_peer()
+        group.handover.seen("g", "t", 0, stranger)
+        assert await group.take(stranger) == 0
+        assert group.handover.owners("g", "t", 0) == []
+
+    story()
+
+
+def test_new_queues_are_a_change_too(new_peer: Any) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        group = Group(new_peer)
+        first, second = group.join("a"), group.join("b")
+        await group.take(first)
+        group.handover.committed("g", "t", 0, first)
+        group.handover.queues_changed()
+        assert await group.take(second) == HANDOVER_MS
+
+    story()
+
+
+def test_owners_are_forgotten_with_the_group(new_peer: Any) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        group = Group(new_peer)
+        only = group.join("a")
+        group.handover.seen("g", "t", 0, only)
+        assert group.handover.owners("g", "t", 0) == ["a"]
+        group.clients.drop(only)
+        group.handover.left("g", "a")
+        assert group.handover.owners("g", "t", 0) == []
+
+    story()

@@ -1,0 +1,222 @@
+"""What was popped and not acknowledged in time comes again, also after a restart."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
+from roquet.broker.config import BrokerConfig
+from roquet.broker.services import revive
+from roquet.model.errors import StoreFull
+from roquet.model.names import REVIVE_GROUP
+from roquet.model.topic import SubscriptionGroup
+from roquet.rules.pop import Checkpoint
+from roquet.store.memory import MemoryFiles
+from roquet.store.store import Draft
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.pop_text import note_properties
+from roquet.wire.record import decode_many, to_message
+
+NOTES = "rmq_sys_REVIVE_LOG_DefaultCluster"
+RETRY = "%RETRY%g_t"
+
+
+def config(**settings: Any) -> BrokerConfig:
+    given: dict[str, Any] = {
+        "host": "127.0.0.1", "port": 0, "store_dir": Path("/memory"), "log_file_size": 1 << 19,
+        "queue_file_entries": 2_000, "index_slots": 500, "index_entries": 2_000, **settings,
+    }  # fmt: skip
+    return BrokerConfig(**given)
+
+
+def give(broker: Broker, count: int = 3, topic: str = "t", **fields: Any) -> Checkpoint:
+    """Store so many messages, and give them out."""
+    broker.groups.find("g", 1)
+    start = broker.store.bounds(topic, 0)[1]
+    for n in range(count):
+        broker.store.append(Draft(topic, 0, b"%d" % n, b"KEYS\x01k\x02TAGS\x01a\x02", 97), 5)
+    bits = (1 << count) - 1
+    given: dict[str, Any] = {
+        "group": "g", "topic": topic, "queue_id": 0, "start": start,
+        "pop_ms": broker.clock.now_ms(), "invisible_ms": 1_000, "given": bits, "left": bits,
+        "lane": 0, "lane_offset": 0, **fields,
+    }  # fmt: skip
+    found = Checkpoint(**given)
+    broker.revival.give(found)
+    broker.offsets.commit("g", topic, 0, start + count)
+    return found
+
+
+def stored(broker: Broker, topic: str) -> list[Any]:
+    found = broker.store.read(topic, 0, 0, count_max=1_000)
+    return [to_message(one) for part in found.parts for one in decode_many(part)]
+
+
+async def later(broker: Broker, ms: int) -> None:
+    await broker.revival.step(broker.clock.now_ms() + ms)
+
+
+async def test_what_is_left_comes_again_in_the_retry_topic(broker: Broker) -> None:
+    found = give(broker)
+    broker.revival.settle(found, 0b010)
+    await later(broker, 900)
+    assert broker.topics.get(RETRY) is None
+    await later(broker, 1_000)
+    first, last = stored(broker, RETRY)
+    assert (first.body, last.body) == (b"0", b"2")
+    assert first.reconsume_times == 1
+    assert first.properties["1ST_POP_TIME"] == str(found.pop_ms)
+    assert (first.tag, first.properties["KEYS"]) == ("a", "k")
+    assert len(broker.revival.in_flight) == 0
+    await later(broker, 10_000)
+    assert len(stored(broker, RETRY)) == 2
+
+
+async def test_the_first_time_of_all_stays_known(broker: Broker) -> None:
+    first = give(broker, 1)
+    await later(broker, 1_000)
+    again = Checkpoint(
+        group="g", topic=RETRY, queue_id=0, start=0, pop_ms=first.pop_ms + 5, invisible_ms=1,
+        given=1, left=1, lane=1, lane_offset=0,
+    )  # fmt: skip
+    broker.revival.give(again)
+    await later(broker, 1_000)
+    _, second = stored(broker, RETRY)
+    assert second.reconsume_times == 2
+    assert second.properties["1ST_POP_TIME"] == str(first.pop_ms)
+
+
+async def test_after_the_last_try_it_is_a_dead_letter(broker: Broker) -> None:
+    broker.groups.put(SubscriptionGroup(group_name="g", retry_max_times=0), 1)
+    give(broker, 1)
+    await later(broker, 1_000)
+    (dead,) = stored(broker, "%DLQ%g")
+    assert dead.body == b"0"
+    assert dead.properties["DLQ_ORIGIN_TOPIC"] == "t"
+    assert "DELAY" not in dead.properties
+    assert broker.topics.get(RETRY) is None
+
+
+async def test_a_full_disk_only_puts_it_off(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(broker, 2)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise StoreFull("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.put, "again", refuse)
+        await later(broker, 1_000)
+    assert len(broker.revival.in_flight) == 1
+    await later(broker, 3_000)
+    assert [message.body for message in stored(broker, RETRY)] == [b"0", b"1"]
+
+
+async def test_a_message_that_retention_deleted_does_not_hold_up_the_others(broker: Broker) -> None:
+    give(broker, 1)
+    give(broker, 1, topic="u")
+    broker.store.delete_topic("t")
+    await later(broker, 1_000)
+    assert len(stored(broker, "%RETRY%g_u")) == 1
+    assert len(broker.revival.in_flight) == 0
+
+
+async def test_a_message_without_room_for_another_property_comes_again_all_the_same(
+    broker: Broker,
+) -> None:
+    broker.groups.find("g", 1)
+    broker.store.append(Draft("t", 0, b"x", b"KEYS\x01" + b"k" * 32_750 + b"\x02"), 5)
+    found = Checkpoint(
+        group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, given=1, left=1,
+        lane=0, lane_offset=0,
+    )  # fmt: skip
+    broker.revival.give(found)
+    await later(broker, 0)
+    (again,) = stored(broker, RETRY)
+    assert again.reconsume_times == 1
+
+
+async def test_notes_are_the_genuine_ones(broker: Broker) -> None:
+    found = give(broker)
+    broker.revival.settle(found, 0b001)
+    broker.revival.settle(found, 0b110)
+    notes = [(message.tag, json.loads(message.body)) for message in stored(broker, NOTES)]
+    key = {"c": "g", "t": "t", "q": 0, "so": 0, "pt": found.pop_ms, "bn": "broker-a"}
+    assert notes == [
+        ("ck", {**key, "it": 1_000, "n": 3, "d": [0, 1, 2]}),
+        ("ack", {**key, "ao": 0}),
+        ("bAck", {**key, "aol": [1, 2]}),
+    ]
+
+
+async def test_progress_in_the_notes_stops_at_what_is_not_over(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = give(broker, 1), give(broker, 1, invisible_ms=90_000)
+    broker.revival.settle(first, 1)
+    broker.revival.commit()
+    assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 1
+    monkeypatch.setattr(revive, "LANE_LAG_MAX", 2)
+    for _ in range(4):
+        third = give(broker, 1)
+        broker.revival.settle(third, 1)
+    broker.revival.commit()
+    assert second.lane_offset == 11, "it was noted anew"
+    assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 11
+    broker.revival.settle(second, 1)
+    broker.revival.commit()
+    assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 13
+
+
+async def test_two_notes_never_have_one_key(broker: Broker) -> None:
+    found = give(broker, 1)
+    place = ("g", "t", 0, found.start)
+    assert broker.revival.fresh_pop_ms(place, found.pop_ms) == found.pop_ms + 1
+    assert broker.revival.fresh_pop_ms(place, found.pop_ms + 9) == found.pop_ms + 9
+
+
+@in_virtual_time
+async def test_after_a_kill_what_was_given_out_is_so_still() -> None:
+    clock, files = this_loop().clock, MemoryFiles()
+    async with BrokerServer(config(), clock, files=files) as server:
+        found = give(server.broker, invisible_ms=60_000)
+        server.broker.revival.settle(found, 0b100)
+        copy = files.copy()
+    async with BrokerServer(config(), clock, files=copy) as server:
+        broker = server.broker
+        (again,) = broker.revival.in_flight
+        assert (again.key, again.left, again.due_ms) == (found.key, 0b011, found.due_ms)
+        assert broker.offsets.get("g", "t", 0) == 3, "progress that was not saved is made up for"
+        await clock.sleep(60_300)
+        assert len(stored(broker, RETRY)) == 2
+
+
+@in_virtual_time
+async def test_progress_that_an_operator_set_back_stays_so() -> None:
+    clock, files = this_loop().clock, MemoryFiles()
+    async with BrokerServer(config(), clock, files=files) as server:
+        give(server.broker, invisible_ms=60_000)
+        server.broker.offsets.commit("g", "t", 0, 0)
+    async with BrokerServer(config(), clock, files=files) as server:
+        assert server.broker.offsets.get("g", "t", 0) == 0
+
+
+@in_virtual_time
+async def test_notes_that_cannot_be_are_passed_over() -> None:
+    clock, files = this_loop().clock, MemoryFiles()
+    async with BrokerServer(config(), clock, files=files) as server:
+        broker = server.broker
+        for body in (b"{", b"[]", b'{"so":-5}', b'{"so":1,"pt":1,"it":1,"n":99999999}', b"\xff"):
+            for tag in ("ck", "ack", "bAck", "other"):
+                broker.store.append(Draft(NOTES, 0, body, note_properties(tag, 1), 1), 1)
+        wild = b'{"ao":99,"aol":[-1,1000000000000],"c":"g","t":"t","q":0,"so":0,"pt":7,"bn":"b"}'
+        give(broker, pop_ms=7, invisible_ms=10**12 * 10)
+        broker.store.append(Draft(NOTES, 0, wild, note_properties("bAck", 1), 1), 1)
+        copy = files.copy()
+    async with BrokerServer(config(), clock, files=copy) as server:
+        (found,) = server.broker.revival.in_flight
+        assert found.left == 0b111

@@ -1,0 +1,39 @@
+from roquet.broker.tables.assignments import Assignments, Snapshot
+from roquet.model.queue import MessageQueue
+
+Q = tuple(MessageQueue("t", "a", number) for number in range(3))
+ONE = Snapshot(
+    number=1,
+    strategy="STICKY",
+    members=("m", "n"),
+    queues=Q,
+    shares={"m": Q[:2], "n": Q[2:]},
+    decided_ms=0,
+)
+
+
+def test_a_snapshot_knows_each_queues_owner() -> None:
+    assert ONE.owners == {Q[0]: "m", Q[1]: "m", Q[2]: "n"}
+
+
+def test_the_latest_decision_is_kept_for_each_group_and_topic() -> None:
+    table = Assignments()
+    assert table.get("g", "t") is None
+    table.put("g", "t", ONE)
+    assert table.get("g", "t") is ONE
+    assert table.get("g", "other") is None
+    assert dict(table.of("g")) == {"t": ONE}
+    assert dict(table.of("other")) == {}
+
+
+def test_what_members_asked_for_goes_with_them_and_all_with_the_last() -> None:
+    table = Assignments()
+    table.put("g", "t", ONE)
+    table.asked("g", "m", "STICKY")
+    table.asked("g", "n", "AVG")
+    table.left("g", "m", ["n"])
+    assert dict(table.strategies("g")) == {"n": "AVG"}
+    assert table.get("g", "t") is ONE, "the others' previous owners"
+    table.left("g", "n", [])
+    assert dict(table.strategies("g")) == {}
+    assert table.get("g", "t") is None

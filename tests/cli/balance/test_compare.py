@@ -1,0 +1,98 @@
+"""Strategies' answers side by side."""
+
+import json
+from typing import Any
+
+import pytest
+
+from roquet.cli.balance.compare import ANSWERS, Result, as_json, compare, names_of, owners_in_order
+from roquet.cli.balance.situation import Situation, Then, situation
+from roquet.model.errors import UsageError
+from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES
+
+
+def made(**asked: Any) -> Situation:
+    defaults: dict[str, Any] = {
+        "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
+        "who": None,
+    }  # fmt: skip
+    return situation(**{**defaults, **asked})
+
+
+def only(given: Situation, name: str) -> Result:
+    (result,) = compare(given, [name])
+    return result
+
+
+def test_when_a_fourth_joins_two_moves_are_the_least() -> None:
+    results = {r.name: r for r in compare(made(then=Then.JOIN), names_of("all"))}
+    assert {name: len(results[name].moved) for name in ("AVG", "AVG_BY_CIRCLE", "STICKY")} == {
+        "AVG": 5,
+        "AVG_BY_CIRCLE": 5,
+        "STICKY": 2,
+    }
+    assert results["STICKY"].fewest == results["AVG"].fewest == 2
+    assert results["STICKY"].is_least
+    assert not results["AVG"].is_least
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("then", [None, *Then])
+def test_every_strategy_gives_each_queue_an_owner_or_says_that_it_has_none(
+    name: str, then: Then | None
+) -> None:
+    given = made(queues=11, brokers=3, members=4, then=then, lag=",".join("31415926535"))
+    result = only(given, name)
+    owned = [queue for share in result.after.values() for queue in share]
+    assert sorted([*owned, *result.unowned]) == sorted(given.queues)
+    assert set(result.after) == set(given.remaining)
+    assert bool(result.unowned) == (name == "CONFIG" and then in (Then.LEAVE, Then.KILL))
+
+
+def test_what_nobody_takes_over_is_not_even() -> None:
+    result = only(made(members=2, then=Then.LEAVE), "CONFIG")
+    assert [queue.queue_id for queue in result.unowned] == [4, 5, 6, 7]
+    assert not result.is_even
+    given = made(members=2, then=Then.LEAVE)
+    assert [owner for _, owner in owners_in_order(given, result.after)] == 4 * [0] + 4 * [None]
+
+
+def test_rooms_keep_their_queues() -> None:
+    given = made(brokers=2, members=4)
+    for member, share in only(given, "MACHINE_ROOM_NEARBY-AVG").before.items():
+        assert {q.broker_name.partition("@")[0] for q in share} == {given.room_of_member(member)}
+
+
+def test_waiting_messages_are_weighed() -> None:
+    result = only(made(queues=4, members=2, lag="90,10,50,40"), "LAG_WEIGHTED")
+    assert (result.waiting.least, result.waiting.most) == (90, 100)
+
+
+def test_names_are_found_in_any_case() -> None:
+    assert names_of("sticky") == ["STICKY"]
+    assert names_of("machine_room_nearby-consistent_hash") == [
+        "MACHINE_ROOM_NEARBY-CONSISTENT_HASH"
+    ]
+    assert {*STRATEGIES, *BROKER_DECIDED, "CONFIG", "MACHINE_ROOM"} < set(names_of("ALL"))
+    with pytest.raises(UsageError, match="no 'AVERAGE_BY_CIRCLE'; did you mean 'AVG_BY_CIRCLE'"):
+        names_of("AVERAGE_BY_CIRCLE")
+
+
+def test_json_has_every_name() -> None:
+    given = made(queues=3, members=2, then=Then.JOIN, lag="1,2,3")
+    told = json.loads(as_json(given, compare(given, ["AVG"])))
+    assert told["then"] == {"what": "join", "who": "c3"}
+    assert told["lag"]["Orders@room1@broker-a:2"] == 3
+    (average,) = told["strategies"]
+    assert average["shares"]["c1"] == ["Orders@room1@broker-a:0", "Orders@room1@broker-a:1"]
+    assert average["shares_after"]["c3"] == ["Orders@room1@broker-a:2"]
+    assert (average["moves"], average["least_moves"]) == (2, 1)
+    assert average["moved"] == ["Orders@room1@broker-a:1", "Orders@room1@broker-a:2"]
+    assert (average["least_waiting"], average["most_waiting"]) == (1, 3)
+
+
+def test_json_of_a_quiet_group_has_no_moves() -> None:
+    given = made()
+    told = json.loads(as_json(given, compare(given, ["AVG"])))
+    assert told["then"] is None
+    assert set(told["strategies"][0]) == {"name", "shares", "smallest", "largest", "unowned"}

@@ -1,0 +1,39 @@
+"""The comparison as a page and as a picture."""
+
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from roquet.cli.balance.compare import compare, names_of
+from roquet.cli.balance.report import html, svg
+from roquet.cli.balance.situation import Situation, Then, situation
+
+
+def given(then: Then | None) -> Situation:
+    lag = "1,2,3,4,5,6,7,8" if then is Then.KILL else ""
+    return situation(queues=8, brokers=1, members=3, rooms=None, lag=lag, then=then, who=None)
+
+
+@pytest.mark.parametrize("then", [None, *Then])
+def test_a_page_has_a_picture_and_the_numbers(then: Then | None) -> None:
+    text = html(given(then), compare(given(then), names_of("all")), ["AVG moves 5."])
+    assert text.startswith("<!doctype html>")
+    assert "AVG moves 5." in text
+    assert text.count("<svg") == 1
+    assert ("<th>moves</th>" in text) == (then is not None)
+    assert ("<th>most waiting</th>" in text) == (then is Then.KILL)
+    assert not re.search(r"(src|href)=|<script|url\(|@import", text)
+
+
+def test_a_picture_shows_before_and_after_and_rings_what_moved() -> None:
+    picture = svg(given(Then.JOIN), compare(given(Then.JOIN), ["AVG"]))
+    ET.fromstring(picture)
+    assert picture.count('stroke="var(--ink)"') == 5
+    assert "2 each · 5 moved" in picture
+
+
+def test_without_a_change_there_is_one_row() -> None:
+    picture = svg(given(None), compare(given(None), ["AVG"]))
+    assert "2 to 3" in picture
+    assert "moved" not in picture

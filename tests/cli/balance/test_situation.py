@@ -1,0 +1,75 @@
+"""Situations from a few numbers, and what makes no sense."""
+
+from typing import Any
+
+import pytest
+
+from roquet.cli.balance.situation import Situation, Then, situation
+from roquet.model.errors import UsageError
+
+
+def made(**asked: Any) -> Situation:
+    defaults: dict[str, Any] = {
+        "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
+        "who": None,
+    }  # fmt: skip
+    return situation(**{**defaults, **asked})
+
+
+def test_queues_are_neighbours_on_brokers_in_rooms() -> None:
+    given = made(queues=5, brokers=2)
+    assert [str(queue) for queue in given.queues] == [
+        "Orders@room1@broker-a:0",
+        "Orders@room1@broker-a:1",
+        "Orders@room1@broker-a:2",
+        "Orders@room2@broker-b:0",
+        "Orders@room2@broker-b:1",
+    ]
+    assert [given.label(queue) for queue in given.queues] == ["a0", "a1", "a2", "b0", "b1"]
+    assert [given.room_of_member(member) for member in given.members] == ["room1", "room2", "room1"]
+    assert given.told() == "5 queues on 2 brokers, 3 members in 2 rooms"
+
+
+def test_one_broker_is_one_room_and_needs_no_letter() -> None:
+    given = made(queues=1, members=1)
+    assert given.label(given.queues[0]) == "0"
+    assert given.told() == "1 queue on 1 broker, 1 member"
+
+
+def test_a_newcomer_has_the_next_name_and_names_sort_as_numbers() -> None:
+    given = made(members=9, then=Then.JOIN)
+    assert given.who == "c10"
+    assert given.remaining == [f"c{n:02}" for n in range(1, 11)]
+    assert given.told().endswith("9 members; then c10 joins")
+
+
+def test_the_last_leaves_unless_somebody_is_named() -> None:
+    assert made(then=Then.LEAVE).remaining == ["c1", "c2"]
+    killed = made(then=Then.KILL, who="c1")
+    assert killed.remaining == ["c2", "c3"]
+    assert killed.everybody == ["c1", "c2", "c3"]
+    assert killed.told().endswith("then c1 is killed")
+    assert made(then=Then.LEAVE).told().endswith("then c3 leaves")
+
+
+def test_lag_is_in_the_order_of_the_queues() -> None:
+    given = made(queues=3, lag="5,0, 9")
+    assert [given.lag[queue] for queue in given.queues] == [5, 0, 9]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"queues": 2, "brokers": 3}, "too few for 3 brokers"),
+        ({"lag": "1,2"}, "--lag has 2 numbers: one for each of 8 queues is due"),
+        ({"lag": "many"}, "'many' is not a list of numbers"),
+        ({"lag": "0,0,0,0,0,0,0,-4"}, "-4 messages cannot wait"),
+        ({"then": Then.LEAVE, "members": 1}, "nobody would be left"),
+        ({"then": Then.KILL, "who": "C2"}, "no member 'C2'; did you mean 'c2'"),
+        ({"then": Then.JOIN, "who": "c2"}, "--who says who leaves"),
+        ({"who": "c2"}, "--who says who leaves"),
+    ],
+)
+def test_nonsense_is_said(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        made(**asked)

@@ -1,0 +1,87 @@
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+from roquet.client import blocking
+from roquet.model.errors import ConnectFailed, UsageError
+from roquet.testing.cluster import BlockingCluster
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    """A cluster in which a group has read two of three messages, and is gone."""
+    with BlockingCluster(default_queue_count=1) as cluster:
+        with blocking.Producer(cluster.namesrv_addr) as producer:
+            for body in (b"a", b"b", b"c"):
+                producer.send("orders", body)
+        reading = ("consume", "orders", "--group", "billing", "--count", "2")
+        assert roquet(*reading, "-n", cluster.namesrv_addr).output == "a\nb\n"
+        yield cluster.namesrv_addr
+
+
+def roquet(*arguments: str) -> Result:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_group_is_shown_queue_by_queue(namesrv: str) -> None:
+    headline, head, *rows = roquet("group", "show", "billing", "-n", namesrv).output.splitlines()
+    assert headline == "billing  0 members  lag 1"
+    assert head.split() == ["topic", "broker", "queue", "owner", "committed", "end", "lag"]
+    assert ["orders", "broker-a", "0", "nobody", "2", "3", "1"] in [row.split() for row in rows]
+
+
+def test_a_live_group_is_shown_with_its_members(namesrv: str) -> None:
+    with blocking.PushConsumer(namesrv, group="shipping", topic="orders") as consumer:
+        consumer.next(5_000)
+        lines = roquet("group", "show", "shipping", "-n", namesrv).output.splitlines()
+        found = json.loads(roquet("group", "show", "shipping", "--json", "-n", namesrv).output)
+    assert lines[0].startswith("shipping  CLUSTERING  1 member  lag ")
+    (member,) = found["members"]
+    assert member["language"] == "PYTHON"
+    assert member["wishes"]["orders"] == "*"
+    assert any(line.startswith(member["client_id"]) for line in lines)
+
+
+def test_json_has_everything(namesrv: str) -> None:
+    found = json.loads(roquet("group", "show", "billing", "--json", "-n", namesrv).output)
+    assert (found["name"], found["lag"], found["members"]) == ("billing", 1, [])
+    orders = [queue for queue in found["queues"] if queue["topic"] == "orders"]
+    assert orders == [
+        {
+            "topic": "orders",
+            "broker": "broker-a",
+            "queue_id": 0,
+            "owners": [],
+            "committed": 2,
+            "end": 3,
+            "lag": 1,
+            "fault": None,
+        }
+    ]
+
+
+def test_groups_are_listed(namesrv: str) -> None:
+    lines = roquet("group", "ls", "-n", namesrv).output.splitlines()
+    assert lines[0].split() == ["group", "members", "lag"]
+    assert ["billing", "0", "1"] in [line.split() for line in lines]
+    assert not any("TOOLS_CONSUMER" in line for line in lines)
+    everything = roquet("group", "ls", "--system", "--json", "-n", namesrv).output.splitlines()
+    assert "TOOLS_CONSUMER" in [json.loads(line)["name"] for line in everything]
+
+
+def test_a_cluster_without_groups_says_so() -> None:
+    with BlockingCluster() as cluster:
+        assert roquet("group", "ls", "-n", cluster.namesrv_addr).output == "no group\n"
+
+
+def test_a_wrong_name_is_told_with_the_nearest_one(namesrv: str) -> None:
+    with pytest.raises(UsageError, match="did you mean 'billing'"):
+        roquet("group", "show", "biling", "-n", namesrv)
+    with pytest.raises(ConnectFailed):
+        roquet("group", "ls", "-n", "127.0.0.1:1")

@@ -1,0 +1,161 @@
+"""A consumer holds its share of its topics' queues."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.client.assignment import Watchers
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.push import PushConsumer
+from roquet.model.errors import ConfigError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.rules.allocate import Shares, average
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.bodies import AssignmentQuery, Assignments
+
+Fakes = Callable[..., Any]
+
+QUEUE = MessageQueue("t", "a", 0)
+
+
+def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
+    return PushConsumer(cluster.address, group="g", topic="t", config=config)
+
+
+async def test_watchers_hear_nothing_of_retry_topics(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[Any] = []
+    watchers = Watchers()
+    watchers.lost = [lambda queues: 1 / 0, heard.append]
+    await watchers.tell(watchers.lost, [MessageQueue("%RETRY%g", "a", 0)])
+    assert heard == []
+    await watchers.tell(watchers.lost, [QUEUE, MessageQueue("%RETRY%g", "a", 0)])
+    assert heard == [(QUEUE,)]
+    assert "a watcher of the assignment failed" in caplog.text
+
+
+@in_virtual_time
+async def test_the_retry_topic_is_read_but_not_shown(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster,
+        consumer_of(virtual, cluster) as consumer,
+    ):
+        cluster.brokers["a"].put("%RETRY%g", 0, b"again")
+        (message,) = await consumer.fetch(1)
+        assert message.body == b"again"
+        assert consumer.assignment() == [QUEUE]
+        assert consumer.subscriptions == {"t": "*"}
+
+
+@in_virtual_time
+async def test_a_retry_topic_that_comes_late_is_found(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        await asyncio.sleep(100)
+        asked = cluster.asked.count("%RETRY%g")
+        assert asked < 20  # and not each second
+        cluster.topics["%RETRY%g"] = {"a": 1}
+        cluster.brokers["a"].put("%RETRY%g", 0, b"again")
+        assert [m.body for m in await consumer.fetch(1, 21_000)] == [b"again"]
+
+
+@in_virtual_time
+async def test_a_queue_whose_pulls_went_silent_is_taken_again(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        await asyncio.sleep(1)
+        reader = consumer._holding.reader(QUEUE)
+
+        async def stuck() -> Any:
+            await asyncio.sleep(1e6)
+
+        reader._pull = stuck  # type: ignore[method-assign]
+        await asyncio.sleep(170)
+        assert consumer._holding.reader(QUEUE) is not reader
+        assert "pulls of t@a:0 went silent" in caplog.text
+        cluster.brokers["a"].put("t", 0, b"x")
+        assert [m.body for m in await consumer.fetch(1)] == [b"x"]
+
+
+@in_virtual_time
+async def test_a_full_or_paused_queue_is_not_silent(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        consumer_of(virtual, cluster, in_flight_max=2) as consumer,
+    ):
+        cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
+        await asyncio.sleep(1)
+        readers = [consumer._holding.reader(queue) for queue in consumer.assignment()]
+        readers[1].pause()
+        await asyncio.sleep(400)
+        assert [consumer._holding.reader(q) for q in consumer.assignment()] == readers
+
+
+@in_virtual_time
+async def test_a_strategy_that_goes_wrong_later_keeps_what_is_held_and_is_said_once(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty: list[int] = []
+
+    def strategy(queues: Any, members: Any) -> Shares:
+        if faulty:
+            raise ZeroDivisionError("no idea")
+        return average(queues, members)
+
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        consumer_of(virtual, cluster, strategy=strategy) as consumer,
+    ):
+        await asyncio.sleep(1)
+        faulty.append(1)
+        await asyncio.sleep(300)
+        assert len(consumer.assignment()) == 2
+        assert caplog.text.count("no idea") == 1
+        faulty.clear()
+        await asyncio.sleep(21)
+        assert "works again" in caplog.text or len(consumer.assignment()) == 2
+
+
+@in_virtual_time
+async def test_a_locked_queue_is_asked_for_again_after_half_a_second(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        cluster.brokers["a"].locked[QUEUE] = "other"
+        async with consumer_of(virtual, cluster, ordered=True) as consumer:
+            await asyncio.sleep(10)
+            assert consumer.assignment() == []
+            before = cluster.brokers["a"].lock_calls
+            await asyncio.sleep(5)
+            assert 9 <= cluster.brokers["a"].lock_calls - before <= 11
+            cluster.brokers["a"].locked.clear()
+            await asyncio.sleep(0.6)
+            assert consumer.assignment() == [QUEUE]
+
+
+@in_virtual_time
+async def test_a_cluster_that_cannot_decide_is_said_at_the_start(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        consumer = consumer_of(virtual, cluster, strategy="STICKY")
+        with pytest.raises(ConfigError, match="cannot work out STICKY"):
+            await consumer.start()
+        with pytest.raises(UsageError, match="closed"):
+            await consumer.next()
+        await consumer.close()
+
+
+@in_virtual_time
+async def test_what_the_broker_decides_is_what_is_held(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+
+        def nothing(query: AssignmentQuery) -> Assignments:
+            return Assignments(message_queue_assignments=[])
+
+        cluster.brokers["a"].decides = nothing
+        async with consumer_of(virtual, cluster, strategy="STICKY") as consumer:
+            await asyncio.sleep(5)
+            assert consumer.assignment() == []

@@ -1,0 +1,157 @@
+"""The queues that a consumer reads."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.background import Background
+from roquet.client.config import ConsumerConfig
+from roquet.client.holding import Holding
+from roquet.client.inbox import Inbox
+from roquet.client.offsets import Offsets
+from roquet.client.ordered import OrderedReader
+from roquet.client.pulling import Puller, Taste
+from roquet.client.reader import Surroundings
+from roquet.client.sendback import Here, Return
+from roquet.client.session import Session
+from roquet.model.errors import UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.record import encode_properties
+
+Fakes = Callable[..., Any]
+
+QUEUE = MessageQueue("t", "a", 0)
+TASTE = Taste.of("t", "*", 1)
+
+
+@asynccontextmanager
+async def holding_of(
+    virtual: Fakes, cluster: Any, **settings: Any
+) -> AsyncIterator[tuple[Holding, Inbox]]:
+    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+    session = Session(cluster.address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    await session.routes.refresh("t")
+    puller = Puller(session, config, "g", saves_progress=False)
+    background, inbox = Background(), Inbox()
+    around = Surroundings(inbox, puller, Here(Return(session, config, "g")), background)
+    try:
+        yield Holding(around, Offsets(session, config, "g"), config), inbox
+    finally:
+        await background.close()
+        await session.close()
+
+
+@in_virtual_time
+async def test_progress_is_told_once_for_each_change(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, inbox):
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x")
+        holding.hold(QUEUE, 0, TASTE)
+        message = await inbox.take()
+        assert message is not None
+        message.settle()
+        for _ in range(3):
+            await holding.save()
+        await asyncio.sleep(0.1)
+        assert [call.commit_offset for call in broker.commits] == [1]
+
+
+@in_virtual_time
+async def test_what_is_dropped_gives_nothing_more_and_is_saved(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, inbox):
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        holding.hold(QUEUE, 0, TASTE)
+        message = await inbox.take()
+        assert message is not None
+        message.settle()
+        await holding.release([QUEUE, MessageQueue("t", "a", 9)], save=True)
+        assert QUEUE not in holding
+        assert inbox.pop() is None
+        assert cluster.brokers["a"].committed["g", "t", 0] == 1
+        with pytest.raises(UsageError, match="t@a:0 is not assigned"):
+            holding.reader(QUEUE)
+
+
+@in_virtual_time
+async def test_progress_that_cannot_be_saved_is_said(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, _):
+        holding.hold(MessageQueue("t", "gone", 0), 0, TASTE)
+        await holding.save()
+        await holding.release(list(holding.readers), save=True)
+        assert "progress of t@gone:0 is not saved" in caplog.text
+
+
+@in_virtual_time
+async def test_ordered_settings_make_ordered_readers(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster, ordered=True) as (holding, _),
+    ):
+        assert isinstance(holding.hold(QUEUE, 0, TASTE), OrderedReader)
+
+
+@in_virtual_time
+async def test_a_paused_queue_stays_paused_over_a_seek(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, inbox):
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        holding.hold(QUEUE, 0, TASTE).pause()
+        holding.seek(QUEUE, 1, TASTE)
+        await asyncio.sleep(5)
+        assert len(inbox) == 0
+        holding.reader(QUEUE).resume()
+        message = await inbox.take()
+        assert message is not None
+        assert message.body == b"y"
+
+
+@in_virtual_time
+async def test_another_taste_is_asked_for_at_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, inbox):
+        holding.hold(QUEUE, 0, Taste.of("t", "A", 1))
+        await asyncio.sleep(1)
+        holding.change("t", Taste.of("t", "B", 2))
+        await asyncio.sleep(1)
+        assert [call.subscription for call in cluster.brokers["a"].pulls] == ["A", "B"]
+        cluster.brokers["a"].put("t", 0, b"b", properties=encode_properties({"TAGS": "B"}))
+        message = await inbox.take()
+        assert message is not None
+        assert message.body == b"b"
+
+
+@in_virtual_time
+async def test_a_lag_that_cannot_be_told_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, _):
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        holding.hold(QUEUE, 0, TASTE)
+        assert await holding.lag([QUEUE]) == {QUEUE: 2}
+        await cluster.brokers["a"].server.stop(0)
+        with pytest.raises(Exception, match=r"127\.0\.0\.1"):
+            await holding.lag([QUEUE])
+
+
+@in_virtual_time
+async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, inbox):
+        broker = cluster.brokers["a"]
+        for body in (b"x", b"y"):
+            broker.put("t", 0, body)
+        holding.hold(QUEUE, 0, TASTE)
+        message = await inbox.take()
+        assert message is not None
+        leaving = asyncio.create_task(holding.hand_over(holding.drop([QUEUE])))
+        await asyncio.sleep(0.2)
+        message.settle()
+        await leaving
+        assert broker.committed["g", "t", 0] == 1

@@ -1,0 +1,146 @@
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    PopConsumer,
+    Producer,
+    ProducerConfig,
+)
+from roquet.client.blocking import PopConsumer as BlockingPopConsumer
+from roquet.client.blocking import Producer as BlockingProducer
+from roquet.model.errors import ConfigError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumeType, MessageModel
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import BlockingCluster, cluster
+
+
+def config(**settings: Any) -> ConsumerConfig:
+    given: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST, **settings}
+    return ConsumerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1", **given)
+
+
+async def send(namesrv: str, topic: str, *tags: str) -> None:
+    settings = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
+    async with Producer(namesrv, config=settings) as producer:
+        for tag in tags:
+            await producer.send(Message(topic, tag.encode(), tag=tag))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ordered": True},
+        {"message_model": MessageModel.BROADCASTING},
+        {"consume_from": ConsumeFrom.TIMESTAMP},
+        {"invisible_ms": 0},
+        {"pop_count": 33},
+        {"pop_count": 0},
+    ],
+)
+def test_what_it_cannot_do_is_said_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        PopConsumer("127.0.0.1:1", group="g", config=ConsumerConfig(**settings))
+
+
+@in_virtual_time
+async def test_topics_come_and_go_while_it_runs() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running.namesrv_addr, "t", "a", "b")
+        await send(running.namesrv_addr, "u", "c")
+        settings = config()
+        async with PopConsumer(
+            running.namesrv_addr, group="g", topic="t", config=settings
+        ) as taker:
+            assert len(await taker.fetch(3, 3_000)) == 2
+            taker.subscribe("u", "c || d")
+            (message,) = await taker.fetch(2, 3_000)
+            assert (message.topic, message.tag) == ("u", "c")
+            assert taker.assignment() == [
+                MessageQueue("t", "broker-a", -1), MessageQueue("u", "broker-a", -1),
+            ]  # fmt: skip
+            taker.unsubscribe("t")
+            await send(running.namesrv_addr, "t", "e")
+            assert await taker.next(5_000) is None
+
+
+@in_virtual_time
+async def test_a_topic_that_comes_later_is_found() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        settings = config()
+        async with PopConsumer(
+            running.namesrv_addr, group="g", topic="t", config=settings
+        ) as taker:
+            await asyncio.sleep(5)
+            await send(running.namesrv_addr, "t", "a")
+            assert await taker.next(5_000) is not None
+
+
+@in_virtual_time
+async def test_a_paused_consumer_takes_nothing() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running.namesrv_addr, "t", "a")
+        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        taker.pause()
+        async with taker:
+            assert await taker.next(30_000) is None
+            taker.resume()
+            assert await taker.next(3_000) is not None
+            with pytest.raises(UsageError, match="owns no queues"):
+                taker.pause(MessageQueue("t", "broker-a", 0))
+
+
+@in_virtual_time
+async def test_what_nobody_has_taken_is_its_lag() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running.namesrv_addr, "t", *"abcdef")
+        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        taker.pause()
+        async with taker:
+            await asyncio.sleep(2)
+            assert sum((await taker.lag()).values()) == 6
+            taker.resume()
+            assert len(await taker.fetch(6, 3_000)) == 6
+            assert sum((await taker.lag()).values()) == 0
+
+
+@in_virtual_time
+async def test_the_broker_knows_it_as_a_pop_member() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running.namesrv_addr, "t", "a")
+        settings = config()
+        async with PopConsumer(
+            running.namesrv_addr, group="g", topic="t", config=settings
+        ) as taker:
+            await taker.next(3_000)
+            members = running.brokers[0].broker.clients.consumers("g")
+            assert members is not None
+            assert members.consume_type is ConsumeType.CONSUME_POP
+            assert members.client_ids == [taker.client_id]
+
+
+def test_the_blocking_twin_takes_extends_and_acknowledges() -> None:
+    with BlockingCluster() as running, BlockingProducer(running.namesrv_addr) as producer:
+        for n in range(3):
+            producer.send("t", b"%d" % n)
+        settings = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+        with BlockingPopConsumer(
+            running.namesrv_addr, group="g", topic="t", config=settings
+        ) as taker:
+            first = taker.next(5_000)
+            assert first is not None
+            first.extend(60_000)
+            first.ack()
+            for message in taker.fetch(2):
+                with message:
+                    assert message.body
+            taker.subscribe("u")
+            taker.unsubscribe("u")
+        revival = running.brokers[0].broker.revival
+        assert len(revival.in_flight) == 0

@@ -1,0 +1,152 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from roquet.client.background import Background
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.identity import Identity
+from roquet.client.outcomes import PopOutcomes
+from roquet.client.popped import Place
+from roquet.client.popper import Popper
+from roquet.client.pulling import Taste
+from roquet.client.stock import Stock
+from roquet.model.errors import ConnectFailed
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire import record
+from roquet.wire.call import Reply
+from roquet.wire.calls.pop import BatchAck, Pop, PopReply, decode_acks
+from roquet.wire.calls.send import SendBack
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+
+
+class Fake:
+    """A session whose broker gives out what `replies` holds, and then keeps pops waiting."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.calls: list[Any] = []
+        self.background = Background()
+        self.identity = Identity(ConsumerConfig(clock=this_loop().clock, client_ip="127.0.0.1"))
+        self.pool = self.routes = self.membership = self
+        self.times: list[float] = []
+
+    def leader(self, broker: str) -> str:
+        return broker
+
+    def doubt(self) -> None:
+        """Nothing."""
+
+    def hurry(self) -> None:
+        """Nothing."""
+
+    async def call(self, address: str, call: Any, timeout_ms: int) -> Any:
+        self.calls.append(call)
+        if not isinstance(call, Pop):
+            return Reply()
+        self.times.append(asyncio.get_running_loop().time())
+        if not self.replies:
+            await asyncio.sleep(10**6)
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def found(*tags: str, times: int = 0) -> PopReply:
+    raw = [
+        record.pack(
+            0, 0, n, n * 100, 0, 1, HOST, 2, HOST, times, 0, tag.encode(), b"t",
+            f"TAGS\x01{tag}\x02".encode(),
+        )
+        for n, tag in enumerate(tags)
+    ]  # fmt: skip
+    return PopReply(
+        pop_time=1_000, invisible_time=60_000, start_offset_info="0 0 0", body=b"".join(raw)
+    )
+
+
+NOTHING = PopReply(code=210)
+
+
+def with_popper(
+    *replies: Any, tags: str = "*", **settings: Any
+) -> Callable[[Callable[[Fake, Stock], Any]], None]:
+    """Runs a popper for five virtual seconds, then looks."""
+
+    def check(look: Callable[[Fake, Stock], Any]) -> None:
+        @in_virtual_time
+        async def go() -> None:
+            fake: Any = Fake(*replies)
+            config = ConsumerConfig(clock=this_loop().clock, **settings)
+            stock = Stock(config.clock, 32)
+            outcomes = PopOutcomes(fake, config, "g")
+            place = Place("b", "t", "g", outcomes, config.clock)
+            popper = Popper(place, Taste.of("t", tags, 1), stock, fake, config, outcomes)
+            task = asyncio.create_task(popper.run())
+            await asyncio.sleep(5)
+            task.cancel()
+            await asyncio.wait([task])
+            look(fake, stock)
+            await fake.background.close()
+
+        go()
+
+    return check
+
+
+def test_what_was_found_is_stocked() -> None:
+    def look(fake: Fake, stock: Stock) -> None:
+        assert [message.body for message in stock.rest()] == [b"a", b"b"]
+        (call,) = fake.calls
+        assert (call.queue_id, call.max_msg_nums, call.init_mode) == (-1, 1, 1)
+
+    with_popper(found("a", "b"))(look)
+
+
+def test_a_new_group_may_begin_at_the_oldest_message() -> None:
+    with_popper(consume_from=ConsumeFrom.FIRST)(
+        lambda fake, _: [call.init_mode for call in fake.calls] == [0] or 1 / 0
+    )
+
+
+def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
+    def look(fake: Fake, stock: Stock) -> None:
+        assert [message.tag for message in stock.rest()] == ["Aa"]
+        (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
+        assert decode_acks(ack.body).acks[0].bits == "Ag=="
+
+    with_popper(found("Aa", "BB"), tags="Aa")(look)
+
+
+def test_a_pop_that_failed_is_tried_again_after_a_pause() -> None:
+    def look(fake: Fake, stock: Stock) -> None:
+        assert fake.times[:2] == [0.0, 1.0]
+        assert len(stock) == 1
+
+    with_popper(ConnectFailed("gone"), found("a"))(look)
+
+
+def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause() -> None:
+    def look(fake: Fake, stock: Stock) -> None:
+        assert len(fake.times) == 4
+        assert fake.times[-1] >= 0.06
+
+    with_popper(NOTHING, NOTHING, NOTHING)(look)
+
+
+def test_a_message_with_too_many_tries_is_buried_unseen() -> None:
+    def look(fake: Fake, stock: Stock) -> None:
+        assert len(stock) == 0
+        assert len([call for call in fake.calls if isinstance(call, SendBack)]) == 1
+
+    with_popper(found("a", times=4), retries_max=3)(look)
+
+
+def test_a_reply_that_cannot_be_is_no_end() -> None:
+    broken = PopReply(start_offset_info="nonsense", body=found("a").body)
+
+    def look(fake: Fake, stock: Stock) -> None:
+        assert [message.body for message in stock.rest()] == [b"b"]
+
+    with_popper(broken, found("b"))(look)

@@ -1,0 +1,45 @@
+"""Handlers that hang are seen."""
+
+import asyncio
+from typing import Any
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.timelimit import Slot, watch
+from roquet.testing.clock import in_virtual_time, this_loop
+
+
+def at(message: object) -> Slot:
+    slot = Slot()
+    slot.message = message  # type: ignore[assignment]
+    return slot
+
+
+def test_a_worker_is_late_when_it_is_seen_at_one_message_for_too_long() -> None:
+    slot = at("a")
+    assert [slot.is_late(ms, 100) for ms in (0, 99, 100)] == [False, False, True]
+    slot.message = "b"  # type: ignore[assignment]
+    assert [slot.is_late(ms, 100) for ms in (150, 249, 250)] == [False, False, True]
+    slot.message = None
+    assert not slot.is_late(10_000, 100)
+
+
+@in_virtual_time
+async def test_who_is_late_is_told_within_a_fifteenth_of_the_limit() -> None:
+    told: list[tuple[Any, int]] = []
+    clock = this_loop().clock
+    slot, idle = at("a"), Slot()
+
+    def late(who: Slot, message: Any) -> None:
+        told.append((message, clock.monotonic_ms()))
+        who.is_left = True
+
+    config = ConsumerConfig(clock=clock, handler_limit_ms=15_000)
+    watching = asyncio.create_task(watch([slot, idle], late, config))
+    await asyncio.sleep(100)
+    watching.cancel()
+    assert told == [("a", 16_000)]
+
+
+@in_virtual_time
+async def test_ordered_workers_are_never_late() -> None:
+    await watch([at("a")], lambda *_: None, ConsumerConfig(ordered=True))  # ends at once

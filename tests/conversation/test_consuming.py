@@ -1,0 +1,173 @@
+"""Failed messages come again, and after their last try they are dead letters."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    MessageQueue,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+
+Handler = Callable[[ReceivedMessage], Any]
+
+
+def config(**settings: Any) -> ConsumerConfig:
+    return ConsumerConfig(
+        clock=this_loop().clock,
+        rng=Random(3),
+        client_ip="127.0.0.1",
+        consume_from=ConsumeFrom.FIRST,
+        **settings,
+    )
+
+
+def consumer_of(running: Cluster, **settings: Any) -> PushConsumer:
+    return PushConsumer(running.namesrv_addr, group="g", topic="t", config=config(**settings))
+
+
+async def send(running: Cluster, bodies: Sequence[bytes], tag: str | None = None) -> None:
+    clock = this_loop().clock
+    producer = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
+    async with Producer(running.namesrv_addr, config=producer) as sender:
+        await sender.send_many([Message("t", body, tag=tag) for body in bodies])
+
+
+async def dead_letters(running: Cluster) -> list[bytes]:
+    async with PullConsumer(running.namesrv_addr, group="look", config=config()) as consumer:
+        found = []
+        for queue in await consumer.queues("%DLQ%g"):
+            found += [m.body for m in (await consumer.pull(queue, 0)).messages]
+        return found
+
+
+@in_virtual_time
+async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
+    async with cluster(brokers=2, clock=this_loop().clock) as running:
+        await send(running, [b"good", b"bad"])
+        seen: list[tuple[bytes, str, int, float]] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            now = asyncio.get_running_loop().time()
+            seen.append((message.body, message.topic, message.reconsume_times, now))
+            if message.body == b"bad":
+                raise ValueError("always")
+
+        async with consumer_of(running, retries_max=3) as consumer:
+            task = asyncio.create_task(consumer.run(handler))
+            await asyncio.sleep(300)
+        await task
+        bad = [one for one in seen if one[0] == b"bad"]
+        assert [(topic, times) for _, topic, times, _ in bad] == [("t", n) for n in range(4)]
+        gaps = [b[3] - a[3] for a, b in pairwise(bad)]
+        assert [round(gap, -1) for gap in gaps] == [10, 30, 60]
+        assert len(seen) == 5
+        assert await dead_letters(running) == [b"bad"]
+
+
+@in_virtual_time
+async def test_a_message_may_be_given_up_or_put_off_by_its_handler() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running, [b"late", b"dead"])
+        times: list[float] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            if message.body == b"dead":
+                await message.dead_letter()
+                return
+            times.append(asyncio.get_running_loop().time())
+            if message.tries == 0:
+                await message.nack(300_000)
+
+        async with consumer_of(running) as consumer:
+            task = asyncio.create_task(consumer.run(handler))
+            await asyncio.sleep(400)
+        await task
+        assert await dead_letters(running) == [b"dead"]
+        assert 300 <= times[1] - times[0] < 302
+
+
+@in_virtual_time
+async def test_a_handler_that_hangs_leaves_its_message_to_another_member() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running, [b"x"])
+        handled: list[str] = []
+
+        async def hang(message: ReceivedMessage) -> None:
+            await asyncio.sleep(1e6)
+
+        async def work(message: ReceivedMessage) -> None:
+            handled.append(message.message_id)
+
+        first = consumer_of(running)
+        await first.start()
+        tasks = [asyncio.create_task(first.run(hang))]
+        await asyncio.sleep(5)
+        await asyncio.sleep(17 * 60)
+        await first.close()  # whose handler hangs once more
+        second = consumer_of(running)
+        await second.start()
+        tasks.append(asyncio.create_task(second.run(work)))
+        await asyncio.sleep(60)
+        assert len(handled) == 1
+        await second.close()
+        await asyncio.wait(tasks)
+
+
+@in_virtual_time
+async def test_tags_may_be_changed_while_it_runs() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running, [b"a"], tag="A")
+        async with consumer_of(running) as consumer:
+            consumer.subscribe("t", "A")
+            assert [m.body for m in await consumer.fetch(1)] == [b"a"]
+            consumer.subscribe("t", "B")
+            await asyncio.sleep(0.1)
+            await send(running, [b"a2"], tag="A")
+            await send(running, [b"b"], tag="B")
+            assert [m.body for m in await consumer.fetch(2, 5_000)] == [b"b"]
+
+
+@in_virtual_time
+async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> None:
+    for strategy in ("STICKY", "LAG_WEIGHTED", "AVG_BY_CIRCLE", "CONSISTENT_HASH"):
+        async with cluster(brokers=2, clock=this_loop().clock) as running:
+            await send(running, [b"%d" % n for n in range(20)])
+            members = [consumer_of(running, strategy=strategy) for _ in range(3)]
+            for member in members:
+                await member.start()
+                await asyncio.sleep(1)
+            await asyncio.sleep(45)
+            owned = Counter(queue for member in members for queue in member.assignment())
+            assert len(owned) == 8, strategy
+            assert set(owned.values()) == {1}, strategy
+            for member in members:
+                await member.close()
+
+
+@in_virtual_time
+async def test_a_strategy_of_ones_own_pins_a_topic_to_one_member() -> None:
+    def pinned(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
+        return {members[-1]: queues}
+
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running, [b"x"])
+        members = [consumer_of(running, strategy=pinned) for _ in range(2)]
+        for member in members:
+            await member.start()
+        await asyncio.sleep(25)
+        assert sorted(len(member.assignment()) for member in members) == [0, 4]
+        for member in members:
+            await member.close()

@@ -1,0 +1,152 @@
+"""Ordered consumption: one message of a queue at a time, whoever comes, goes or dies."""
+
+import asyncio
+from collections import defaultdict
+from random import Random
+from typing import Any
+
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+
+
+class Member:
+    """An ordered consumer that writes down what it does, and sees when a key is done twice."""
+
+    at_work: dict[str, int]
+
+    def __init__(self, running: Cluster, seen: list[tuple[str, int]], **settings: Any) -> None:
+        config = ConsumerConfig(
+            clock=this_loop().clock,
+            rng=Random(3),
+            client_ip="127.0.0.1",
+            consume_from=ConsumeFrom.FIRST,
+            ordered=True,
+            **settings,
+        )
+        self.consumer = PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
+        self.seen = seen
+        self.rng = Random(7)
+        self.fails = 0.0
+
+    async def start(self) -> "Member":
+        await self.consumer.start()
+        self.task = asyncio.create_task(self.consumer.run(self.handle))
+        return self
+
+    async def handle(self, message: ReceivedMessage) -> None:
+        await asyncio.sleep(self.rng.random() / 20)
+        if self.rng.random() < self.fails:
+            raise ValueError("not now")
+        key = message.order_key or ""
+        self.seen.append((key, int(message.body)))
+
+    async def close(self) -> None:
+        await self.consumer.close()
+        await self.task
+
+    async def kill(self) -> None:
+        """As SIGKILL does: nothing is saved, nobody is told, the sockets close."""
+        session = self.consumer._session
+        await session.background.close()
+        self.task.cancel()
+        await asyncio.wait([self.task])
+        await session.pool.close()
+
+
+async def send(running: Cluster, count: int, keys: int = 6) -> None:
+    clock = this_loop().clock
+    config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
+    async with Producer(running.namesrv_addr, config=config) as producer:
+        for n in range(count):
+            await producer.send(Message("t", b"%d" % n, order_key=f"k{n % keys}"))
+
+
+def numbers(seen: list[tuple[str, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for key, number in seen:
+        found[key].append(number)
+    return found
+
+
+@in_virtual_time
+async def test_members_that_come_and_go_keep_the_order_and_handle_nothing_twice() -> None:
+    async with cluster(brokers=2, clock=this_loop().clock) as running:
+        await send(running, 400)
+        seen: list[tuple[str, int]] = []
+        members = [await Member(running, seen).start()]
+        for _ in range(3):
+            await asyncio.sleep(1.5)
+            members.append(await Member(running, seen).start())
+        for _ in range(2):
+            await asyncio.sleep(1.5)
+            await members.pop(0).close()
+        await asyncio.sleep(60)
+        for member in members:
+            await member.close()
+        found = numbers(seen)
+        assert sum(map(len, found.values())) == 400
+        assert all(some == sorted(some) for some in found.values())
+
+
+@in_virtual_time
+async def test_a_failing_handler_holds_back_what_comes_after() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running, 60)
+        seen: list[tuple[str, int]] = []
+        member = Member(running, seen, ordered_pause_ms=100)
+        member.fails = 0.3
+        await member.start()
+        await asyncio.sleep(60)
+        await member.close()
+        found = numbers(seen)
+        assert sum(map(len, found.values())) == 60
+        assert all(some == sorted(some) for some in found.values())
+
+
+@in_virtual_time
+async def test_a_killed_members_queues_flow_again_soon() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running, 100)
+        seen: list[tuple[str, int]] = []
+        first = await Member(running, seen).start()
+        second = await Member(running, seen).start()
+        await asyncio.sleep(2)
+        await first.kill()
+        await asyncio.sleep(3)
+        assert len(second.consumer.assignment()) == 4
+        await asyncio.sleep(20)
+        await second.close()
+        assert {number for _, number in seen} == set(range(100))
+
+
+@in_virtual_time
+async def test_a_message_that_always_fails_gives_way_after_its_limit() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running, 3, keys=1)
+        seen: list[int] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            seen.append(int(message.body))
+            if message.body == b"0":
+                raise ValueError("always")
+
+        member = Member(running, [], retries_max=2)
+        member.handle = handler  # type: ignore[method-assign]
+        await member.start()
+        await asyncio.sleep(30)
+        await member.close()
+        assert seen[:5] == [0, 0, 0, 1, 2]
+        config = ConsumerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
+        async with PullConsumer(running.namesrv_addr, group="look", config=config) as look:
+            (queue,) = await look.queues("%DLQ%g")
+            assert [m.body for m in (await look.pull(queue, 0)).messages] == [b"0"]

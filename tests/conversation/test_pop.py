@@ -1,0 +1,397 @@
+"""Pop: members share messages one by one; nothing is lost when a member or the broker dies."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.config import BrokerConfig
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    PopConsumer,
+    PoppedMessage,
+    Producer,
+    ProducerConfig,
+    ReceivedMessage,
+)
+from roquet.model import names
+from roquet.model.errors import CallRefused
+from roquet.net.channel import Channel
+from roquet.store.memory import MemoryFiles
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+from roquet.wire import record
+from roquet.wire.calls.pop import Ack, ChangeInvisible, Pop, PopReply
+from roquet.wire.calls.send import Send
+from roquet.wire.pop_text import Handle, parse_offsets, parse_starts
+
+SMALL: dict[str, Any] = {
+    "host": "127.0.0.1",
+    "port": 0,
+    "store_dir": Path("/memory"),
+    "log_file_size": 1 << 18,
+    "queue_file_entries": 300,
+    "index_slots": 500,
+    "index_entries": 2_000,
+}
+
+
+def consumer(running: Cluster, **settings: Any) -> PopConsumer:
+    given: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST, **settings}
+    clock = this_loop().clock
+    config = ConsumerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1", **given)
+    return PopConsumer(running.namesrv_addr, group="g", topic="t", config=config)
+
+
+def producer(running: Cluster) -> Producer:
+    config = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
+    return Producer(running.namesrv_addr, config=config)
+
+
+async def fill(running: Cluster, count: int) -> None:
+    async with producer(running) as sender:
+        await sender.send_many([Message("t", b"%d" % n) for n in range(count)])
+
+
+@in_virtual_time
+async def test_every_message_is_handled_once_and_then_nothing_is_in_flight() -> None:
+    async with cluster(brokers=2, clock=this_loop().clock) as running:
+        await fill(running, 300)
+        async with consumer(running) as taker:
+            seen: Counter[bytes] = Counter()
+            for _ in range(300):
+                message = await taker.next(60_000)
+                assert message is not None
+                seen[message.body] += 1
+                await message.ack()
+            assert await taker.next(100_000) is None
+        assert len(seen) == 300
+        assert max(seen.values()) == 1
+        assert [len(b.broker.revival.in_flight) for b in running.brokers] == [0, 0]
+
+
+@in_virtual_time
+async def test_the_slow_one_of_four_members_gets_a_few_and_nobody_idles() -> None:
+    loop = this_loop()
+    async with cluster(clock=loop.clock) as running:
+        await fill(running, 6_000)
+        takers = [consumer(running, concurrency=1) for _ in range(4)]
+        done: list[list[float]] = [[], [], [], []]
+        all_done = asyncio.Event()
+
+        async def work(index: int, pause_s: float) -> None:
+            async def handle(message: ReceivedMessage) -> None:
+                await asyncio.sleep(pause_s)
+                done[index].append(loop.time())
+                if sum(map(len, done)) == 6_000:
+                    all_done.set()
+
+            await takers[index].run(handle)
+
+        for taker in takers:
+            await taker.start()
+        tasks = [asyncio.create_task(work(n, 0.1 if n == 0 else 0.001)) for n in range(4)]
+        await asyncio.wait_for(all_done.wait(), 600)
+        for taker in takers:
+            await taker.close()
+        await asyncio.gather(*tasks)
+        assert sum(map(len, done)) == 6_000
+        assert 0 < len(done[0]) <= 0.03 * 6_000
+        last = max(max(times) for times in done)
+        for times in done:
+            gaps = [b - a for a, b in zip(times, [*times[1:], last], strict=True)]
+            assert max(gaps) <= 1.0
+
+
+@in_virtual_time
+async def test_a_message_that_fails_comes_again_and_at_last_is_a_dead_letter() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await fill(running, 1)
+        async with consumer(running, retries_max=3) as taker:
+            times = []
+            while (message := await taker.next(60_000)) is not None:
+                times.append(message.reconsume_times)
+                await message.nack(500)
+            assert times == [0, 1, 2, 3]
+            assert await taker.next(60_000) is None
+        store = running.brokers[0].broker.store
+        assert store.bounds("%DLQ%g", 0) == (0, 1)
+        dead = record.to_message(record.decode(store.read("%DLQ%g", 0, 0).parts[0]))
+        assert dead.body == b"0"
+
+
+@in_virtual_time
+async def test_a_member_that_dies_leaves_its_messages_to_the_others_after_their_time() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await fill(running, 50)
+        dying = consumer(running, invisible_ms=10_000)
+        await dying.start()
+        held = await dying.fetch(20)
+        assert len(held) == 20
+        await dying._session.background.close()
+        await dying._session.pool.close()
+        async with consumer(running) as taker:
+            seen = set()
+            while (message := await taker.next(30_000)) is not None:
+                seen.add(message.body)
+                await message.ack()
+        assert seen == {b"%d" % n for n in range(50)}
+
+
+@in_virtual_time
+async def test_extending_keeps_a_message_longer() -> None:
+    loop = this_loop()
+    async with cluster(clock=loop.clock) as running:
+        await fill(running, 1)
+        async with consumer(running, invisible_ms=5_000) as taker, consumer(running) as other:
+            message = await taker.next()
+            assert message is not None
+            for _ in range(4):
+                await loop.clock.sleep(4_000)
+                assert isinstance(message, PoppedMessage)
+                await message.extend(5_000)
+            assert await other.next(100) is None
+            await message.ack()
+            assert await other.next(60_000) is None
+
+
+@in_virtual_time
+async def test_what_a_leaving_member_had_not_begun_comes_again_at_once() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await fill(running, 40)
+        async with consumer(running) as leaving:
+            for _ in range(10):
+                message = await leaving.next()
+                assert message is not None
+                await message.ack()
+        async with consumer(running) as taker:
+            assert len(await taker.fetch(31, 1_500)) == 30
+
+
+@in_virtual_time
+async def test_what_comes_to_a_leaving_member_is_passed_on_at_once() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await fill(running, 1)
+        leaving = consumer(running)
+        await leaving.start()
+
+        async def slowly(message: ReceivedMessage) -> None:
+            await asyncio.sleep(10)
+
+        working = asyncio.create_task(leaving.run(slowly))
+        await asyncio.sleep(3)
+        closing = asyncio.create_task(leaving.close())
+        await asyncio.sleep(1)
+        async with producer(running) as sender:
+            await sender.send("t", b"new")
+        async with consumer(running) as taker:
+            message = await taker.next(3_000)
+            assert message is not None
+            assert message.body == b"new"
+        await closing
+        await working
+
+
+@in_virtual_time
+async def test_nobody_can_forge_what_was_popped() -> None:
+    config = BrokerConfig(**{**SMALL, "store_dir": None})
+    async with BrokerServer(config, this_loop().clock) as server, Peer(server) as one:
+        with pytest.raises(CallRefused, match="forbidden"):
+            await one.send(b"{}", topic=names.revive_topic(config.cluster_name))
+
+
+# -- the broker dies -------------------------------------------------------------------------
+
+
+class Peer:
+    """A raw client of one broker."""
+
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
+
+    async def __aenter__(self) -> "Peer":
+        self.clock = this_loop().clock
+        self.channel = await Channel.connect("127.0.0.1", self.server.port, clock=self.clock)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.channel.close()
+
+    async def send(self, body: bytes, queue_id: int = 0, tag: str = "", topic: str = "t") -> None:
+        properties = f"TAGS\x01{tag}\x02" if tag else ""
+        await self.channel.call(
+            Send(
+                body=body,
+                producer_group="p",
+                topic=topic,
+                queue_id=queue_id,
+                born_timestamp=1,
+                properties=properties,
+            )
+        )
+
+    async def pop(self, count: int = 32, poll_ms: int = 0, **fields: Any) -> PopReply:
+        given: dict[str, Any] = {
+            "consumer_group": "g",
+            "topic": "t",
+            "queue_id": -1,
+            "invisible_time": 1_000,
+            "init_mode": 0,
+            **fields,
+        }
+        call = Pop(max_msg_nums=count, poll_time=poll_ms, born_time=self.clock.now_ms(), **given)
+        return await self.channel.call(call, poll_ms + 3_000)
+
+    async def ack(self, handle: tuple[str, Handle], **fields: Any) -> int:
+        topic, it = handle
+        given: dict[str, Any] = {
+            "consumer_group": "g",
+            "topic": topic,
+            "queue_id": it.queue_id,
+            "extra_info": it.text(),
+            "offset": it.offset,
+            **fields,
+        }
+        return (await self.channel.call(Ack(**given))).code
+
+    async def change(self, handle: tuple[str, Handle], invisible_ms: int) -> int:
+        topic, it = handle
+        call = ChangeInvisible(
+            consumer_group="g",
+            topic=topic,
+            queue_id=it.queue_id,
+            extra_info=it.text(),
+            offset=it.offset,
+            invisible_time=invisible_ms,
+        )
+        return (await self.channel.call(call)).code
+
+
+def handles(reply: PopReply) -> list[tuple[bytes, tuple[str, Handle]]]:
+    """Bodies and handles, in the order of the reply's information."""
+    if not reply.start_offset_info:
+        return []
+    starts = parse_starts(reply.start_offset_info)
+    offsets = parse_offsets(reply.msg_offset_info or "")
+    bodies = iter(record.decode_many(reply.body))
+    found = []
+    for key, many in offsets.items():
+        kind, _, queue_id = key.partition("@")
+        topic = "t" if kind == "0" else names.pop_retry_topic("g", "t")
+        for offset in many:
+            handle = Handle(
+                starts[key], reply.pop_time, reply.invisible_time, reply.revive_qid, kind,
+                "broker-a", int(queue_id), offset,
+            )  # fmt: skip
+            found.append((next(bodies).body, (topic, handle)))
+    return found
+
+
+def snapshots(
+    server: BrokerServer, files: MemoryFiles, asked: set[bytes], told: set[bytes]
+) -> list[Any]:
+    """What is on the disk around each record that the broker stores, and what clients know then."""
+    taken: list[Any] = []
+    store: Any = server.broker.store
+    append = store._write
+
+    def write(draft: Any, now_ms: int) -> Any:
+        taken.append((files.copy(), set(asked), set(told)))
+        appended = append(draft, now_ms)
+        taken.append((files.copy(), set(asked), set(told)))
+        return appended
+
+    store._write = write
+    return taken
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_acknowledged(
+    saved: bool,
+) -> None:
+    @in_virtual_time
+    async def go() -> None:
+        clock, files = this_loop().clock, MemoryFiles()
+        asked, told = set[bytes](), set[bytes]()
+        config = BrokerConfig(**SMALL, save_interval=700 if saved else 10**9)
+        bodies = {b"%d" % n for n in range(8)}
+        async with BrokerServer(config, clock, files=files) as server, Peer(server) as peer:
+            for n in range(8):
+                await peer.send(b"%d" % n, n % 2)
+            taken = snapshots(server, files, asked, told)
+
+            async def acknowledge(found: list[tuple[bytes, tuple[str, Handle]]]) -> None:
+                for body, handle in found:
+                    asked.add(body)
+                    assert await peer.ack(handle) == 0
+                    told.add(body)
+
+            first = handles(await peer.pop(5))
+            await acknowledge(first[:2])
+            assert await peer.change(first[2][1], 3_000) == 0
+            second = handles(await peer.pop(2, invisible_time=400))
+            await acknowledge(second[:1])
+            await clock.sleep(1_800)  # what is left of both comes again
+            await acknowledge(handles(await peer.pop())[:2])
+            taken.append((files.copy(), set(asked), set(told)))
+        for copy, maybe, surely in taken:
+            rest = await rest_of(config, copy)
+            assert bodies - maybe <= rest <= bodies - surely
+
+    go()
+
+
+async def rest_of(config: BrokerConfig, files: MemoryFiles) -> set[bytes]:
+    """What a group is given after the broker was killed; all of it, or less if it was noted."""
+    clock, seen = this_loop().clock, set[bytes]()
+    async with BrokerServer(config, clock, files=files) as server, Peer(server) as peer:
+        while found := handles(await peer.pop(poll_ms=8_000, invisible_time=60_000)):
+            for body, handle in found:
+                seen.add(body)
+                assert await peer.ack(handle) == 0
+    return seen
+
+
+# -- ordered ---------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_while_one_holds_an_ordered_queue_no_other_gets_the_next_ones() -> None:
+    clock = this_loop().clock
+    config = BrokerConfig(**{**SMALL, "store_dir": None})
+    async with BrokerServer(config, clock) as server, Peer(server) as one, Peer(server) as other:
+        for n in range(4):
+            await one.send(b"%d" % n)
+        held = handles(await one.pop(2, order=True, attempt_id="a", invisible_time=5_000))
+        assert [body for body, _ in held] == [b"0", b"1"]
+        assert (await other.pop(order=True, attempt_id="b")).code == 210
+        again = await one.pop(2, order=True, attempt_id="a", invisible_time=5_000)
+        assert [body for body, _ in handles(again)] == [b"0", b"1"]
+        waiting = asyncio.create_task(other.pop(order=True, attempt_id="b", poll_ms=20_000))
+        await clock.sleep(100)
+        for _, handle in handles(again):
+            assert not waiting.done()
+            assert await one.ack(handle) == 0
+        reply = await waiting
+        assert [body for body, _ in handles(reply)] == [b"2", b"3"]
+        assert reply.revive_qid == 999
+
+
+@in_virtual_time
+async def test_an_ordered_queue_is_free_again_when_its_holders_time_is_over() -> None:
+    loop = this_loop()
+    config = BrokerConfig(**{**SMALL, "store_dir": None})
+    async with BrokerServer(config, loop.clock) as server, Peer(server) as one:
+        await one.send(b"0")
+        await one.pop(order=True, attempt_id="a", invisible_time=3_000)
+        before = loop.time()
+        reply = await one.pop(order=True, attempt_id="b", poll_ms=20_000)
+        assert [body for body, _ in handles(reply)] == [b"0"]
+        assert 2.9 < loop.time() - before < 3.1
+        assert reply.order_count_info == "0 qo0%0 1;0 0 1"

@@ -1,0 +1,168 @@
+"""Sending, from a producer's settings to what a real broker has stored."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquet.client import Message, Producer, ProducerConfig, PullConsumer
+from roquet.client.config import ConsumerConfig
+from roquet.client.selectors import KeyHash, MachineRoom
+from roquet.model.errors import CallError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.topic import READ_WRITE
+from roquet.net.pool import Pool
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.compression import Compression
+
+
+@asynccontextmanager
+async def started(brokers: int = 1, **settings: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
+    """A cluster with topic t, four queues on each broker, and a producer."""
+    clock = this_loop().clock
+    async with cluster(brokers=brokers, clock=clock) as running:
+        pool = Pool(clock=clock)
+        for broker in running.brokers:
+            call = CreateTopic(topic="t", read_queue_nums=4, write_queue_nums=4, perm=READ_WRITE)
+            await pool.call(broker.address, call)
+        await pool.close()
+        await asyncio.sleep(1)  # the name server is told of it beside
+        config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1", **settings)
+        async with Producer(running.namesrv_addr, config=config) as producer:
+            yield running, producer
+
+
+async def stored(running: Cluster, topic: str = "t") -> dict[MessageQueue, list[Any]]:
+    """All messages of a topic by queue."""
+    clock = this_loop().clock
+    config = ConsumerConfig(clock=clock, rng=Random(4), client_ip="127.0.0.1", pull_count=10_000)
+    found: dict[MessageQueue, list[Any]] = defaultdict(list)
+    async with PullConsumer(running.namesrv_addr, group="audit", config=config) as consumer:
+        for queue in await consumer.queues(topic):
+            offset, end = 0, await consumer.max_offset(queue)
+            while offset < end:
+                result = await consumer.pull(queue, offset)
+                found[queue] += result.messages
+                offset = result.next_offset
+    return found
+
+
+@in_virtual_time
+async def test_ten_sends_over_four_queues_take_them_in_turn() -> None:
+    async with started() as (_, producer):
+        queues = [(await producer.send("t", b"x")).queue.queue_id for _ in range(10)]
+        assert queues == [(queues[0] + n) % 4 for n in range(10)]
+
+
+@in_virtual_time
+async def test_orders_go_to_the_queues_that_java_chooses() -> None:
+    async with started() as (_, producer):
+        orders = ("XXX001", "XXX002", "XXX003")
+        keyed = [await producer.send("t", b"x", order_key=order) for order in orders]
+        by_tag = KeyHash(lambda message: message.tag)
+        chosen = [await producer.send("t", b"x", tag=order, selector=by_tag) for order in orders]
+        for receipts in (keyed, chosen):
+            assert [receipt.queue.queue_id for receipt in receipts] == [3, 2, 1]
+
+
+@in_virtual_time
+async def test_keys_are_stored_in_the_order_of_their_sends() -> None:
+    async with started(brokers=2) as (running, producer):
+        sends = (producer.send("t", b"%d" % n, order_key=f"k{n % 9}") for n in range(300))
+        await asyncio.gather(*sends)
+        homes = defaultdict(set)
+        for queue, messages in (await stored(running)).items():
+            last: dict[int, int] = {}
+            for message in messages:
+                number = int(message.body)
+                assert last.get(number % 9, -1) < number
+                last[number % 9] = number
+                homes[number % 9].add(queue)
+        assert all(len(queues) == 1 for queues in homes.values())
+
+
+@in_virtual_time
+async def test_gathered_sends_are_stored_once_each_with_their_properties() -> None:
+    async with started(brokers=2, linger_ms=2) as (running, producer):
+        sends = (
+            producer.send("t", b"%d" % n, tag=f"t{n % 3}", keys=f"k{n}", properties={"n": str(n)})
+            for n in range(1_000)
+        )
+        receipts = await asyncio.gather(*sends)
+        found = await stored(running)
+        for number, receipt in enumerate(receipts):
+            message = found[receipt.queue][receipt.queue_offset]
+            assert message.body == b"%d" % number
+            assert message.message_id == receipt.message_id
+            assert message.offset_message_id == receipt.offset_message_id
+            assert (message.tag, message.key) == (f"t{number % 3}", f"k{number}")
+            assert message.properties["n"] == str(number)
+        assert sum(map(len, found.values())) == 1_000
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_a_squeezed_body_is_read_as_it_was(kind: Compression) -> None:
+    @in_virtual_time
+    async def read() -> None:
+        async with started(compression=kind) as (running, producer):
+            receipt = await producer.send("t", b"long " * 2_000)
+            (message,) = (await stored(running))[receipt.queue]
+            assert message.body == b"long " * 2_000
+            assert message.size < 1_000
+
+    read()
+
+
+@in_virtual_time
+async def test_a_room_serves_itself_until_its_broker_is_gone() -> None:
+    rooms = {"broker-a": "west", "broker-b": "east"}
+    selector = MachineRoom("west", rooms.get, Random(1))
+    async with started(brokers=2, selector=selector) as (running, producer):
+        near = [(await producer.send("t", b"x")).queue for _ in range(8)]
+        assert {queue.broker_name for queue in near} == {"broker-a"}
+        assert len(set(near)) == 4
+        await running.stop_broker(0)
+        far = await producer.send("t", b"x")
+        assert far.queue.broker_name == "broker-b"
+
+
+@in_virtual_time
+async def test_a_key_whose_broker_is_down_waits_for_nobody_and_goes_nowhere_else() -> None:
+    async with started(brokers=2, send_timeout_ms=1_000) as (running, producer):
+        queue = (await producer.send("t", b"1", order_key="k")).queue
+        index = ("broker-a", "broker-b").index(queue.broker_name)
+        await running.stop_broker(index)
+        with pytest.raises(CallError) as caught:
+            await producer.send("t", b"2", order_key="k")
+        assert f"queue {queue}" in caught.value.__notes__[0]
+        assert "no other queue" in caught.value.__notes__[0]
+
+
+@in_virtual_time
+async def test_a_delay_level_reaches_the_broker() -> None:
+    async with started() as (running, producer):
+        receipt = await producer.send("t", b"later", delay_level=1)
+        assert receipt.ok
+        assert not (await stored(running))[receipt.queue]
+        await asyncio.sleep(3)
+        (message,) = [m for held in (await stored(running)).values() for m in held]
+        assert message.body == b"later"
+
+
+@in_virtual_time
+async def test_delayed_messages_are_no_part_of_a_batch() -> None:
+    async with started(linger_ms=1) as (running, producer):
+        with pytest.raises(UsageError, match="cannot be in a batch"):
+            await producer.send_batch([Message("t", b"1"), Message("t", b"2", delay_level=1)])
+        messages = [Message("t", b"%d" % n, delay_level=n % 2) for n in range(6)]
+        await producer.send_many(messages)
+        await asyncio.gather(*(producer.send(message) for message in messages))
+        await asyncio.sleep(3)
+        bodies = [m.body for held in (await stored(running)).values() for m in held]
+        assert sorted(bodies) == sorted([m.body for m in messages] * 2)

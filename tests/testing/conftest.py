@@ -1,0 +1,63 @@
+"""Ears on the network in memory."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from roquet.testing.clock import this_loop
+from roquet.testing.network import Network
+from roquet.testing.transport import MemoryTransport
+
+
+class Ear(asyncio.Protocol):
+    """Writes down what it is told, and when."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, bytes]] = []
+        self.events: list[str] = []
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport: MemoryTransport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.heard.append((this_loop().clock.monotonic_ms(), data))
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    def eof_received(self) -> None:
+        self.events.append("end")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append(f"lost: {exc}")
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(data for _, data in self.heard)
+
+
+async def _pair(network: Network, host: str = "10.0.0.1") -> tuple[Ear, Ear]:
+    """Both ends of one connection, ours first."""
+    far = Ear()
+    with network.host(host):
+        listener = await network.create_server(lambda: far, "0.0.0.0", 0)
+    port = listener.sockets[0].getsockname()[1]
+    _, near = await network.create_connection(Ear, host, port)
+    return near, far
+
+
+@pytest.fixture
+def pair() -> Callable[..., Awaitable[tuple[Ear, Ear]]]:
+    """Makes a connection: `near, far = await pair(network)`."""
+    return _pair
+
+
+@pytest.fixture
+def ear() -> type[Ear]:
+    """The protocol of both ends."""
+    return Ear

@@ -1,0 +1,99 @@
+"""Connections in memory: their order, their ends and their pauses."""
+
+import asyncio
+from typing import Any
+
+from roquet.testing.clock import in_virtual_time, run, this_loop
+from roquet.testing.transport import WRITE_BUFFER_HIGH
+
+
+@in_virtual_time
+async def test_delayed_bytes_do_not_overtake_each_other(pair: Any) -> None:
+    network = this_loop().network
+    near, far = await pair(network)
+    network.delay(1, 100)
+    for i in range(10):
+        near.transport.write(b"%d" % i)
+    await asyncio.sleep(1)
+    assert far.text == b"0123456789"
+    times = [at for at, _ in far.heard]
+    assert times == sorted(times)
+    assert 0 < times[0] <= times[-1] <= 100
+
+
+def test_one_seed_is_one_course_of_events(pair: Any) -> None:
+    async def scene() -> list[tuple[int, bytes]]:
+        network = this_loop().network
+        near, far = await pair(network)
+        network.delay(0, 1_000)
+        for i in range(20):
+            near.transport.write(b"%d" % i)
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(2)
+        return list(far.heard)
+
+    assert run(scene(), seed=1) == run(scene(), seed=1) != run(scene(), seed=2)
+
+
+@in_virtual_time
+async def test_a_dropped_connection_breaks_at_both_ends(pair: Any) -> None:
+    network = this_loop().network
+    near, far = await pair(network)
+    other, _ = await pair(network, "10.0.0.2")
+    network.drop("10.0.0.1", "127.0.0.1")
+    await asyncio.sleep(0)
+    assert near.events == far.events == ["lost: the network dropped it"]
+    assert other.events == []
+    near.transport.write(b"into the void")
+
+
+@in_virtual_time
+async def test_a_close_delivers_first_what_was_written(pair: Any) -> None:
+    network = this_loop().network
+    near, far = await pair(network)
+    network.delay(10, 10)
+    near.transport.write(b"last words")
+    near.transport.close()
+    assert near.transport.is_closing()
+    await asyncio.sleep(1)
+    assert far.text == b"last words"
+    assert (near.events, far.events) == (["lost: None"], ["end", "lost: None"])
+
+
+@in_virtual_time
+async def test_an_abort_resets_the_other_end(pair: Any) -> None:
+    near, far = await pair(this_loop().network)
+    near.transport.abort()
+    await asyncio.sleep(0)
+    assert near.events == ["lost: None"]
+    assert "reset" in far.events[0]
+
+
+@in_virtual_time
+async def test_who_writes_to_the_dead_is_told_when_the_rift_heals(pair: Any) -> None:
+    network = this_loop().network
+    near, far = await pair(network)
+    network.part("127.0.0.1", "10.0.0.1")
+    near.transport.abort()
+    await asyncio.sleep(1)
+    assert far.events == []
+    network.heal()
+    far.transport.write(b"hello?")
+    await asyncio.sleep(0)
+    assert "reset" in far.events[0]
+
+
+@in_virtual_time
+async def test_a_full_pipe_asks_the_writer_for_a_pause(pair: Any) -> None:
+    near, far = await pair(this_loop().network)
+    far.transport.pause_reading()
+    assert not far.transport.is_reading()
+    near.transport.write(bytes(WRITE_BUFFER_HIGH))
+    assert near.events == []
+    near.transport.write(b"one more")
+    assert near.events == ["pause"]
+    assert near.transport.get_write_buffer_size() == WRITE_BUFFER_HIGH + 8
+    far.transport.resume_reading()
+    await asyncio.sleep(0.001)
+    assert near.events == ["pause", "resume"]
+    assert len(far.text) == WRITE_BUFFER_HIGH + 8

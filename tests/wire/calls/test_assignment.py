@@ -1,0 +1,70 @@
+"""Query assignment, set request mode: their bodies against what the genuine classes wrote."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import FieldError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import MessageModel
+from roquet.wire import dialect
+from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
+from roquet.wire.calls.bodies import AssignmentQuery, Assignments, RequestMode
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "bodies.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+
+
+def texts(java: str) -> list[str]:
+    return [line["out"]["text"] for line in LINES if line["in"]["class"] == java]
+
+
+def test_the_codes_are_the_genuine_ones() -> None:
+    assert (int(QueryAssignment.code), int(SetRequestMode.code)) == (400, 401)
+
+
+def test_what_java_asks_is_read() -> None:
+    one, another, nothing = (
+        dialect.loads(text, AssignmentQuery) for text in texts("QueryAssignmentRequestBody")
+    )
+    assert one.consumer_group == "", "Java leaves null out"
+    assert another == AssignmentQuery(
+        topic="Topic2",
+        consumer_group="group_8",
+        client_id="clientId1",
+        strategy_name="strategyName2",
+        message_model=MessageModel.BROADCASTING,
+    )
+    assert dialect.dumps(another).decode() == texts("QueryAssignmentRequestBody")[1]
+    assert nothing.message_model is MessageModel.CLUSTERING
+
+
+def test_what_java_answers_is_read_and_written_to_the_byte() -> None:
+    _, text, nothing = texts("QueryAssignmentResponseBody")
+    found = dialect.loads(text, Assignments)
+    assert dialect.dumps(found).decode() == text
+    assert found.message_queue_assignments is not None
+    (one,) = found.message_queue_assignments
+    assert one.message_queue == MessageQueue("Topic0", "broker-b", 1)
+    assert (one.mode, one.attachments) == ("PULL", {"attachments2": "attachments4"})
+    assert dialect.loads(nothing, Assignments).message_queue_assignments is None
+
+
+def test_a_mode_is_read_and_written_to_the_byte() -> None:
+    text = texts("SetMessageRequestModeRequestBody")[0]
+    found = dialect.loads(text, RequestMode)
+    assert (found.consumer_group, found.pop_share_queue_num) == ("group_1", 133)
+    assert dialect.dumps(found).decode() == text
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"messageModel":"SOMETIMES"}'])
+def test_a_broken_question_names_what_is_wrong(text: str) -> None:
+    with pytest.raises(FieldError):
+        dialect.loads(text, AssignmentQuery)
+
+
+def test_numbers_may_come_as_texts() -> None:
+    given: Any = '{"topic":"t","consumerGroup":"g","mode":"POP","popShareQueueNum":"-1"}'
+    assert dialect.loads(given, RequestMode).pop_share_queue_num == -1
