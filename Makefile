@@ -10,11 +10,13 @@ KILL_ROUNDS ?= 20
 CI_KILL_ROUNDS ?= 3
 PYTEST_ARGS ?=
 INTEROP_ARGS ?=
+SIM_SEEDS ?= 1000
+CI_SIM_SEEDS ?= 100
 CI_INTEROP_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint types contracts coverage format kill interop bench ci demo-slice \
+.PHONY: help install demo test check lint types contracts coverage format kill sim interop bench ci demo-slice \
 	demo-without-java lock map clean
 
 help: ## what there is
@@ -54,6 +56,9 @@ format: install ## ruff puts the code into shape
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
 
+sim: install ## clusters that live and die in virtual time, from a seed each (SIM_SEEDS)
+	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
+
 interop: install ## against genuine clients and the genuine broker, where they can run
 	$(BIN)/python -m pytest -m interop --timeout 600 tests/interop $(INTEROP_ARGS)
 
@@ -62,6 +67,7 @@ bench: install ## the measured table; beside the genuine broker where Java and M
 
 ci: lint types contracts test demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
+	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)
 	$(MAKE) interop INTEROP_ARGS="$(CI_INTEROP_ARGS)"
 
 demo-slice: install

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from roquet import __version__
-from roquet.cli import dlq, group, inspect, messages, serve
+from roquet.cli import dlq, group, inspect, messages, serve, simulate
 from roquet.cli.balance import command as balance
 from roquet.cli.demo import command as demo
 from roquet.model.errors import ConfigError, RoquetError, UsageError
@@ -37,6 +37,7 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     inspect.check,
     balance.balance,
     demo.demo,
+    simulate.simulate,
 )
 for _command in COMMANDS:
     app.command()(_command)

@@ -1,0 +1,46 @@
+"""roquet simulate: one line where all is well, each fault where it is not."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from roquet.cli.main import app
+
+run = CliRunner().invoke
+
+
+def test_one_seed_is_told_in_one_line() -> None:
+    told = run(app, ["simulate", "--seeds", "1", "--first", "2"])
+    assert told.exit_code == 0
+    assert told.stdout.startswith("1 seed, ")
+    assert "no faults" in told.stdout
+
+
+def test_a_trace_shows_every_line_and_repeats() -> None:
+    first = run(app, ["simulate", "--seeds", "1", "--first", "4", "--trace"]).stdout
+    assert "holds flights/broker-1/0" in first
+    assert run(app, ["simulate", "--seeds", "1", "--first", "4", "--trace"]).stdout == first
+
+
+def test_a_planted_bug_ends_with_its_faults_and_exit_code_1() -> None:
+    told = run(app, ["simulate", "--seeds", "1", "--defect", "lost-notice"])
+    assert told.exit_code == 1
+    assert "seed 0: " in told.stdout
+    assert "1 seed with faults" in told.stdout
+
+
+def test_several_seeds_share_processes_and_come_in_order() -> None:
+    told = run(app, ["simulate", "--seeds", "3", "--jobs", "2", "--json"])
+    assert [json.loads(line)["seed"] for line in told.stdout.splitlines()] == [0, 1, 2]
+
+
+def test_defects_are_listed_and_a_wrong_name_is_answered_with_the_nearest() -> None:
+    assert "lost-notice" in run(app, ["simulate", "--defect", "list"]).stdout
+    wrong = run(app, ["simulate", "--defect", "lost-notise"])
+    assert "lost-notice" in str(wrong.exception)
+
+
+@pytest.mark.parametrize("wrong", [["--seeds", "0"], ["--first", "-1"]])
+def test_numbers_that_make_no_sense_are_refused(wrong: list[str]) -> None:
+    assert run(app, ["simulate", *wrong]).exit_code == 2
