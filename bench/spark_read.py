@@ -20,7 +20,7 @@ TOPIC = "SparkBench"
 QUEUES = 8
 
 
-async def create(broker: str) -> None:
+async def create(broker: str, topic: str = TOPIC, queues: int = QUEUES) -> None:
     """The topic of the queues that are already there."""
     from roquet.net.channel import Channel
     from roquet.wire.calls.topic import CreateTopic
@@ -28,7 +28,7 @@ async def create(broker: str) -> None:
     host, _, port = broker.rpartition(":")
     channel = await Channel.connect(host, int(port))
     await channel.call(
-        CreateTopic(topic=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6)
+        CreateTopic(topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
     )
     await channel.close()
 

@@ -65,10 +65,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def java(main: str, *args: str, heap: str = "512m") -> list[str]:
-    """The command line of a genuine class."""
+def java(main: str, *args: str, heap: str = "512m", options: Sequence[str] = ()) -> list[str]:
+    """The command line of a genuine class; `options` are Java's own, such as `-Dkey=value`."""
     memory = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=1g"]
-    return ["java", *memory, *_JVM, "-cp", f"{jars()}/*", f"org.apache.rocketmq.{main}", *args]
+    return [
+        "java",
+        *memory,
+        *_JVM,
+        *options,
+        "-cp",
+        f"{jars()}/*",
+        f"org.apache.rocketmq.{main}",
+        *args,
+    ]
 
 
 @contextlib.contextmanager
@@ -123,7 +132,7 @@ class Genuine:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, **settings: str) -> Iterator[Genuine]:
+def cluster(folder: Path, *, options: Sequence[str] = (), **settings: str) -> Iterator[Genuine]:
     """A genuine name server and broker in a folder, until the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
     namesrv_port, broker_port = free_port(), free_port()
@@ -144,8 +153,12 @@ def cluster(folder: Path, **settings: str) -> Iterator[Genuine]:
         **settings,
     }
     (folder / "broker.conf").write_text("".join(f"{k}={v}\n" for k, v in config.items()))
-    namesrv_command = java("namesrv.NamesrvStartup", "-c", str(folder / "namesrv.conf"))
-    broker_command = java("broker.BrokerStartup", "-c", str(folder / "broker.conf"), heap="1g")
+    namesrv_command = java(
+        "namesrv.NamesrvStartup", "-c", str(folder / "namesrv.conf"), options=options
+    )
+    broker_command = java(
+        "broker.BrokerStartup", "-c", str(folder / "broker.conf"), heap="1g", options=options
+    )
     with (
         process(namesrv_command, folder / "home-n", folder / "namesrv.log") as first,
         contextlib.ExitStack() as stack,

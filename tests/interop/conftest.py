@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 import genuine
+import java_client
+
+SHORT_LEVELS = " ".join(["1s"] * 18)
+"""Delay levels of the genuine broker: its retries would take minutes."""
 
 
 @pytest.fixture
@@ -32,8 +36,18 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def theirs(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[genuine.Genuine]:
     """A running Apache RocketMQ 5.5.0."""
-    with genuine.cluster(tmp_path_factory.mktemp("genuine")) as running:
+    folder = tmp_path_factory.mktemp("genuine")
+    with genuine.cluster(folder, messageDelayLevel=SHORT_LEVELS) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def java_member(
+    java: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[java_client.JavaClient]:
+    """A process in which consumers and producers of the genuine Java client live."""
+    with java_client.java_client(tmp_path_factory.mktemp("java")) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

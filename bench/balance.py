@@ -1,0 +1,117 @@
+"""What a whole group's assignment costs: milliseconds for each strategy, as one line of JSON.
+
+10,000 queues on 20 brokers and 500 members (RENDEZVOUS: 1,000 and 50), shuffled as a route may be.
+STICKY and LAG_WEIGHTED answer to a member that joins, with a lag of which a tenth of the queues
+has most. The sorting of queues and members is part of it.
+"""
+
+import json
+import platform
+import random
+import sys
+import timeit
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import process_time
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from roquet.model.queue import MessageQueue
+from roquet.rules.allocate import (
+    STRATEGIES,
+    Owners,
+    allocate,
+    lag_weighted,
+    machine_room,
+    nearby,
+    sticky,
+)
+
+REPEATS = 15
+BROKERS = 20
+ROOMS = 4
+SEED = 4
+
+GOALS = {
+    "AVG": 20,
+    "AVG_BY_CIRCLE": 20,
+    "CONSISTENT_HASH": 200,
+    "BOUNDED_LOAD": 200,
+    "RENDEZVOUS": 20,
+    "STICKY": 20,
+    "LAG_WEIGHTED": 20,
+}
+"""Milliseconds, as the issue sets them."""
+
+
+def queues_of(count: int, rng: random.Random) -> list[MessageQueue]:
+    names = [f"room{n % ROOMS}@broker-{n:02}" for n in range(BROKERS)]
+    queues = [MessageQueue("Orders", names[n % BROKERS], n // BROKERS) for n in range(count)]
+    rng.shuffle(queues)
+    return queues
+
+
+def members_of(count: int, rng: random.Random) -> list[str]:
+    members = [f"room{n % ROOMS}@192.168.{n // 250}.{n % 250}@{4000 + n}" for n in range(count)]
+    rng.shuffle(members)
+    return members
+
+
+def lags(queues: Sequence[MessageQueue], rng: random.Random) -> dict[MessageQueue, int]:
+    return {q: rng.randrange(1_000_000 if rng.random() < 0.1 else 1_000) for q in queues}
+
+
+def owners_before(queues: Sequence[MessageQueue], members: Sequence[str]) -> Owners:
+    """Who had what before the last member joined."""
+    shares = allocate(queues, members[:-1])
+    return {queue: member for member, share in shares.items() for queue in share}
+
+
+def steps(queue_count: int, member_count: int) -> Mapping[str, Callable[[], object]]:
+    """Every strategy by its name."""
+    rng = random.Random(SEED)
+    queues, members = queues_of(queue_count, rng), members_of(member_count, rng)
+    lag, owners = lags(queues, rng), owners_before(queues, members)
+    settled = lag_weighted(queues, members[:-1], owners, lag)
+    held = {queue: member for member, share in settled.items() for queue in share}
+    named = {**STRATEGIES, "MACHINE_ROOM": machine_room([f"room{n}" for n in range(ROOMS)])}
+    named["MACHINE_ROOM_NEARBY-AVG"] = nearby(STRATEGIES["AVG"], room_of, room_of)
+    return {
+        **{name: partial(allocate, queues, members, strategy) for name, strategy in named.items()},
+        "STICKY": partial(sticky, queues, members, owners),
+        "LAG_WEIGHTED": partial(lag_weighted, queues, members, held, lag),
+        "LAG_WEIGHTED, nobody had any": partial(lag_weighted, queues, members, {}, lag),
+        "LAG_WEIGHTED, from AVG": partial(lag_weighted, queues, members, owners, lag),
+    }
+
+
+def room_of(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def measured(step: Callable[[], object]) -> float:
+    """Milliseconds of this processor, at its best: what else runs here does not count."""
+    seconds = timeit.repeat(step, timer=process_time, number=1, repeat=REPEATS)
+    return round(min(seconds) * 1e3, 2)
+
+
+def main() -> None:
+    """Print one JSON object."""
+    large, small = steps(10_000, 500), steps(1_000, 50)
+    found = {n: measured(step) for n, step in large.items() if n != "RENDEZVOUS"}
+    found["RENDEZVOUS"] = measured(small["RENDEZVOUS"])
+    print(
+        json.dumps(
+            {
+                "python": platform.python_version(),
+                "milliseconds": found,
+                "goals": GOALS,
+                "met": all(found[name] <= goal for name, goal in GOALS.items()),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
