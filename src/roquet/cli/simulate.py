@@ -91,9 +91,21 @@ def _outcomes(seeds: Sequence[int], defect: str, jobs: int, *, shown: bool) -> I
     from roquet.testing.simulation.defects import live
 
     if len(seeds) == 1:
-        yield live(defect, seeds[0])
+        _hush("CRITICAL")
+        try:
+            yield live(defect, seeds[0])
+        finally:
+            _hush("NOTSET")
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_hush) as pool:
         work = pool.map(partial(live, defect), seeds, chunksize=4)
         bar = Console(stderr=True, quiet=not shown)
         yield from track(work, "simulating", total=len(seeds), console=bar)
+
+
+def _hush(level: str = "CRITICAL") -> None:
+    """Say nothing of the troubles that brokers and clients have: they are part of the play."""
+    import logging
+
+    for name in ("roquet", "asyncio"):
+        logging.getLogger(name).setLevel(level)

@@ -258,11 +258,14 @@ def records(body: bytes, damaged: Damaged) -> Iterator[Record]:
     """The records of a pull's body; one that cannot be read is told, and left out."""
     at, end = 0, len(body)
     while end - at >= RECORD_SIZE_MIN:
-        total, _, _, _, _, offset, *_ = HEAD.unpack_from(body, at)
-        if not RECORD_SIZE_MIN <= total <= end - at:
-            return
         try:
-            yield record.decode(body, at)
+            found = record.decode(body, at)
         except RecordError as error:
+            total, _, _, _, _, offset, *_ = HEAD.unpack_from(body, at)
+            if not RECORD_SIZE_MIN <= total <= end - at:
+                return
             damaged(offset, error)
-        at += total
+            at += total
+        else:
+            yield found
+            at += found.size

@@ -16,6 +16,7 @@ ends with a blank: what is left (4), the blank magic (4), anything.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -89,6 +90,13 @@ _FIXED: Final = tuple(
 )
 """From the total to the body's length, by bits 16 and 32 of the system flag."""
 
+_PLAIN_SIZE: Final = _FIXED[0].size
+
+TOPICS_MAX: Final = 1_024
+"""Topics whose texts are remembered: the records of a reply have one."""
+
+_topic: Final = lru_cache(TOPICS_MAX)(decode_text)
+
 _PACKS: Final = tuple((fixed.pack, fixed.size) for fixed in _FIXED)
 
 _INT: Final = Struct(">i")
@@ -102,7 +110,8 @@ Part = tuple[int, bytes, bytes, int]
 """Flag, body, properties, tag code: what each message of a batch has of its own."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+# Made by place: consumers make one of each message, and sixteen names cost as much as the rest.
+class Record(msgspec.Struct, frozen=True, gc=False):
     """A record's fields as they are: hosts and properties raw, the body perhaps compressed."""
 
     topic: str
@@ -230,6 +239,8 @@ def _too_long(size: int) -> MessageIllegal:
 
 def decode(buffer: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -> Record:
     """The record that begins at `at`; `RecordError` for anything that is not one whole record."""
+    if type(buffer) is bytes and (plain := _plain(buffer, at)) is not None:
+        return plain
     view, magic = _whole(memoryview(buffer), at)
     fixed = _FIXED[_INT.unpack_from(view, SYS_FLAG_AT)[0] >> 4 & 3]
     if fixed.size > len(view):
@@ -260,6 +271,36 @@ def decode(buffer: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -
         prepared_position=head[13],
         crc=head[2],
     )
+
+
+def _plain(data: bytes, at: int) -> Record | None:
+    """A record as nearly all are, at a third of the cost: V1, two IPv4 hosts, nothing wrong.
+
+    None leaves any other to the way that says what is wrong with it.
+    """
+    if len(data) - at < RECORD_SIZE_MIN or at < 0:
+        return None
+    (
+        total, magic, crc, queue_id, flag, queue_offset, position, sys_flag, born_ms, born_host,
+        stored_ms, store_host, reconsume_times, prepared_position, body_size,
+    ) = _FIXED[0].unpack_from(data, at)  # fmt: skip
+    end, body_at = at + total, at + _PLAIN_SIZE
+    body_end = body_at + body_size
+    if magic != MAGIC_V1 or sys_flag & 48 or not body_at <= body_end < end <= len(data):
+        return None
+    topic_end = body_end + 1 + data[body_end]
+    properties_at = topic_end + 2
+    size = end - properties_at
+    if not 0 <= size <= PROPERTIES_SIZE_MAX or data[topic_end] << 8 | data[topic_end + 1] != size:
+        return None
+    body = data[body_at:body_end]
+    if crc32(body) & _CRC_MASK != crc:
+        return None
+    return Record(
+        _topic(data[body_end + 1 : topic_end]), queue_id, queue_offset, position, total, body,
+        data[properties_at:end], flag, sys_flag, born_ms, born_host, stored_ms, store_host,
+        reconsume_times, prepared_position, crc,
+    )  # fmt: skip
 
 
 def decode_many(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterator[Record]:

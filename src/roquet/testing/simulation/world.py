@@ -34,8 +34,8 @@ SETTLE_MS: Final = 420_000
 """How long the dust may take: silence is noticed after 120 s, retries wait for some tens."""
 
 SILENCE_MS: Final = 140_000
-"""After it every broker has noticed who fell silent: until then members that ask different ones
-see different groups, as in Java."""
+"""After it every broker has noticed who fell silent, or was killed while it could not be told:
+until then members that ask different brokers see different groups, as in Java."""
 
 AFTERMATH_MS: Final = 30_000
 """How long it is watched once all is settled: what comes twice comes late."""
@@ -199,7 +199,7 @@ class World:
                 self.late.append(f"{event}: not balanced {PROMPT_MS} ms later: {self.owners()}")
 
     async def _settle(self) -> None:
-        if any(event.fault is Fault.SILENCE for event in self.scenario.events):
+        if not self.scenario.calm:
             await asyncio.sleep(SILENCE_MS / 1000)
         end_ms = self.clock.monotonic_ms() + SETTLE_MS
         while self.clock.monotonic_ms() < end_ms and not self._is_settled():  # noqa: ASYNC110
