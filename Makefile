@@ -64,6 +64,8 @@ interop: install ## against genuine clients and the genuine broker, where they c
 
 bench: install ## the measured table; beside the genuine broker where Java and Maven are
 	$(BIN)/python bench/system.py $(BENCH_ARGS)
+	$(BIN)/python bench/clients.py
+	for work in produce pop takeover balance; do $(BIN)/python bench/$$work.py || exit 1; done
 
 ci: lint types contracts test demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)

@@ -146,7 +146,10 @@ class _Resending:
         from roquet.model.names import dlq_topic
 
         async with Producer(self._namesrv, group=dead_letters.READER) as producer:
-            with typer.progressbar(length=len(letters), label="sending", file=sys.stderr) as bar:
+            hidden = not sys.stderr.isatty()
+            with typer.progressbar(
+                length=len(letters), label="sending", hidden=hidden, file=sys.stderr
+            ) as bar:
                 await dead_letters.resend(producer, letters, bar.update)
         typer.echo(f"{len(letters)} sent; {STAY.format(topic=dlq_topic(self._group))}")
 
