@@ -371,3 +371,13 @@ def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: A
     assert (dead.reconsume_times, found["DELAY"]) == (17, "0")
     assert (found["DLQ_ORIGIN_TOPIC"], found["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
     shop.store.close(0)
+
+
+def test_a_message_that_cannot_be_stored_again_is_refused(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    shop.put.one(message(), 0, peer)
+    with pytest.raises(MessageIllegal, match="out of range"):
+        shop.put.again(
+            shop.record(), topic="orders", queue_id=0, properties={}, reconsume_times=2**31
+        )

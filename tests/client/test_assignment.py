@@ -9,7 +9,7 @@ import pytest
 from roquet.client.assignment import Watchers
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
-from roquet.model.errors import ConfigError, UsageError
+from roquet.model.errors import ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import Shares, average
 from roquet.testing.clock import in_virtual_time
@@ -159,3 +159,78 @@ async def test_what_the_broker_decides_is_what_is_held(fakes: Fakes, virtual: Fa
         async with consumer_of(virtual, cluster, strategy="STICKY") as consumer:
             await asyncio.sleep(5)
             assert consumer.assignment() == []
+
+
+@in_virtual_time
+async def test_looks_at_one_time_take_a_queue_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        heard: list[Any] = []
+        consumer.on_assigned(heard.append)
+        await asyncio.gather(*(consumer.rebalance() for _ in range(3)))
+        await asyncio.sleep(1)
+        assert heard == [(QUEUE,)]
+        cluster.brokers["a"].put("t", 0, b"x")
+        assert [m.body for m in await consumer.fetch(2, 1_000)] == [b"x"]
+
+
+@in_virtual_time
+async def test_a_watcher_that_asks_for_a_look_gets_it_later(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        told: list[bool] = []
+
+        async def look(queues: Any) -> None:
+            told.append(await consumer.rebalance())
+
+        consumer.on_assigned(look)
+        await asyncio.sleep(1)
+        assert told == [False]
+        assert consumer.assignment() == [QUEUE]
+        consumer.unsubscribe("t")
+        await asyncio.sleep(1)
+        assert consumer.assignment() == []
+
+
+@in_virtual_time
+async def test_a_topic_that_is_left_while_its_queues_are_taken_leaves_no_lock(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+        one.on_assigned(lambda queues: one.unsubscribe("t"))
+        await asyncio.sleep(1)
+        assert cluster.brokers["a"].lock_calls == 1
+        assert cluster.brokers["a"].locked == {}
+
+
+@in_virtual_time
+async def test_one_queue_whose_offset_cannot_be_read_holds_no_other_up(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+        other, begin = MessageQueue("t", "a", 1), one._offsets.begin
+
+        async def garbled(queue: MessageQueue) -> int:
+            if queue == QUEUE:
+                raise FieldError("offset: no number")
+            return await begin(queue)
+
+        one._offsets.begin = garbled  # type: ignore[method-assign]
+        await asyncio.sleep(1)
+        assert one.assignment() == [other]
+        assert list(cluster.brokers["a"].locked) == [other]
+        one._offsets.begin = begin  # type: ignore[method-assign]
+        await asyncio.sleep(21)
+        assert one.assignment() == [QUEUE, other]
+
+
+@in_virtual_time
+async def test_a_look_that_fails_leaves_no_lock(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+
+        async def faulty(queue: MessageQueue) -> int:
+            raise ZeroDivisionError
+
+        one._offsets.begin = faulty  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await one.rebalance()
+        assert cluster.brokers["a"].lock_calls
+        assert cluster.brokers["a"].locked == {}

@@ -50,6 +50,36 @@ async def test_fetch_ends_with_enough_or_with_the_time(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
+async def test_a_fetch_that_is_cancelled_loses_nothing(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 3)
+        fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
+        await asyncio.sleep(1)
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+        assert [m.body for m in await consumer.fetch(3)] == [b"0", b"1", b"2"]
+
+
+@in_virtual_time
+async def test_a_cancelled_fetch_leaves_to_others_what_is_theirs_by_now(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 3)
+        fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
+        await asyncio.sleep(1)
+        reader = consumer._holding.reader(consumer.assignment()[0])
+        reader.release()
+        handing_back = asyncio.create_task(reader.handed_back(30_000))
+        await asyncio.sleep(1)
+        fetching.cancel()
+        await asyncio.wait([fetching, handing_back])
+        assert this_loop().clock.monotonic_ms() == 2_000
+        assert consumer._inbox.pop() is None
+
+
+@in_virtual_time
 async def test_messages_go_on_until_the_consumer_is_closed(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
@@ -268,6 +298,43 @@ async def test_sigterm_ends_run_in_good_order() -> None:
         async with asyncio.timeout(10):
             await consumer.run(handler)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+async def test_sigterm_ends_all_consumers_of_a_loop() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    async def handler(message: ReceivedMessage) -> None:
+        """Handles anything."""
+
+    async with (
+        PushConsumer("127.0.0.1:1", group="g", topic="t") as first,
+        PushConsumer("127.0.0.1:1", group="h", topic="t") as second,
+        PushConsumer("127.0.0.1:1", group="i", topic="t") as third,
+        asyncio.timeout(10),
+    ):
+        running = [asyncio.create_task(one.run(handler)) for one in (first, second, third)]
+        await asyncio.sleep(0.05)
+        first.stop()
+        await running[0]
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.gather(*running)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+async def test_a_handler_for_sigterm_that_is_the_users_own_stays() -> None:
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
+    try:
+        async with PushConsumer("127.0.0.1:1", group="g", topic="t") as consumer:
+            running = asyncio.create_task(consumer.run(print))
+            await asyncio.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            assert heard == [True]
+            assert not running.done()
+        await running
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @in_virtual_time

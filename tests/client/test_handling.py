@@ -12,7 +12,9 @@ import pytest
 from roquet.client.config import ConsumerConfig
 from roquet.client.handling import Coroutines, Threads, Workers, workers
 from roquet.client.inbox import Inbox
+from roquet.client.outcome import TOLD
 from roquet.client.received import Received, ReceivedMessage
+from roquet.client.timelimit import Slot
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -347,3 +349,28 @@ async def test_what_threads_skip_is_not_taken_for_handled() -> None:
     inbox.close()
     await work
     assert holder.done == [b"0"]
+
+
+async def test_what_a_message_was_told_by_itself_is_not_overtaken_by_a_return() -> None:
+    holder = Holder()
+    inbox = filled(holder, 200)
+    loop = asyncio.get_running_loop()
+
+    def refuse(message: ReceivedMessage) -> object:
+        loop.call_soon_threadsafe(message.fail)
+        return TOLD
+
+    await run(refuse, inbox, holder, 200)
+    assert (len(holder.done), len(holder.failed)) == (0, 200)
+
+
+async def test_a_thread_that_has_just_ended_is_not_taken_for_one_that_hangs() -> None:
+    holder = Holder()
+    inbox = filled(holder, 2)
+    one, other = inbox.pop(), inbox.pop()
+    assert one is not None
+    threads = Threads(fussy, inbox, ConsumerConfig(concurrency=1))
+    slot = Slot()
+    slot.message = other
+    threads._leave(slot, one)
+    assert (slot.is_left, holder.failed) == (False, [])

@@ -17,7 +17,7 @@ from roquet.client.pulling import Puller, Taste
 from roquet.client.reader import Surroundings
 from roquet.client.sendback import Here, Return
 from roquet.client.session import Session
-from roquet.model.errors import UsageError
+from roquet.model.errors import FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
@@ -155,3 +155,41 @@ async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
         message.settle()
         await leaving
         assert broker.committed["g", "t", 0] == 1
+
+
+@in_virtual_time
+async def test_a_queue_that_is_held_twice_is_read_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, inbox):
+        first = holding.hold(QUEUE, 0, TASTE)
+        second = holding.hold(QUEUE, 0, TASTE)
+        assert (first.is_held, second.is_held) == (False, True)
+        cluster.brokers["a"].put("t", 0, b"x")
+        await asyncio.sleep(1)
+        assert len(inbox) == 1
+
+
+@in_virtual_time
+async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_saved(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, holding_of(virtual, cluster) as (holding, _):
+        offsets, commit, tell = holding._offsets, holding._offsets.commit, holding._offsets.tell
+        other = MessageQueue("t", "a", 1)
+
+        def unless_garbled(act: Callable[..., Any]) -> Any:
+            async def save(queue: MessageQueue, offset: int) -> None:
+                if queue == QUEUE:
+                    raise FieldError("offset: no number")
+                await act(queue, offset)
+
+            return save
+
+        offsets.commit, offsets.tell = unless_garbled(commit), unless_garbled(tell)  # type: ignore[method-assign]
+        holding.hold(QUEUE, 3, TASTE)
+        holding.hold(other, 4, TASTE)
+        await holding.save()
+        await asyncio.sleep(0.1)
+        assert cluster.brokers["a"].committed == {("g", "t", 1): 4}
+        await holding.release([QUEUE, other], save=True)
+        assert len(cluster.brokers["a"].commits) == 2
+        assert "progress of t@a:0 is not saved" in caplog.text

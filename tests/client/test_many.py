@@ -252,3 +252,26 @@ async def test_one_who_stops_looking_leaves_nothing_running(fakes: Fakes, virtua
 async def test_nothing_to_send_is_fine(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         assert await producer.send_many([]) == []
+
+
+@in_virtual_time
+async def test_after_a_failure_nothing_more_is_sent_though_nobody_looks(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        producer_of(virtual, cluster.address, retry_times=0) as producer,
+    ):
+
+        async def slowly() -> AsyncIterator[Message]:
+            for number in range(5):
+                yield Message("t", b"k %d" % number, order_key="k")
+                await asyncio.sleep(1)
+
+        sending = producer.send_many(slowly()).__aiter__()
+        await sending.__anext__()
+        cluster.brokers["a"].faults += [MessageIllegal("no")]
+        await asyncio.sleep(10)
+        assert stored(cluster) == [b"k 0"]
+        with pytest.raises(CallRefused, match="no"):
+            await sending.__anext__()

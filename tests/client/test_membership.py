@@ -9,6 +9,7 @@ import pytest
 
 from roquet.client.config import ClientConfig
 from roquet.client.session import Session
+from roquet.model.route import BrokerData
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData
 from roquet.testing.clock import in_virtual_time
 
@@ -111,3 +112,20 @@ async def test_leaving_is_told_to_all_and_a_dead_broker_does_not_matter(
             "g",
             None,
         )
+
+
+@in_virtual_time
+@pytest.mark.parametrize("address", ["", "nowhere"])
+async def test_an_address_that_is_none_does_not_end_the_heartbeats(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture, address: str
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
+        await session.routes.refresh("t")
+        session.routes._brokers["b"] = BrokerData(
+            cluster="c", broker_name="b", broker_addrs={1: address}
+        )
+        assert not await session.membership.beat()
+        before = len(cluster.brokers["a"].heartbeats)
+        await asyncio.sleep(61)
+        assert len(cluster.brokers["a"].heartbeats) >= before + 2
+        assert caplog.text.count("is not an address") == 1

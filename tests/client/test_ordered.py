@@ -199,3 +199,39 @@ async def test_a_close_saves_what_was_in_hand_of_a_queue_that_was_leaving(
         await running
         assert cluster.brokers["a"].committed["g", "t", 0] == 1
         assert cluster.brokers["a"].locked == {}
+
+
+@in_virtual_time
+async def test_many_seeks_wait_for_the_message_in_hand(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 9)
+        (message,) = await consumer.fetch(1)
+        for offset in (7, 6, 5):
+            consumer.seek(QUEUE, offset)
+            await asyncio.sleep(0.1)
+        assert await consumer.fetch(1, 1_000) == []
+        await message.ack()
+        (message,) = await consumer.fetch(2, 1_000)
+        assert message.body == b"5"
+        consumer.seek(QUEUE, 2)
+        assert await consumer.fetch(1, 1_000) == []
+        await message.ack()
+        assert [m.body for m in await consumer.fetch(2, 1_000)] == [b"2"]
+
+
+@in_virtual_time
+async def test_a_queue_that_was_moved_keeps_its_lock_while_its_message_is_in_hand(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        filled(cluster, 9)
+        (message,) = await consumer.fetch(1)
+        consumer.seek(QUEUE, 7)
+        consumer.unsubscribe("t")
+        await asyncio.sleep(5)
+        assert consumer.assignment() == []
+        assert list(cluster.brokers["a"].locked) == [QUEUE]
+        await message.ack()
+        await asyncio.sleep(1)
+        assert cluster.brokers["a"].locked == {}
+        assert cluster.brokers["a"].committed["g", "t", 0] == 7

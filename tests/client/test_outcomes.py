@@ -215,3 +215,24 @@ async def test_extending_gives_the_message_another_handle() -> None:
     assert message.holder.handle.text() == "1 9000 70000 5 0 b 0 1"
     with pytest.raises(CallRefused, match="too late"):
         await message.extend(70_000)
+
+
+@in_virtual_time
+async def test_a_single_acknowledgement_that_is_refused_holds_up_no_other() -> None:
+    fake = Fake()
+    outcomes = made(fake)
+
+    def without_batches(call: Any) -> Reply:
+        raise CallRefused(3, "request type 200151 not supported")
+
+    def answer(call: Ack) -> Reply:
+        if call.offset == 1:
+            raise CallRefused(208, "offset is illegal")
+        return Reply()
+
+    fake.answers[BatchAck] = without_batches
+    fake.answers[Ack] = answer
+    for message in messages(outcomes, 3):
+        message.settle()
+    await this_loop().clock.sleep(10_000)
+    assert [call.offset for call in fake.of(Ack)] == [0, 1, 2]

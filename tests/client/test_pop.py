@@ -1,4 +1,5 @@
 import asyncio
+import time
 from random import Random
 from typing import Any
 
@@ -11,14 +12,20 @@ from roquet.client import (
     PopConsumer,
     Producer,
     ProducerConfig,
+    ReceivedMessage,
 )
 from roquet.client.blocking import PopConsumer as BlockingPopConsumer
 from roquet.client.blocking import Producer as BlockingProducer
-from roquet.model.errors import ConfigError, UsageError
+from roquet.client.outcomes import PopOutcomes
+from roquet.client.popped import Popped
+from roquet.client.popper import Popper
+from roquet.client.received import Received
+from roquet.model.errors import ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, MessageModel
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import BlockingCluster, cluster
+from roquet.wire.calls.pop import PopReply
 
 
 def config(**settings: Any) -> ConsumerConfig:
@@ -83,6 +90,24 @@ async def test_a_topic_that_comes_later_is_found() -> None:
 
 
 @in_virtual_time
+async def test_a_route_that_cannot_be_read_is_asked_for_again() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running.namesrv_addr, "t", "a")
+        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        async with taker:
+            find, faults = taker._session.routes.find_readable, [FieldError("no route")]
+
+            async def garbled(topic: str) -> list[MessageQueue]:
+                if faults:
+                    raise faults.pop()
+                return await find(topic)
+
+            taker._session.routes.find_readable = garbled  # type: ignore[method-assign]
+            assert await taker.next(5_000) is not None
+            assert not faults
+
+
+@in_virtual_time
 async def test_a_paused_consumer_takes_nothing() -> None:
     async with cluster(clock=this_loop().clock) as running:
         await send(running.namesrv_addr, "t", "a")
@@ -123,6 +148,76 @@ async def test_the_broker_knows_it_as_a_pop_member() -> None:
             assert members is not None
             assert members.consume_type is ConsumeType.CONSUME_POP
             assert members.client_ids == [taker.client_id]
+
+
+@in_virtual_time
+async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running.namesrv_addr, "t", *"abcdefghijklmnopqrstuvwxyz")
+        pops: list[object] = []
+        popped = Popper._pop
+
+        async def counted(popper: Popper, count: int) -> PopReply:
+            pops.append(popper)
+            return await popped(popper, count)
+
+        settings = config(concurrency=1)
+        async with PopConsumer(
+            running.namesrv_addr, group="g", topic="t", config=settings
+        ) as taker:
+
+            async def handle(message: ReceivedMessage) -> None:
+                await asyncio.sleep(0.001)
+                if len(taker._stock) >= 2:
+                    waiting.append(len(taker._stock))
+                    taker.stop()
+                    monkeypatch.setattr(Popper, "_pop", counted)
+
+            waiting: list[int] = []
+            await taker.run(handle)
+            assert waiting
+            await asyncio.sleep(20)  # one pop may have been under way
+            assert pops == []
+            revival = running.brokers[0].broker.revival
+            assert len(revival.in_flight) == 0
+            await send(running.namesrv_addr, "t", "z")
+            await asyncio.sleep(20)
+            assert len(revival.in_flight) == 0
+
+
+def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[int | None] = []
+    again = PopOutcomes.again
+
+    def noted(outcomes: PopOutcomes, popped: Popped, message: Received, ms: int | None) -> None:
+        given_back.append(ms)
+        again(outcomes, popped, message, ms)
+
+    monkeypatch.setattr(PopOutcomes, "again", noted)
+
+    async def work(namesrv: str) -> int:
+        settings = ConsumerConfig(consume_from=ConsumeFrom.FIRST, concurrency=1)
+        async with PopConsumer(namesrv, group="g", topic="t", config=settings) as taker:
+
+            def handle(message: ReceivedMessage) -> None:
+                if len(taker._stock):
+                    held.append(len(taker._stock))
+                    taker.stop()
+                time.sleep(0.001)
+
+            async with asyncio.timeout(10):
+                await taker.run(handle)
+            return len(taker._stock)
+
+    held: list[int] = []
+    with BlockingCluster() as running:
+        with BlockingProducer(running.namesrv_addr) as producer:
+            producer.send_many(Message("t", b"%d" % n) for n in range(200))
+        assert asyncio.run(work(running.namesrv_addr)) == 0
+    assert held
+    assert set(given_back) == {1}
 
 
 def test_the_blocking_twin_takes_extends_and_acknowledges() -> None:

@@ -1,6 +1,8 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import pytest
 
 from roquet.client.background import Background
 from roquet.client.config import ConsumeFrom, ConsumerConfig
@@ -53,11 +55,12 @@ class Fake:
         return reply
 
 
-def found(*tags: str, times: int = 0) -> PopReply:
+def found(*tags: str, times: int = 0, flags: Sequence[int] = (0, 0, 0)) -> PopReply:
     raw = [
         record.pack(
-            0, 0, n, n * 100, 0, 1, HOST, 2, HOST, times, 0, tag.encode(), b"t",
-            f"TAGS\x01{tag}\x02".encode(),
+            0, 0, n, n * 100, flags[n], 1, HOST, 2, HOST, times, 0,
+            tag.encode(errors="surrogateescape"), b"t",
+            f"TAGS\x01{tag}\x02".encode(errors="surrogateescape"),
         )
         for n, tag in enumerate(tags)
     ]  # fmt: skip
@@ -150,3 +153,29 @@ def test_a_reply_that_cannot_be_is_no_end() -> None:
         assert [message.body for message in stock.rest()] == [b"b"]
 
     with_popper(broken, found("b"))(look)
+
+
+def test_a_body_that_cannot_be_restored_is_buried_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def look(fake: Fake, stock: Stock) -> None:
+        assert [message.body for message in stock.rest()] == [b"a", b"c"]
+        (back,) = [call for call in fake.calls if isinstance(call, SendBack)]
+        assert (back.offset, back.delay_level) == (100, -1)
+        (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
+        assert decode_acks(ack.body).acks[0].bits == "Ag=="
+        assert caplog.text.count("offset 1 cannot be read: zlib body is cut short") == 1
+
+    with_popper(found("a", "b", "c", flags=(0, 1, 0)))(look)
+
+
+def test_a_tag_that_cannot_be_read_is_acknowledged_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def look(fake: Fake, stock: Stock) -> None:
+        assert [message.tag for message in stock.rest()] == ["a", "a"]
+        (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
+        assert decode_acks(ack.body).acks[0].bits == "Ag=="
+        assert "offset 1 cannot be read: text of a record is not UTF-8" in caplog.text
+
+    with_popper(found("a", "\udcff", "a"), tags="a")(look)

@@ -371,3 +371,33 @@ async def test_a_handler_that_fails_or_takes_too_long_holds_nothing_up(
         await leaving
         assert this_loop().clock.monotonic_ms() == 800
         assert r.reader.window.committable == 0
+
+
+@in_virtual_time
+async def test_a_body_that_cannot_be_restored_is_passed_over(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        broker = cluster.brokers["a"]
+        for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
+            broker.store("t", 0, body, b"", sys_flag)
+        for expected in (b"x", b"z"):
+            message = await r.next()
+            assert message.body == expected
+            await message.ack()
+        assert r.reader.window.committable == 3
+        assert caplog.text.count("t@a:0 offset 1 cannot be read and is passed over") == 1
+
+
+@in_virtual_time
+async def test_a_tag_that_cannot_be_read_is_passed_over(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster, tags="b") as r:
+        for tag in (b"a", b"\xff", b"b"):
+            cluster.brokers["a"].put("t", 0, tag, properties=b"TAGS\x01%s\x02" % tag)
+        message = await r.next()
+        assert (message.tag, len(r.inbox)) == ("b", 0)
+        await message.ack()
+        assert r.reader.window.committable == 3
+        assert "t@a:0 offset 1 cannot be read and is passed over" in caplog.text

@@ -145,3 +145,11 @@ async def test_one_that_nobody_can_answer_through_says_so() -> None:
     assert message.wants_reply
     with pytest.raises(UsageError, match="cannot be answered by who holds it"):
         await message.reply(b"x")
+
+
+def test_a_message_whose_properties_cannot_be_read_still_has_a_name() -> None:
+    message = received(Holder(), packed(7, b"x", b"TAGS\x01\xff\x02"))
+    with pytest.raises(RecordError, match="not UTF-8"):
+        assert message.tag
+    assert message.message_id == message.offset_message_id
+    assert repr(message).endswith("offset 7>")

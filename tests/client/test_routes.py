@@ -8,10 +8,11 @@ import pytest
 
 from roquet.client.config import ClientConfig
 from roquet.client.routes import NameServers, Routes
-from roquet.model.errors import ConnectFailed
+from roquet.model.errors import ConnectFailed, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.net.pool import Pool
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.call import Reply
 
 Fakes = Callable[..., Any]
 
@@ -167,4 +168,31 @@ async def test_lasting_trouble_is_told_once(
         await asyncio.sleep(200)
         assert caplog.text.count("no name server answered") == 1
         assert not keeping.done()
+        keeping.cancel()
+
+
+@in_virtual_time
+async def test_a_route_that_cannot_be_read_stays_and_holds_no_other_up(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}, u={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        await routes.refresh("t")
+        await routes.refresh("u")
+        ask = routes._servers.ask
+
+        async def garbled(call: Any) -> Any:
+            return Reply(body=b"[not a route") if call.topic == "t" else await ask(call)
+
+        routes._servers.ask = garbled  # type: ignore[method-assign]
+        with pytest.raises(FieldError):
+            await routes.refresh("t")
+        cluster.topics.update(t={"a": 2}, u={"a": 3})
+        keeping = asyncio.create_task(routes.keep())
+        await asyncio.sleep(62)
+        assert len(routes.readable("t") or ()) == 1
+        assert len(routes.readable("u") or ()) == 3
+        routes._servers.ask = ask  # type: ignore[method-assign]
+        await asyncio.sleep(31)
+        assert len(routes.readable("t") or ()) == 2
         keeping.cancel()

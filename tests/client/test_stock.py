@@ -104,3 +104,27 @@ async def test_the_rest_can_be_taken_out() -> None:
     stock.put([*some(2), gone])
     assert len(stock.rest()) == 2
     assert len(stock) == 0
+
+
+@in_virtual_time
+async def test_a_closed_stock_gives_back_what_it_holds_and_wants_nothing_more() -> None:
+    stock = Stock(this_loop().clock, 32)
+    held: Any = [Holding() for _ in range(3)]
+    stock.put(held)
+    begun: Any = stock.pop()
+    stock.close()
+    assert [message.delays for message in held] == [[], [1], [1]]
+    stock.put_first(begun)
+    assert begun.delays == [1]
+    assert stock.pop() is None
+    assert not await hungers(stock)
+    stock.resume()
+    assert not await hungers(stock)
+
+
+class Holding(Message):
+    def __init__(self) -> None:
+        self.delays: list[int] = []
+
+    def fail(self, delay_ms: int) -> None:
+        self.delays.append(delay_ms)

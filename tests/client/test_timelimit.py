@@ -16,11 +16,15 @@ def at(message: object) -> Slot:
 
 def test_a_worker_is_late_when_it_is_seen_at_one_message_for_too_long() -> None:
     slot = at("a")
-    assert [slot.is_late(ms, 100) for ms in (0, 99, 100)] == [False, False, True]
+
+    def looks(*times_ms: int) -> list[Any]:
+        return [slot.late(ms, 100) for ms in times_ms]
+
+    assert looks(0, 99, 100) == [None, None, "a"]
     slot.message = "b"  # type: ignore[assignment]
-    assert [slot.is_late(ms, 100) for ms in (150, 249, 250)] == [False, False, True]
+    assert looks(150, 249, 250) == [None, None, "b"]
     slot.message = None
-    assert not slot.is_late(10_000, 100)
+    assert slot.late(10_000, 100) is None
 
 
 @in_virtual_time

@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.rules.pop import Checkpoint, InFlight, bits_of, next_count, offsets_of
+from roquet.rules.pop import (
+    LANE_LAG_MAX,
+    SETTLED_MAX,
+    Checkpoint,
+    InFlight,
+    bits_of,
+    next_count,
+    offsets_of,
+)
 
 
 def checkpoint(
@@ -116,3 +124,23 @@ def test_a_member_takes_what_it_handles_in_a_moment(
     count: int, taken: int, handled_in_ms: int, expected: int
 ) -> None:
     assert next_count(count, taken, handled_in_ms) == expected
+
+
+def test_what_is_over_does_not_wait_for_its_time() -> None:
+    flight = InFlight()
+    kept = checkpoint(7, (7,), invisible_ms=10**9)
+    flight.add(kept)
+    for n in range(5_000):
+        flight.add(one := checkpoint(n, (n,), pop_ms=n, invisible_ms=10**9 + n))
+        flight.settle(one, 1)
+    assert len(flight._due) <= SETTLED_MAX + 2
+    assert flight.take_due(10**10) is kept
+    assert flight.take_due(10**10) is None
+
+
+def test_the_more_are_in_flight_the_further_back_the_oldest_may_be() -> None:
+    flight = InFlight()
+    assert flight.lag_max() == LANE_LAG_MAX
+    for n in range(LANE_LAG_MAX):
+        flight.add(checkpoint(n, (n,)))
+    assert flight.lag_max() == 2 * LANE_LAG_MAX

@@ -171,7 +171,10 @@ class Put:
         )
         now_ms = self._clock.now_ms()
         draft = self._waiting(draft, delay_level(properties), now_ms)
-        appended = self._store.append(draft, now_ms)
+        try:
+            appended = self._store.append(draft, now_ms)
+        except (struct.error, OverflowError) as error:
+            raise MessageIllegal(f"a number of the message is out of range: {error}") from error
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         return appended
 

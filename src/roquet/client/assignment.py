@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from roquet.client.background import Alarm, Trouble
 from roquet.client.config import ConsumerConfig
@@ -19,7 +19,7 @@ from roquet.client.ordered import OrderedReader
 from roquet.client.pulling import Taste
 from roquet.client.session import Session
 from roquet.client.shares import Shares
-from roquet.model.errors import CallError, RoquetError
+from roquet.model.errors import RoquetError
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel
@@ -83,6 +83,9 @@ class Assignment:
         self._saves = saves
         self._shares = Shares(session, config, group)
         self._look = Alarm()
+        self._turn = asyncio.Lock()
+        self._looking: asyncio.Task[Any] | None = None
+        """Whose turn it is to look."""
         self._troubles: dict[str, Trouble] = {}
         self._retry_looks = 0
         self._is_locked_out = False
@@ -136,7 +139,22 @@ class Assignment:
             )
 
     async def look(self) -> bool:
-        """Look once who is there and whose the queues are; whether that went well."""
+        """Look once who is there and whose the queues are; whether that went well.
+
+        One look at a time: two would both take a queue. A watcher that asks for one is part of one,
+        so it is told False, and the look comes once this one is over.
+        """
+        if self._looking is asyncio.current_task():
+            self._look.ring()
+            return False
+        async with self._turn:
+            self._looking = asyncio.current_task()
+            try:
+                return await self._look_once()
+            finally:
+                self._looking = None
+
+    async def _look_once(self) -> bool:
         self._is_locked_out = False
         held = list(self._holding.readers)
         gone = [queue for queue in held if queue.topic not in self._tastes]
@@ -173,7 +191,7 @@ class Assignment:
             return True
         try:
             await self._session.routes.find_readable(topic)
-        except CallError:
+        except RoquetError:
             return True
         missing = self._session.routes.readable(topic) is None
         self._retry_looks = self._retry_looks + 1 if missing else 0
@@ -187,17 +205,27 @@ class Assignment:
             return True
         free = [queue for queue in change.start if queue not in self._leaving]
         ours = await self._locked(free)
-        begins = await asyncio.gather(*map(self._begin, ours))
-        taken = {q: offset for q, offset in zip(ours, begins, strict=True) if offset >= 0}
-        if self._locks is not None and len(taken) < len(ours):
-            # Held and not read it would be nobody's: the next look may want it elsewhere.
-            await self._locks.unlock([queue for queue in ours if queue not in taken])
+        try:
+            return await self._take(ours) == len(change.start)
+        finally:
+            await self._unlock_unread(ours)
+
+    async def _take(self, queues: Sequence[MessageQueue]) -> int:
+        """Read queues that are ours, where their brokers can say from where on; how many."""
+        begins = await asyncio.gather(*map(self._begin, queues))
+        taken = {q: offset for q, offset in zip(queues, begins, strict=True) if offset >= 0}
         await self.watchers.tell(self.watchers.assigned, taken)
         for queue, offset in taken.items():
             # A look may take long: the topic may have been left meanwhile.
             if (taste := self._tastes.get(queue.topic)) is not None:
                 self._holding.hold(queue, offset, taste)
-        return len(taken) == len(change.start)
+        return len(taken)
+
+    async def _unlock_unread(self, queues: Sequence[MessageQueue]) -> None:
+        """Locked and not read a queue would be nobody's, for as long as the lock is renewed."""
+        if self._locks is not None:
+            unread = set(self._locks.held).intersection(queues).difference(self._holding.readers)
+            await self._locks.unlock(sorted(unread))
 
     async def _locked(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
         """Those that are ours alone, when that matters."""
@@ -212,7 +240,7 @@ class Assignment:
         """Where to read on; -1 when the broker cannot say."""
         try:
             return await self._offsets.begin(queue)
-        except CallError as error:
+        except RoquetError as error:
             log.info("%s cannot be taken yet: %s", queue, error)
             return -1
 

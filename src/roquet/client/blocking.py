@@ -20,6 +20,7 @@ from roquet.client.delivery import Turn
 from roquet.client.handling import AsyncHandler
 from roquet.client.loop_thread import LoopThread
 from roquet.client.many import IN_FLIGHT
+from roquet.client.outcome import TOLD
 from roquet.client.outgoing import MessageFields, message_of
 from roquet.client.pull import POLL_COUNT
 from roquet.client.received import Received
@@ -46,19 +47,24 @@ class ReceivedMessage(Received):
         self._message = message
         self._thread = thread
         self._loop = thread.loop
+        self.is_told = False
+        """Whether one of the methods below has said how it went."""
 
     def ack(self) -> None:
         """It is handled: never again, once progress is saved."""
+        self.is_told = True
         self._loop.call_soon_threadsafe(self._message.settle)
 
     def nack(self, delay_ms: int | None = None) -> None:
         """It shall come again, after a time; by itself the time grows from one try to the next."""
         if delay_ms is not None and delay_ms < 0:
             raise UsageError(f"a message cannot come again after {delay_ms} ms")
+        self.is_told = True
         self._loop.call_soon_threadsafe(self._message.fail, delay_ms)
 
     def dead_letter(self) -> None:
         """It will never be handled well: it goes to the group's dead letters, `%DLQ%` and group."""
+        self.is_told = True
         self._loop.call_soon_threadsafe(self._message.give_up)
 
     def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
@@ -296,7 +302,13 @@ class _Consumer(Generic[C]):
             self._thread.wait(self._consumer.run(cast("AsyncHandler", handler)))
             return
         plain = cast("BlockingHandler", handler)
-        self._thread.wait(self._consumer.run(lambda m: plain(ReceivedMessage(m, self._thread))))
+
+        def handle(message: Received) -> object:
+            mine = ReceivedMessage(message, self._thread)
+            result = plain(mine)
+            return TOLD if result is None and mine.is_told else result
+
+        self._thread.wait(self._consumer.run(handle))
 
 
 class PushConsumer(_Consumer[push.PushConsumer]):

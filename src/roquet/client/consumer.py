@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Self
 
 from roquet.client import members
@@ -70,6 +70,7 @@ class Consumer:
         )  # fmt: skip
         self._holding = Holding(around, self._offsets, config)
         self._tastes: dict[str, Taste] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._saving: asyncio.Task[None] | None = None
         self._assignment = Assignment(
@@ -118,6 +119,7 @@ class Consumer:
     async def start(self) -> None:
         """Open for work; `async with` does this."""
         self._session.start(self._data)
+        self._loop = asyncio.get_running_loop()
         self._session.membership.on_denied(self._denied)
         try:
             members.enter(self)
@@ -138,7 +140,11 @@ class Consumer:
 
     def stop(self) -> None:
         """Hand out nothing more: `run` and `messages` end. A handler may call this."""
-        self._inbox.close()
+        if self._loop is None or _is_running_here(self._loop):
+            self._inbox.close()
+        else:  # a plain `def` handler, in its thread
+            with suppress(RuntimeError):  # the loop has gone: nothing is left to stop
+                self._loop.call_soon_threadsafe(self._inbox.close)
 
     async def close(self) -> None:
         """Leave the group in good order.
@@ -193,13 +199,25 @@ class Consumer:
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         found: list[ReceivedMessage] = []
-        while len(found) < count:
-            left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
-            message = self._inbox.pop() or await self.next(left_ms)
-            if message is None:
-                break
-            found.append(message)
+        try:
+            while len(found) < count:
+                left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
+                message = self._inbox.pop() or await self.next(left_ms)
+                if message is None:
+                    break
+                found.append(message)
+        except BaseException:
+            self._put_back(found)
+            raise
         return found
+
+    def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Messages that were taken and not handed out: they are the next ones again."""
+        for message in reversed(messages):
+            if message.is_held:
+                self._inbox.put_first(message)
+            else:
+                message.fail()
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """One message after the other, until the consumer is closed."""
@@ -293,21 +311,49 @@ class Consumer:
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[data])
 
 
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this is the thread that an event loop runs in."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+_AT_SIGTERM: Final[dict[asyncio.AbstractEventLoop, list[Callable[[], object]]]] = {}
+"""What is done on SIGTERM: a loop has one handler, and may run many consumers."""
+
+
 @contextmanager
 def _on_sigterm(act: Callable[[], object]) -> Iterator[None]:
     """Act on SIGTERM instead of dying, where nobody else has a say in it."""
-    ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
     loop = asyncio.get_running_loop()
-    try:
-        if ours:
-            loop.add_signal_handler(signal.SIGTERM, act)
-    except NotImplementedError:  # Windows
-        ours = False
+    if loop not in _AT_SIGTERM and not _handle_sigterm(loop):
+        yield
+        return
+    acts = _AT_SIGTERM.setdefault(loop, [])
+    acts.append(act)
     try:
         yield
     finally:
-        if ours:
+        acts.remove(act)
+        if not acts:
+            del _AT_SIGTERM[loop]
             loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _handle_sigterm(loop: asyncio.AbstractEventLoop) -> bool:
+    """Have the loop hear of SIGTERM; False when that is not ours to do."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return False
+    try:
+        loop.add_signal_handler(signal.SIGTERM, _sigterm, loop)
+    except NotImplementedError:  # Windows
+        return False
+    return True
+
+
+def _sigterm(loop: asyncio.AbstractEventLoop) -> None:
+    for act in tuple(_AT_SIGTERM.get(loop, ())):
+        act()

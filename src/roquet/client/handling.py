@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeAlias, cast
 from roquet.client.background import stop
 from roquet.client.config import ConsumerConfig
 from roquet.client.inbox import Inbox
-from roquet.client.outcome import SKIPPED, Raised, Results, failed
+from roquet.client.outcome import SKIPPED, TOLD, Raised, Results, failed
 from roquet.client.received import ReceivedMessage
 from roquet.client.timelimit import Slot, watch
 from roquet.model.errors import UsageError
@@ -188,6 +188,8 @@ class Threads:
 
     def _leave(self, slot: Slot, message: ReceivedMessage) -> None:
         """Its handler hangs: a thread cannot be ended, so another one takes its place."""
+        if slot.message is not message:  # it has just ended
+            return
         message.fail(LATE_DELAY_MS)
         slot.is_left = True
         self._slots.remove(slot)
@@ -238,6 +240,8 @@ class Threads:
                 failed(message, outcome.error)
             elif outcome is SKIPPED:
                 message.fail()  # which its queue, no longer ours, takes for "not handled"
+            elif outcome is TOLD:
+                pass  # on its way to the event loop: a settle from here could overtake it
             else:
                 self._results.judge(message, outcome)
         self._back.set()

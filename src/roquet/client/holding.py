@@ -10,7 +10,7 @@ from roquet.client.offsets import Offsets
 from roquet.client.ordered import OrderedReader
 from roquet.client.pulling import Taste
 from roquet.client.reader import QueueReader, Surroundings
-from roquet.model.errors import CallError, RoquetError, UsageError
+from roquet.model.errors import RoquetError, UsageError
 from roquet.model.queue import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -41,22 +41,23 @@ class Holding:
         return reader
 
     def hold(self, queue: MessageQueue, offset: int, taste: Taste) -> QueueReader:
-        """Read a queue from an offset on."""
+        """Read a queue from an offset on; a reader that it has already ends."""
+        if (old := self.readers.get(queue)) is not None:
+            old.release()
         kind = OrderedReader if self._config.ordered else QueueReader
-        reader = self.readers[queue] = kind(queue, offset, taste, self._around)
-        return reader
+        new = self.readers[queue] = kind(queue, offset, taste, self._around)
+        if isinstance(old, OrderedReader) and isinstance(new, OrderedReader):
+            new.begin_after(old)
+        return new
 
     def seek(self, queue: MessageQueue, offset: int, taste: Taste) -> None:
         """Read on at another offset: what is in flight does not count any more."""
         if offset < 0:
             raise UsageError(f"there is no offset {offset}")
         old = self.reader(queue)
-        old.release()
         new = self.hold(queue, offset, taste)
         if old.is_paused:
             new.pause()
-        if isinstance(old, OrderedReader) and isinstance(new, OrderedReader):
-            new.begin_after(old)
 
     def change(self, topic: str, taste: Taste) -> None:
         """Want other messages of a topic from now on."""
@@ -93,7 +94,7 @@ class Holding:
     async def _save_last(self, reader: QueueReader) -> None:
         try:
             await self._offsets.commit(reader.queue, reader.window.committable)
-        except CallError as error:
+        except RoquetError as error:
             log.warning("progress of %s is not saved, it comes again: %s", reader.queue, error)
 
     async def save(self) -> None:
@@ -103,7 +104,7 @@ class Holding:
             if reader.is_held and progress != reader.saved:
                 try:
                     await self._offsets.tell(reader.queue, progress)
-                except CallError as error:
+                except RoquetError as error:
                     log.debug("progress of %s will be saved later: %s", reader.queue, error)
                     continue
                 reader.saved = progress

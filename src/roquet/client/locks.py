@@ -130,7 +130,8 @@ class QueueLocks:
         return ours
 
     def _is_known(self, broker: str) -> bool:
-        return any(one.broker_name == broker for one in self._session.routes.brokers)
+        brokers = self._session.routes.brokers
+        return any(one.broker_name == broker and one.leader for one in brokers)
 
     def _body(self, queues: Sequence[MessageQueue]) -> bytes:
         return dialect.dumps(

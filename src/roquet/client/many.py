@@ -109,7 +109,9 @@ class Sending:
                     return
 
     def _put(self, made: Outgoing) -> bool:
-        """Put a message into its lane; False when there is something to wait for."""
+        """Put a message into its lane; False when there is something to wait for, or to end for."""
+        if self.has_failed:
+            return False
         queues = self._delivery.known_queues(made.topic)
         if queues is None or queues is not self._queues.get(made.topic):
             self._held = made
@@ -147,11 +149,16 @@ class Sending:
             self._room.clear()
             await self._room.wait()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a batch has: nothing more is sent, a later message must not pass it."""
+        return self._error is not None
+
     def _is_busy(self) -> bool:
         return any(lane.task is not None for lane in self._lanes.values())
 
-    async def deliver(self, batch: Sequence[Numbered], queue: MessageQueue) -> bool:
-        """Send one lane's batch; False when something failed, here or elsewhere."""
+    async def deliver(self, batch: Sequence[Numbered], queue: MessageQueue) -> None:
+        """Send one lane's batch."""
         try:
             receipts = await self._delivery.send(
                 Parcel.of([made for _, made in batch]), None, queue
@@ -165,7 +172,6 @@ class Sending:
             numbers = (number for number, _ in batch)
             self._sent.append(list(zip(numbers, receipts, strict=True)))
         self.wake()
-        return self._error is None
 
     def wake(self) -> None:
         """Something ended: whoever waits may look again."""
@@ -190,8 +196,9 @@ class Lane:
 
     async def _run(self) -> None:
         try:
-            while self.waiting and await self._owner.deliver(self._batch(), self._queue):
-                pass
+            owner, waiting = self._owner, self.waiting
+            while waiting and not owner.has_failed:
+                await owner.deliver(self._batch(), self._queue)
         finally:
             self.task = None
             self._owner.wake()

@@ -11,7 +11,7 @@ from typing import Final
 from roquet.client.background import Alarm, Trouble
 from roquet.client.config import ClientConfig
 from roquet.client.routes import Routes
-from roquet.model.errors import CallError, CallRefused, RoquetError
+from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.subscription import HeartbeatData
 from roquet.net.channel import Channel
 from roquet.net.pool import Pool
@@ -128,7 +128,7 @@ class Membership:
         trouble = self._troubles.setdefault(address, Trouble(f"heartbeat to {address}"))
         try:
             await self._pool.call(address, Heartbeat(body=body), self._config.timeout_ms)
-        except CallError as error:
+        except RoquetError as error:  # an address may be none, too
             trouble.tell(error)
             self._routes.doubt()
             if isinstance(error, CallRefused) and error.code == ResponseCode.NO_PERMISSION:

@@ -22,7 +22,8 @@ class OrderedReader(QueueReader):
         self._is_over = asyncio.Event()
         """Whether no message is in somebody's hands."""
         self._is_over.set()
-        self._waits = False
+        self._former: OrderedReader | None = None
+        """The reader before this one, while its last message is in somebody's hands."""
         self._rests = False
         """Whether the message waits for its next try."""
         super().__init__(queue, offset, taste, around)
@@ -35,21 +36,26 @@ class OrderedReader(QueueReader):
 
     @property
     def is_over(self) -> bool:
-        """Whether no message is in somebody's hands."""
-        return self._is_over.is_set()
+        """Whether no message of the queue is in somebody's hands."""
+        return self._is_over.is_set() and (self._former is None or self._former.is_over)
 
     async def ended(self) -> None:
-        """Return once no message is in somebody's hands."""
+        """Return once no message of the queue is in somebody's hands."""
+        if self._former is not None:
+            await self._former.ended()
         await self._is_over.wait()
 
     def begin_after(self, other: "OrderedReader") -> None:
         """Hand nothing out before the last message of another reader of this queue has ended."""
-        self._waits = True
-        self._beside.start(self._begin_after(other), f"end of the former reader of {self.queue}")
+        # One that still waits has handed nothing out, and never will.
+        self._former = other._former or other
+        self._beside.start(
+            self._begin_after(self._former), f"end of the former reader of {self.queue}"
+        )
 
-    async def _begin_after(self, other: "OrderedReader") -> None:
-        await other.ended()
-        self._waits = False
+    async def _begin_after(self, former: "OrderedReader") -> None:
+        await former.ended()
+        self._former = None
         self._hand_out()
 
     def resume(self) -> None:
@@ -64,7 +70,7 @@ class OrderedReader(QueueReader):
     def _hand_out(self) -> None:
         """The next message, when it is its turn."""
         if self._out is None and self._backlog and self.is_held and not self.is_paused:
-            if self._waits:
+            if self._former is not None:
                 return
             message = self._backlog.popleft()
             self._out = message.queue_offset

@@ -23,6 +23,10 @@ SKIPPED: Final = object()
 """The outcome of a message whose queue was given away before its turn came."""
 
 
+TOLD: Final = object()
+"""The outcome of a message that was told by its own methods how it went."""
+
+
 class Results:
     """What handlers return should be nothing."""
 

@@ -134,7 +134,10 @@ class PopOutcomes:
         bits, offset = decode_bits(ack.bits), ack.start
         while bits:
             if bits & 1:
-                await self._ask(broker, _single(broker, ack, offset))
+                try:
+                    await self._ask(broker, _single(broker, ack, offset))
+                except CallRefused as error:  # it would be again: those behind it must not wait
+                    log.info("offset %d of %s is not acknowledged: %s", offset, ack.topic, error)
             bits, offset = bits >> 1, offset + 1
 
     # -- to come again -----------------------------------------------------------------------

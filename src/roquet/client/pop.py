@@ -7,12 +7,12 @@ from typing import Final
 from roquet.client.background import Trouble, stop
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.consumer import Consumer
-from roquet.client.outcomes import GIVE_BACK_MS, PopOutcomes
+from roquet.client.outcomes import PopOutcomes
 from roquet.client.popped import Place
 from roquet.client.popper import ANY_QUEUE, Popper
 from roquet.client.pulling import Taste
 from roquet.client.stock import Stock
-from roquet.model.errors import CallError, ConfigError, UsageError
+from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, ConsumeType, MessageModel
@@ -113,9 +113,6 @@ class PopConsumer(Consumer):
         """Leave the group in good order: what nobody has begun with, others get at once."""
         if self._session.is_open:
             self._session.identity.check_process()
-            self._stock.pause()
-            for message in self._stock.rest():
-                message.fail(GIVE_BACK_MS)
             self.stop()
             await self._finish_running()
             # Not sooner: pops that wait may still be answered, and then give back what they got.
@@ -136,7 +133,7 @@ class PopConsumer(Consumer):
             for topic in unknown:
                 try:
                     await self._session.routes.find_readable(topic)
-                except CallError as error:
+                except RoquetError as error:
                     self._trouble.tell(error)
             if all(self._session.routes.readable(t) is None for t in unknown):
                 await self._config.clock.sleep(SEARCH_MS)

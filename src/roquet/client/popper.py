@@ -1,8 +1,11 @@
 """Popper: pops one topic of one broker, whenever there is room for more."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from contextlib import suppress
 from typing import Final
+
+import msgspec
 
 from roquet.client.background import Trouble
 from roquet.client.config import ConsumeFrom, ConsumerConfig
@@ -13,8 +16,10 @@ from roquet.client.received import records
 from roquet.client.session import Session
 from roquet.client.stock import Stock
 from roquet.model.errors import RecordError, RoquetError
+from roquet.model.flags import SysFlag
 from roquet.wire.calls.pop import Pop, PopReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -96,21 +101,47 @@ class Popper:
         """Put what was found into the stock; whether to ask again at once."""
         if reply.code != ResponseCode.SUCCESS:
             return False
-        found = list(records(reply.body, self._damaged))
-        messages = Sorter(self._place, reply).messages(found)
+        messages = self._messages(reply)
         if any(message.reconsume_times for message in messages):
             messages = await self._alive(messages)
         tags = self._taste.tags
         if tags is not None:  # the broker compares hashes, we the texts
-            for message in messages:
-                if message.tag not in tags:
-                    message.settle()
-            messages = [message for message in messages if message.tag in tags]
+            messages = [message for message in messages if self._is_wanted(message, tags)]
         if self._stock.is_closed:
             for message in messages:
                 message.fail(GIVE_BACK_MS)
         self._stock.put(messages)
         return True
+
+    def _messages(self, reply: PopReply) -> Sequence[PoppedMessage]:
+        found = list(records(reply.body, self._damaged))
+        sorter = Sorter(self._place, reply)
+        try:
+            return sorter.messages(found)
+        except RecordError:  # of one of them: the others go on
+            return [message for one in found for message in self._readable(sorter, one)]
+
+    def _readable(self, sorter: Sorter, found: Record) -> Sequence[PoppedMessage]:
+        """The message of a record; none when its body cannot be restored: that one is buried."""
+        try:
+            return sorter.messages([found])
+        except RecordError as error:
+            self._damaged(found.queue_offset, error)
+        stored = msgspec.structs.replace(found, sys_flag=found.sys_flag & ~SysFlag.COMPRESSED)
+        with suppress(RecordError):  # no handle to be read, either: it comes again
+            for message in sorter.messages([stored]):
+                message.give_up()
+        return ()
+
+    def _is_wanted(self, message: PoppedMessage, tags: Container[str | None]) -> bool:
+        """Whether its tag is one of these; else it is acknowledged unseen."""
+        try:
+            if message.tag in tags:
+                return True
+        except RecordError as error:
+            self._damaged(message.queue_offset, error)
+        message.settle()
+        return False
 
     async def _alive(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
         """Those that may be tried again: a broker that has no limit gives out others as well."""

@@ -186,14 +186,30 @@ class QueueReader:
                 return reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
     def _wanted(self, body: bytes) -> Sequence[ReceivedMessage]:
-        begin = self.window.next_offset
-        found = [
-            ReceivedMessage(self.queue, one, self)
-            for one in records(body, self._damaged)
-            if one.queue_offset >= begin  # a batch that is stored as one comes from its start on
-        ]
-        tags = self._taste.tags
-        return found if tags is None else [message for message in found if message.tag in tags]
+        begin, tags = self.window.next_offset, self._taste.tags
+        try:
+            found = [
+                ReceivedMessage(self.queue, one, self)
+                for one in records(body, self._damaged)
+                if one.queue_offset >= begin  # a batch stored as one comes from its start on
+            ]
+            return found if tags is None else [message for message in found if message.tag in tags]
+        except RecordError:
+            return self._readable(body)
+
+    def _readable(self, body: bytes) -> Sequence[ReceivedMessage]:
+        """Those that are wanted, one by one: some cannot be read although their records can."""
+        begin, tags = self.window.next_offset, self._taste.tags
+        found = []
+        for one in records(body, self._damaged):
+            try:
+                if one.queue_offset >= begin:
+                    message = ReceivedMessage(self.queue, one, self)
+                    if tags is None or message.tag in tags:
+                        found.append(message)
+            except RecordError as error:
+                self._damaged(one.queue_offset, error)
+        return found
 
     def _damaged(self, offset: int, error: RecordError) -> None:
         log.error("%s offset %d cannot be read and is passed over: %s", self.queue, offset, error)

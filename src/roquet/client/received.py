@@ -139,7 +139,11 @@ class Received:
     @property
     def message_id(self) -> str:
         """The id that the producer gave, else the broker's."""
-        return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
+        try:
+            given = self.properties.get(names.UNIQUE_KEY)
+        except RecordError:  # whoever speaks of a damaged message has to name it
+            given = None
+        return given or self.offset_message_id
 
     @property
     def tag(self) -> str | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from roquet.client.background import Alarm, Trouble
 from roquet.client.config import ClientConfig
-from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetError
 from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, TopicRoute
@@ -144,14 +144,22 @@ class Routes:
             try:
                 await self.refresh_all()
                 self._trouble.over()
-            except CallError as error:
+            except RoquetError as error:
                 self._trouble.tell(error)
             await self._config.clock.sleep(REFRESH_PAUSE_MS)
 
     async def refresh_all(self) -> None:
-        """Ask once for every known topic."""
+        """Ask once for every known topic; an answer that cannot be read holds no other up."""
+        fault: RoquetError | None = None
         for topic in list(self._routes):
-            await self.refresh(topic)
+            try:
+                await self.refresh(topic)
+            except CallError:  # nobody answers: the next topic would fare no better
+                raise
+            except RoquetError as error:
+                fault = error
+        if fault is not None:
+            raise fault
 
     async def refresh(self, topic: str) -> TopicRoute | None:
         """Ask for one topic; None when nobody knows it: what was known before stays then."""

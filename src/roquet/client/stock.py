@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 
 from roquet.client.inbox import Inbox
+from roquet.client.outcomes import GIVE_BACK_MS
 from roquet.client.received import ReceivedMessage
 from roquet.net.clock import Clock
 from roquet.rules.pop import next_count
@@ -37,6 +38,12 @@ class Stock(Inbox):
             self._since_ms = self._clock.monotonic_ms()
         if len(self._messages) > self._low:
             self._hungry.clear()
+
+    def put_first(self, message: ReceivedMessage) -> None:
+        """One that was here before; once closed, it is given back."""
+        if self.is_closed:
+            message.fail(GIVE_BACK_MS)
+        super().put_first(message)
 
     def pop(self) -> ReceivedMessage | None:
         """The next one, if one is there."""
@@ -69,10 +76,19 @@ class Stock(Inbox):
         self._hungry.clear()
 
     def resume(self) -> None:
-        """Want more, as soon as it runs low."""
+        """Want more, as soon as it runs low; once closed, never."""
+        if self.is_closed:
+            return
         self.is_paused = False
         if len(self._messages) <= self._low:
             self._hungry.set()
+
+    def close(self) -> None:
+        """Want nothing more, and give back what nobody has begun with: others get it at once."""
+        self.pause()
+        for message in self.rest():
+            message.fail(GIVE_BACK_MS)
+        super().close()
 
     async def hunger(self) -> int:
         """Wait until it runs low; gives how many messages to take."""

@@ -27,11 +27,15 @@ class Slot:
         self.seen_ms = 0
         self.task: asyncio.Task[None] | None = None
 
-    def is_late(self, now_ms: int, limit_ms: int) -> bool:
-        """Whether it has been seen at the same message for so long."""
-        if self.message is not self.seen_with:
-            self.seen_with, self.seen_ms = self.message, now_ms
-        return self.message is not None and now_ms - self.seen_ms >= limit_ms
+    def late(self, now_ms: int, limit_ms: int) -> ReceivedMessage | None:
+        """The message at which it has been seen for so long; None where all is well.
+
+        It is looked at once: a handler in a thread may end meanwhile, and begin with another.
+        """
+        message = self.message
+        if message is not self.seen_with:
+            self.seen_with, self.seen_ms = message, now_ms
+        return message if now_ms - self.seen_ms >= limit_ms else None
 
 
 async def watch(
@@ -46,11 +50,11 @@ async def watch(
         await clock.sleep(max(limit_ms // LOOKS, 1))
         now_ms = clock.monotonic_ms()
         for slot in list(slots):
-            if not slot.is_left and slot.is_late(now_ms, limit_ms):
-                assert slot.message is not None
+            message = None if slot.is_left else slot.late(now_ms, limit_ms)
+            if message is not None:
                 log.warning(
                     "the handler is at work on %r for more than %d ms, which counts as a failure",
-                    slot.message,
+                    message,
                     limit_ms,
                 )
-                late(slot, slot.message)
+                late(slot, message)

@@ -10,7 +10,7 @@ genuine broker (PopMessageProcessor, PopCheckPoint, PopReviveService).
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 import msgspec
@@ -29,7 +29,11 @@ POLLING_MAX: Final = 1_024
 
 LANE_LAG_MAX: Final = 10_000
 """Records of a revive queue behind the oldest that counts: a checkpoint further back is written
-anew, so that a restart has at most so many of each queue to read."""
+anew, so that a restart has few of each queue to read. With many in flight it is twice as many as
+they are: what is written anew must not itself push the next one too far back."""
+
+SETTLED_MAX: Final = 1_024
+"""Checkpoints that are over and yet wait for their time, besides as many as are not over."""
 
 AHEAD_MS: Final = 250
 """A member takes what it handles in so long: what it holds back nobody else can have."""
@@ -130,6 +134,13 @@ class InFlight:
         """Look at it at a time."""
         self._turn += 1
         heappush(self._due, (at_ms, self._turn, found))
+        if len(self._due) > 2 * len(self._by_key) + SETTLED_MAX:
+            self._due = [entry for entry in self._due if entry[2].left]
+            heapify(self._due)
+
+    def lag_max(self) -> int:
+        """How many records the oldest of a revive queue may lie back."""
+        return max(LANE_LAG_MAX, 2 * len(self))
 
     def oldest(self, lane: int) -> Checkpoint | None:
         """The first of a revive queue that is not over: the group's progress there."""

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -203,3 +204,35 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
     assert batch_ack(broker, batch, peer).code == 0
     assert broker.offsets.get("g", "orders", 0) == 3
     assert broker.orders.get("g", "orders", 0) is None
+
+
+async def test_what_is_too_late_of_an_ordered_batch_is_left_out(
+    broker: Broker, peer: Any, popped: Any
+) -> None:
+    handle = popped(order=True)
+    one = AckOfPop(
+        group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
+        pop_ms=handle.pop_ms, invisible_ms=60_000, bits="Bw==",
+    )  # fmt: skip
+    stale = replace(one, pop_ms=handle.pop_ms - 5)
+    batch = BatchAck(body=encode_acks(AckBatch(acks=[stale, one])))
+    assert batch_ack(broker, batch, peer).code == 0
+    assert broker.offsets.get("g", "orders", 0) == 3
+    assert broker.orders.get("g", "orders", 0) is None
+
+
+async def test_a_queue_that_gets_free_wakes_who_waits_for_it(
+    broker: Broker, peer: Any, popped: Any
+) -> None:
+    handle = popped(order=True)
+    deadline_ms = broker.clock.monotonic_ms() + 5_000
+    waits = [
+        asyncio.create_task(broker.polls.wait("g", "orders", queue_id, deadline_ms))
+        for queue_id in (1, 0)
+    ]
+    await asyncio.sleep(0)
+    for offset in range(3):
+        acknowledge(broker, peer, replace(handle, offset=offset))
+    assert await asyncio.wait_for(waits[1], 2)
+    assert not waits[0].done()
+    waits[0].cancel()

@@ -9,6 +9,7 @@ from roquet.broker.handlers.pop import notification, peek, polling_info, pop
 from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused
 from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.store.store import Draft
 from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop, PopReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.record import decode_many
@@ -167,3 +168,45 @@ async def test_a_pop_that_comes_too_late_gets_nothing(
     late = broker.clock.now_ms() - 2_000
     reply: Any = pop(broker, ask(broker, born_time=late, poll_time=1_000), peer)
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
+
+
+async def test_a_pop_that_waits_goes_past_all_that_is_not_wanted(
+    broker: Broker, peer: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.store.reader.SCAN_MAX", 4)
+    stored(*"x" * 40, "a")
+    call = ask(broker, queue_id=0, exp="a", poll_time=60_000, max_msg_nums=1)
+    reply: Any = await asyncio.wait_for(pop(broker, call, peer), 2)  # type: ignore[arg-type]
+    assert bodies(reply) == [b"a"]
+
+
+async def test_what_a_pop_leaves_in_a_queue_is_for_those_who_wait_for_it(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "b")
+    pop(broker, ask(broker), peer)
+    waits = [
+        asyncio.ensure_future(pop(broker, ask(broker, queue_id=n, poll_time=5_000), peer))  # type: ignore[arg-type]
+        for n in (1, 0)
+    ]
+    await asyncio.sleep(0)
+    draft = Draft("orders", 0, b"more", b"")
+    for _ in range(2):  # nobody is told
+        broker.store.append(draft, 5)
+    pop(broker, ask(broker, queue_id=0, max_msg_nums=1), peer)
+    reply: Any = await asyncio.wait_for(waits[1], 2)
+    assert bodies(reply) == [b"more"]
+    waits[0].cancel()
+
+
+async def test_a_notification_comes_when_an_ordered_queue_is_free_again(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a")
+    pop(broker, ask(broker, order=True, attempt_id="a", invisible_time=50), peer)
+    call = Notification(
+        consumer_group="billing", topic="orders", queue_id=0, poll_time=5_000,
+        born_time=broker.clock.now_ms(), order=True, attempt_id="b",
+    )  # fmt: skip
+    reply: Any = await asyncio.wait_for(notification(broker, call, peer), 2)  # type: ignore[arg-type]
+    assert reply.has_msg

@@ -104,3 +104,15 @@ async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: Br
     assert found.blocked_until_ms is not None
     assert not Popped(broker, asked(order=True, attempt="b", queue_id=0)).has_any()
     assert Popped(broker, asked(queue_id=1)).has_any()
+
+
+@pytest.mark.usefixtures("stored")
+async def test_it_is_said_who_may_take_what_is_left(broker: Broker) -> None:
+    put_again(broker, b"again")
+    assert look(broker, queue_id=1, count=1, peek=True).others <= {1, -1}
+    assert look(broker, queue_id=1, count=3, peek=True).others == set()
+    assert look(broker, count=1, peek=True).others == {-1}
+    watching = Popped(broker, asked(queue_id=1))
+    assert watching.has_any()
+    assert watching.others == {1, -1}
+    assert not look(broker).moved

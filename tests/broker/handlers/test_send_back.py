@@ -186,3 +186,15 @@ async def test_the_answer_comes_when_the_message_is_on_the_disk(
     monkeypatch.setattr(broker.flush, "durable", never)
     with pytest.raises(CallRefused, match="not yet on the disk"):
         await back(broker, peer, failed)
+
+
+async def test_a_message_without_room_for_the_words_of_a_retry_is_a_dead_letter_at_once(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    text = f"UNIQ_KEY\x01k\x02long\x01{'x' * 32_650}\x02"
+    reply: Any = send(broker, message(b"body", properties=text), peer)
+    assert reply.code == 0
+    assert back(broker, peer, record(broker, "orders", 0)).code == 0
+    found = record(broker, "%DLQ%g", 0)
+    assert (found.body, found.reconsume_times) == (b"body", 1)
+    assert len(decode_properties(found.properties)["long"]) == 32_650

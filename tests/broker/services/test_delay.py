@@ -297,3 +297,18 @@ async def test_progress_is_not_saved_when_the_messages_are_not(
     with pytest.raises(StoreError):
         await post.delay.save(post.clock.now_ms())
     assert post.delays.unsaved
+
+
+def test_who_waits_at_a_level_that_the_settings_lost_comes_nevertheless(
+    post: Post, later: Later
+) -> None:
+    later(b"one")
+    post.config = BrokerConfig(message_delay_levels=(1_000,))
+    post.delay = post.serving()
+    loops = list(post.delay.work())
+    for one in loops:
+        one.close()
+    assert len(loops) == TEN_S
+    post.clock.jump(10_000)
+    post.step()
+    assert post.bodies() == [b"one"]

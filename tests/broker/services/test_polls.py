@@ -102,3 +102,18 @@ async def test_nobody_waits_once_it_is_closed_or_too_many_do(
     polls.close()
     assert not await tasks[0]
     assert not await polls.wait("g", "t", -1, SOON)
+
+
+@in_virtual_time
+async def test_who_waits_for_another_queue_is_not_woken_in_vain() -> None:
+    polls = Polls(this_loop().clock)
+    tasks = waiting(polls, 1, 2, 2)
+    await settle()
+    polls.wake("g", "t", 2)
+    tasks[1].cancel()
+    await settle()
+    assert [task.done() for task in tasks] == [False, True, True]
+    assert tasks[2].result(), "it was meant for this queue, too"
+    polls.wake("g", "t")
+    await settle()
+    assert woken(tasks[:1]) == [True]

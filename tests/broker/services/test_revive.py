@@ -10,7 +10,7 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig
 from roquet.broker.services import revive
-from roquet.model.errors import StoreFull
+from roquet.model.errors import MessageIllegal, StoreFull
 from roquet.model.names import REVIVE_GROUP
 from roquet.model.topic import SubscriptionGroup
 from roquet.rules.pop import Checkpoint
@@ -160,7 +160,7 @@ async def test_progress_in_the_notes_stops_at_what_is_not_over(
     broker.revival.settle(first, 1)
     broker.revival.commit()
     assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 1
-    monkeypatch.setattr(revive, "LANE_LAG_MAX", 2)
+    monkeypatch.setattr("roquet.rules.pop.LANE_LAG_MAX", 2)
     for _ in range(4):
         third = give(broker, 1)
         broker.revival.settle(third, 1)
@@ -220,3 +220,106 @@ async def test_notes_that_cannot_be_are_passed_over() -> None:
     async with BrokerServer(config(), clock, files=copy) as server:
         (found,) = server.broker.revival.in_flight
         assert found.left == 0b111
+
+
+async def test_many_in_flight_are_not_noted_anew_for_ever(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.rules.pop.LANE_LAG_MAX", 4)
+    for _ in range(12):
+        give(broker, 1, invisible_ms=90_000)
+    for _ in range(5):
+        broker.revival.commit()
+    assert broker.store.bounds(NOTES, 0) == (0, 12)
+
+
+async def test_only_some_are_noted_anew_in_one_stroke(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.rules.pop.LANE_LAG_MAX", 4)
+    monkeypatch.setattr(revive, "RENOTE_COUNT", 3)
+    monkeypatch.setattr(broker.revival, "_lanes", 1)
+    first = [give(broker, 1, invisible_ms=90_000) for _ in range(5)]
+    for _ in range(20):
+        broker.revival.settle(found := give(broker, 1), found.left)
+    assert broker.store.bounds(NOTES, 0)[1] == 45
+    broker.revival.commit()
+    assert broker.store.bounds(NOTES, 0)[1] == 48
+    broker.revival.commit()
+    assert [found.lane_offset for found in first] == [45, 46, 47, 48, 49]
+
+
+async def test_a_message_that_was_tried_as_often_as_can_be_told_is_a_dead_letter(
+    broker: Broker,
+) -> None:
+    most = 2**31 - 1
+    broker.groups.find("g", 1)
+    broker.store.append(Draft("t", 0, b"worn", b"", reconsume_times=most), 5)
+    give(broker, 1)
+    again = Checkpoint(
+        group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, given=1, left=1,
+        lane=0, lane_offset=0,
+    )  # fmt: skip
+    broker.revival.give(again)
+    await later(broker, 1_000)
+    (dead,) = stored(broker, "%DLQ%g")
+    assert (dead.body, dead.reconsume_times) == (b"worn", most)
+    assert len(stored(broker, RETRY)) == 1
+    assert len(broker.revival.in_flight) == 0
+
+
+async def test_whatever_goes_wrong_with_one_is_tried_again_and_the_others_come(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    give(broker, 1)
+    give(broker, 1, topic="u")
+    as_it_is = broker.put.again
+
+    def stumble(record: Any, *, topic: str, **fields: Any) -> Any:
+        if topic == RETRY:
+            raise ZeroDivisionError("odd")
+        return as_it_is(record, topic=topic, **fields)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.put, "again", stumble)
+        await later(broker, 1_000)
+        await later(broker, 3_000)
+    assert len(stored(broker, "%RETRY%g_u")) == 1
+    assert len(broker.revival.in_flight) == 1
+    assert caplog.text.count("cannot come again for now: odd") == 1
+    await later(broker, 5_000)
+    assert len(stored(broker, RETRY)) == 1
+
+
+async def test_what_cannot_come_again_is_a_dead_letter_and_the_others_come(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    as_it_is = broker.put.again
+
+    def refuse(record: Any, *, properties: dict[str, str], **fields: Any) -> Any:
+        if properties and record.body == b"0":
+            raise MessageIllegal("too much")
+        return as_it_is(record, properties=properties, **fields)
+
+    monkeypatch.setattr(broker.put, "again", refuse)
+    give(broker, 2)
+    await later(broker, 1_000)
+    assert [message.body for message in stored(broker, RETRY)] == [b"1"]
+    (dead,) = stored(broker, "%DLQ%g")
+    assert (dead.body, dead.reconsume_times) == (b"0", 1)
+    assert len(broker.revival.in_flight) == 0
+    assert "offset 0 of t queue 0 cannot come again" in caplog.text
+
+
+async def test_what_can_be_stored_nowhere_is_said_to_be_so_and_is_over(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    give(broker, 2)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise MessageIllegal("too much")
+
+    monkeypatch.setattr(broker.put, "again", refuse)
+    await later(broker, 1_000)
+    assert len(broker.revival.in_flight) == 0
+    assert caplog.text.count("nor can it be a dead letter") == 2

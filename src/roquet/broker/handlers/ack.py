@@ -130,9 +130,11 @@ def _too_late(broker: Broker, handle: Handle) -> Reply:
 
 
 def _ack_many_ordered(broker: Broker, one: AckOfPop, topic: str, bits: int) -> None:
-    held = broker.orders.get(one.group, topic, one.queue_id)
     place = (one.group, topic, one.queue_id)
-    for offset in held.offsets if held else ():
+    held = broker.orders.get(*place)
+    if held is None or held.pop_ms != one.pop_ms:
+        return  # too late
+    for offset in held.offsets:
         if offset >= one.start and bits >> offset - one.start & 1:
             _ack_ordered(broker, place, offset, one.pop_ms)
 
@@ -152,7 +154,7 @@ def _ack_ordered(broker: Broker, place: tuple[str, str, int], offset: int, pop_m
         broker.orders.unsaved = True
         if is_free(held):
             broker.orders.free(*place)
-            broker.polls.wake(group, topic)
+            broker.polls.wake(group, topic, queue_id)
 
 
 def _change_ordered(
@@ -166,7 +168,8 @@ def _change_ordered(
     held.visible_ms[call.offset] = now_ms + call.invisible_time
     broker.orders.unsaved = True
     if blocked_until(held, None, now_ms + call.invisible_time) is None:
-        broker.polls.wake(call.consumer_group, call.topic)  # it may be sooner than they thought
+        # It may be sooner than they thought.
+        broker.polls.wake(call.consumer_group, call.topic, call.queue_id)
     return ChangeInvisibleReply(
         pop_time=handle.pop_ms,
         invisible_time=now_ms + call.invisible_time - handle.pop_ms,

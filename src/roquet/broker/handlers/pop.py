@@ -1,5 +1,6 @@
 """Pop, peek, notification, polling info, and the waits for messages to pop."""
 
+import asyncio
 from typing import NoReturn
 
 import msgspec
@@ -69,13 +70,14 @@ def peek(broker: Broker, call: Peek, _peer: Peer) -> PopReply:
 def notification(broker: Broker, call: Notification, _peer: Peer) -> Answer:
     """Whether there is something to pop, or a wait for it."""
     asked = _asked_by_notification(broker, call)
-    if Popped(broker, asked).has_any():
+    found = Popped(broker, asked)
+    if found.has_any():
         return NotificationReply(has_msg=True)
     if call.poll_time <= 0:
         return NotificationReply()
     if broker.polls.is_full(asked.group, asked.topic):
         return NotificationReply(polling_full=True)
-    return _watch(broker, call, asked)
+    return _watch(broker, call, asked, found)
 
 
 def polling_info(broker: Broker, call: PollingInfo, _peer: Peer) -> PollingInfoReply:
@@ -86,41 +88,57 @@ def polling_info(broker: Broker, call: PollingInfo, _peer: Peer) -> PollingInfoR
 
 async def _hold(broker: Broker, call: Pop, asked: Asked, found: Popped) -> PopReply:
     """What there is once there is something, or when the time for it is over."""
-    clock = broker.clock
-    deadline_ms = clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+    deadline_ms = broker.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
     while not found.count:
-        until_ms = deadline_ms
-        if found.blocked_until_ms is not None:
-            until_ms = min(until_ms, clock.monotonic_ms() + _time_to(broker, found))
-        came = await broker.polls.wait(asked.group, asked.topic, asked.queue_id, until_ms)
-        if not came and clock.monotonic_ms() >= deadline_ms:
-            break
-        if not came and broker.polls.is_closed:
+        if found.moved and not _is_over(broker, deadline_ms):
+            await asyncio.sleep(0)  # one look does not go through all that is not wanted
+            came = not broker.polls.is_closed
+        else:
+            came = await _wait(broker, asked, found, deadline_ms)
+        if not came and _is_over(broker, deadline_ms):
             break
         found = _look(broker, asked)
     return _reply(asked, found)
 
 
-def _time_to(broker: Broker, found: Popped) -> int:
-    """How long an ordered queue stays held."""
-    assert found.blocked_until_ms is not None
-    return max(1, found.blocked_until_ms - broker.clock.now_ms())
-
-
-async def _watch(broker: Broker, call: Notification, asked: Asked) -> NotificationReply:
+async def _watch(
+    broker: Broker, call: Notification, asked: Asked, found: Popped
+) -> NotificationReply:
+    """Whether there is something once there is, or when the time for it is over."""
     deadline_ms = broker.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
-    came = await broker.polls.wait(asked.group, asked.topic, asked.queue_id, deadline_ms)
-    has_any = Popped(broker, asked).has_any()
-    if came and has_any:
-        broker.polls.wake(asked.group, asked.topic)  # we only look, it is there for another
+    has_any = came = False
+    while not has_any and (came or not _is_over(broker, deadline_ms)):
+        came = await _wait(broker, asked, found, deadline_ms)
+        found = Popped(broker, asked)
+        has_any = found.has_any()
+    if came:
+        _wake_others(broker, asked, found)  # we only look, it is there for another
     return NotificationReply(has_msg=has_any)
+
+
+async def _wait(broker: Broker, asked: Asked, found: Popped, deadline_ms: int) -> bool:
+    """Wait until it is worth looking again; an ordered queue that is held may be so by itself."""
+    until_ms, clock = deadline_ms, broker.clock
+    if found.blocked_until_ms is not None:
+        left_ms = max(1, found.blocked_until_ms - clock.now_ms())
+        until_ms = min(until_ms, clock.monotonic_ms() + left_ms)
+    return await broker.polls.wait(asked.group, asked.topic, asked.queue_id, until_ms)
+
+
+def _is_over(broker: Broker, deadline_ms: int) -> bool:
+    return broker.polls.is_closed or broker.clock.monotonic_ms() >= deadline_ms
+
+
+def _wake_others(broker: Broker, asked: Asked, found: Popped) -> None:
+    for queue_id in found.others:
+        broker.polls.wake(asked.group, asked.topic, queue_id)
 
 
 def _look(broker: Broker, asked: Asked) -> Popped:
     found = Popped(broker, asked)
     found.look()
-    if found.count and found.rest and not asked.peek:
-        broker.polls.wake(asked.group, asked.topic)
+    if found.count and not asked.peek:
+        _wake_others(broker, asked, found)
     return found
 
 

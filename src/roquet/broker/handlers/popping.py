@@ -11,6 +11,7 @@ import msgspec
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.offset import is_recent
+from roquet.broker.services.polls import ANY_QUEUE
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import MessageIllegal, RecordError
@@ -70,6 +71,10 @@ class Popped:
         self.times: list[str] = []
         self.blocked_until_ms: int | None = None
         """When an ordered queue may be free again."""
+        self.moved = False
+        """Whether messages that are not wanted were passed over, and more are behind them."""
+        self.others: set[int] = set()
+        """For whom there is something left: who waits for this queue, or ANY_QUEUE for anybody."""
 
     def look(self) -> None:
         """Take what there is."""
@@ -96,7 +101,10 @@ class Popped:
         places = [(asked.topic, queue_id) for queue_id in queue_ids]
         if not asked.order:
             places.append((retry_topic, 0))
-        return any(self._has(topic, queue_id) for topic, queue_id in places)
+        for topic, queue_id in places:
+            if self._has(topic, queue_id):
+                self._leave(topic, 1)
+        return self.rest > 0
 
     def _has(self, topic: str, queue_id: int) -> bool:
         if self._asked.order and self._is_blocked(topic, queue_id):
@@ -111,7 +119,7 @@ class Popped:
         if progress >= maximum:
             return
         if left <= 0 or self.size >= BYTES_DEFAULT:
-            self.rest += maximum - progress
+            self._leave(topic, maximum - progress)
             return
         if asked.order and self._is_blocked(topic, queue_id):
             self.rest += maximum - progress
@@ -126,11 +134,18 @@ class Popped:
             bytes_max=BYTES_DEFAULT - self.size,
             wanted=None if wanted is None else wanted.__contains__,
         )
-        self.rest += maximum - found.next_offset
+        self._leave(topic, maximum - found.next_offset)
         if found.count:
             self._keep(topic, queue_id, progress, found)
         elif not asked.peek and found.next_offset > progress:
             broker.offsets.commit(asked.group, topic, queue_id, found.next_offset)
+            self.moved = self.moved or found.next_offset < maximum
+
+    def _leave(self, topic: str, count: int) -> None:
+        """So many messages stay for others."""
+        self.rest += count
+        if count > 0:
+            self.others.add(self._asked.queue_id if topic == self._asked.topic else ANY_QUEUE)
 
     def _keep(self, topic: str, queue_id: int, start: int, found: Slice) -> None:
         """Give out what was found: noted first, then it counts as given."""

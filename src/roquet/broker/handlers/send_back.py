@@ -4,9 +4,11 @@ A retry waits by delay level, 10 s at first and two hours at last; the group's `
 has no say here, as in the genuine broker: it is for messages that were popped.
 """
 
+import logging
 from typing import NoReturn
 
 from roquet.broker.broker import Broker
+from roquet.model import properties as names
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.router import Answer, Peer
@@ -25,6 +27,8 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.message_id import offset_message_id
 from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record, decode
+
+log = logging.getLogger(__name__)
 
 
 def send_back(broker: Broker, call: SendBack, _peer: Peer) -> Answer:
@@ -57,13 +61,26 @@ def _stored(broker: Broker, call: SendBack, group: SubscriptionGroup) -> Appende
     else:
         topic = broker.retries.retry_topic(group, call.unit_mode)
         properties = for_retry(held, record.topic, own_id, level)
-    return broker.put.again(
-        record,
-        topic=topic.topic_name,
-        queue_id=_queue(broker, topic),
-        properties=properties,
-        reconsume_times=times_after(record.reconsume_times),
-    )
+    times = times_after(record.reconsume_times)
+    try:
+        return broker.put.again(
+            record,
+            topic=topic.topic_name,
+            queue_id=_queue(broker, topic),
+            properties=properties,
+            reconsume_times=times,
+        )
+    except MessageIllegal as error:  # no room for what a retry has to say: its own words do fit
+        topic = broker.retries.dlq_topic(group.group_name)
+        log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error)
+        held.pop(names.DELAY, None)
+        return broker.put.again(
+            record,
+            topic=topic.topic_name,
+            queue_id=_queue(broker, topic),
+            properties=held,
+            reconsume_times=times,
+        )
 
 
 def _record(broker: Broker, position: int) -> Record:

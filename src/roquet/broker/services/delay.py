@@ -18,6 +18,7 @@ import msgspec
 from roquet.broker.put import Put
 from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.flush import Flush
+from roquet.broker.services.threads import in_thread
 from roquet.broker.tables.delays import Delays
 from roquet.broker.tables.topics import Topics
 from roquet.model import names
@@ -78,8 +79,13 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
     """Level → the offset that was looked at last, and by how much its time was ahead."""
 
     def work(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """What has to run, for ever: one loop for each level."""
-        return (self.serve(level) for level in range(1, len(self.levels) + 1))
+        """What has to run, for ever: one loop for each level.
+
+        Messages may wait at a level that the settings had once: what is due stands beside them.
+        """
+        waiting = (queue_id + 1 for queue_id in self.store.queue_ids(names.SCHEDULE_TOPIC))
+        highest = max([len(self.levels), *waiting])
+        return (self.serve(level) for level in range(1, highest + 1))
 
     async def serve(self, level: int) -> None:
         """Deliver the messages of one level, each when it is due and in their order."""
@@ -99,7 +105,7 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
         try:
             await self.flush.step()
             if work is not None:
-                await asyncio.to_thread(work)
+                await in_thread(work)
         except BaseException:
             self.delays.unsaved = True
             raise
@@ -152,7 +158,9 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
         """When a message is due: what was noted as it was stored, unless the clock went back."""
         offset, ahead = self.firsts.get(level, (-1, 0))
         if offset != record.queue_offset:
-            ahead = ahead_ms(noted_ms, now_ms, self.levels[level - 1], ahead)
+            known = level <= len(self.levels)
+            longest_ms = self.levels[level - 1] if known else max(self.levels)
+            ahead = ahead_ms(noted_ms, now_ms, longest_ms, ahead)
             self.firsts[level] = (record.queue_offset, ahead)
         return noted_ms - ahead
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from roquet.broker.services.arrivals import Arrivals
+from roquet.broker.services.threads import in_thread
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.table import Table
@@ -53,7 +55,7 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
         for table in self.tables:
             if work := table.saving():
                 try:
-                    await asyncio.to_thread(self._replace, work)
+                    await in_thread(partial(self._replace, work))
                 except BaseException:
                     table.unsaved = True
                     raise

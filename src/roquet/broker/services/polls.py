@@ -15,8 +15,10 @@ from roquet.rules.pop import POLLING_MAX
 
 ANY_QUEUE: Final = -1
 
-Place = tuple[int, asyncio.Future[bool]]
-"""The queue that is waited for, and who waits."""
+GAVE_UP: Final = -2
+
+Place = tuple[int, asyncio.Future[int]]
+"""The queue that is waited for, and who waits: told for which queue it is woken, or GAVE_UP."""
 
 
 class Polls:
@@ -44,11 +46,11 @@ class Polls:
         watched = self.watched.get(topic)
         if watched is not None:
             for key, is_retry in list(watched.items()):
-                self._wake(key, None if is_retry else queue_id, count)
+                self._wake(key, ANY_QUEUE if is_retry else queue_id, count)
 
-    def wake(self, group: str, topic: str) -> None:
-        """There is something for one more pop of a group."""
-        self._wake((group, topic), None, 1)
+    def wake(self, group: str, topic: str, queue_id: int = ANY_QUEUE) -> None:
+        """There is something for one more pop of a group: of one queue, or for whoever it be."""
+        self._wake((group, topic), queue_id, 1)
 
     async def wait(self, group: str, topic: str, queue_id: int, deadline_ms: int) -> bool:
         """Wait until it is worth looking again; False when the deadline came first."""
@@ -56,15 +58,15 @@ class Polls:
         if left_ms <= 0 or self.is_closed:
             return False
         key = (group, topic)
-        woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        woken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         place = (queue_id, woken)
         self._queue(key).append(place)
         timer = asyncio.get_running_loop().call_later(left_ms / 1000, _give_up, woken)
         try:
-            return await woken
+            return await woken != GAVE_UP
         except asyncio.CancelledError:
-            if woken.done() and not woken.cancelled() and woken.result():
-                self._wake(key, None, 1)  # it was meant for us: another shall look
+            if woken.done() and not woken.cancelled() and woken.result() != GAVE_UP:
+                self._wake(key, woken.result(), 1)  # it was meant for us: another shall look
             raise
         finally:
             timer.cancel()
@@ -96,12 +98,12 @@ class Polls:
                 if not watched:
                     del self.watched[topic]
 
-    def _wake(self, key: tuple[str, str], queue_id: int | None, count: int) -> None:
+    def _wake(self, key: tuple[str, str], queue_id: int, count: int) -> None:
         for wanted, woken in self._waiting.get(key, ()):
             if count <= 0:
                 return
-            if not woken.done() and (queue_id is None or wanted in (ANY_QUEUE, queue_id)):
-                woken.set_result(True)
+            if not woken.done() and (queue_id == ANY_QUEUE or wanted in (ANY_QUEUE, queue_id)):
+                woken.set_result(queue_id)
                 count -= 1
 
 
@@ -112,6 +114,6 @@ def _topics(key: tuple[str, str]) -> Iterator[tuple[str, bool]]:
     yield pop_retry_topic(group, topic), True
 
 
-def _give_up(woken: asyncio.Future[bool]) -> None:
+def _give_up(woken: asyncio.Future[int]) -> None:
     if not woken.done():
-        woken.set_result(False)
+        woken.set_result(GAVE_UP)

@@ -21,8 +21,8 @@ from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import FieldError, MessageIllegal, RecordError, StoreError
 from roquet.net.clock import Clock
-from roquet.rules.pop import LANE_LAG_MAX, Checkpoint, InFlight, bits_of, offsets_of
-from roquet.rules.retry import for_dead_letters
+from roquet.rules.pop import Checkpoint, InFlight, bits_of, offsets_of
+from roquet.rules.retry import for_dead_letters, times_after
 from roquet.store.store import Draft, Store
 from roquet.wire.java import hash_code
 from roquet.wire.message_id import offset_message_id
@@ -48,6 +48,9 @@ REVIVE_MS: Final = 200
 
 REVIVE_COUNT: Final = 64
 """Messages that come again in one stroke; then others have their turn."""
+
+RENOTE_COUNT: Final = 256
+"""Notes that are written anew in one stroke, all lanes together; the rest the next time."""
 
 FAILURE_PAUSE_MS: Final = 1_000
 """After what could not be stored: the disk may be full."""
@@ -89,7 +92,7 @@ class Revival:
         config = topics.get(self._topic)
         self._lanes = max(1, config.write_queue_nums if config else 1)
         self._turn = 0
-        self._complained = False
+        self._complained: set[type[Exception]] = set()
         self.in_flight = InFlight()
 
     # -- given out and acknowledged ----------------------------------------------------------
@@ -165,8 +168,12 @@ class Revival:
                 self.in_flight.retry(found, now_ms + FAILURE_PAUSE_MS)
                 self._complain(error)
                 break
-            if found.left:
-                self.in_flight.retry(found, now_ms)
+            except Exception as error:  # whatever is wrong with it: the others come again
+                self.in_flight.retry(found, now_ms + FAILURE_PAUSE_MS)
+                self._complain(error)
+            else:
+                if found.left:
+                    self.in_flight.retry(found, now_ms)
             await asyncio.sleep(0)
         self.commit()
 
@@ -175,7 +182,10 @@ class Revival:
         for lane in range(self._lanes):
             _, end = self._store.bounds(self._topic, lane)
             oldest = self.in_flight.oldest(lane)
-            while oldest is not None and oldest.lane_offset < end - LANE_LAG_MAX:
+            first = end - self.in_flight.lag_max()
+            for _ in range(max(1, RENOTE_COUNT // self._lanes)):
+                if oldest is None or oldest.lane_offset >= first:
+                    break
                 self._note(oldest)
                 self.in_flight.moved(oldest, oldest.lane_offset)
                 oldest = self.in_flight.oldest(lane)
@@ -188,7 +198,10 @@ class Revival:
         done = 0
         try:
             for offset in offsets_of(found.left, found.start)[:REVIVE_COUNT]:
-                self._again(found, offset)
+                try:
+                    self._again(found, offset)
+                except (MessageIllegal, RecordError) as error:
+                    self._bury(found, offset, error)
                 done |= found.bit(offset)
         finally:
             self.settle(found, done)
@@ -201,7 +214,7 @@ class Revival:
             log.info("offset %d of %s queue %d is gone", offset, found.topic, found.queue_id)
             return
         given = decode_properties(record.properties)
-        kept = {name: value for name, value in given.items() if name not in DELAYS}
+        kept = _without_delays(given)
         kept.setdefault(props.FIRST_POP_TIME, str(found.pop_ms))
         if record.reconsume_times >= group.retry_max_times:
             topic = names.dlq_topic(found.group)
@@ -219,14 +232,38 @@ class Revival:
     def _store_again(
         self, record: Record, topic: str, kept: dict[str, str], given: dict[str, str]
     ) -> None:
-        times = record.reconsume_times + 1
+        times = times_after(record.reconsume_times)
         try:
             self._put.again(record, topic=topic, queue_id=0, properties=kept, reconsume_times=times)
         except MessageIllegal:  # no room for another property: those it has do fit
-            plain = {name: value for name, value in given.items() if name not in DELAYS}
+            plain = _without_delays(given)
             self._put.again(
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )
+
+    def _bury(self, found: Checkpoint, offset: int, why: Exception) -> None:
+        """What cannot come again is a dead letter, with no more properties than it has."""
+        log.error(
+            "offset %d of %s queue %d cannot come again: %s",
+            offset, found.topic, found.queue_id, why,
+        )  # fmt: skip
+        try:
+            self._store_among_dead(found, offset)
+        except MessageIllegal:  # nor will it ever: it stays where it lies
+            log.exception("nor can it be a dead letter")
+
+    def _store_among_dead(self, found: Checkpoint, offset: int) -> None:
+        record = self._record(found.topic, found.queue_id, offset)
+        assert record is not None, "it was read before"
+        topic, times = names.dlq_topic(found.group), times_after(record.reconsume_times)
+        self._topics.create_for_group(topic, 1, self._clock.now_ms())
+        try:
+            plain = _without_delays(decode_properties(record.properties))
+            self._put.again(
+                record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
+            )
+        except (MessageIllegal, RecordError):  # its body is what counts
+            self._put.again(record, topic=topic, queue_id=0, properties={}, reconsume_times=times)
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
         found = self._store.read(topic, queue_id, offset, count_max=1)
@@ -242,9 +279,10 @@ class Revival:
         return record if record.queue_offset == offset else None
 
     def _complain(self, error: Exception) -> None:
-        if not self._complained:
-            self._complained = True
-            log.warning("popped messages cannot come again for now: %s", error)
+        if type(error) not in self._complained:
+            self._complained.add(type(error))
+            trace = None if isinstance(error, StoreError) else error
+            log.warning("popped messages cannot come again for now: %s", error, exc_info=trace)
 
     # -- after a restart ---------------------------------------------------------------------
 
@@ -308,3 +346,7 @@ class Revival:
         offsets = [body.offset or 0] if body.offsets is None else body.offsets
         wanted = [offset for offset in offsets if 0 <= offset - body.start <= STEP_MAX]
         self.in_flight.settle(found, bits_of(wanted, body.start))
+
+
+def _without_delays(given: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if name not in DELAYS}

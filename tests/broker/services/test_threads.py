@@ -1,0 +1,36 @@
+"""Work in threads, seen to its end."""
+
+import asyncio
+import threading
+
+import pytest
+
+from roquet.broker.services.threads import in_thread
+
+
+async def test_who_is_cancelled_waits_for_the_thread_nevertheless() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    written: list[str] = []
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(5)
+        written.append("all of it")
+
+    saving = asyncio.create_task(in_thread(work))
+    await asyncio.to_thread(begun.wait, 5)
+    saving.cancel()
+    await asyncio.sleep(0.01)
+    assert not saving.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert written == ["all of it"]
+
+
+async def test_what_goes_wrong_there_is_raised_here() -> None:
+    def work() -> None:
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        await in_thread(work)
