@@ -195,7 +195,8 @@ async def test_with_certificates_on_both_sides_everything_works(
     [
         (Tls(ca=CERTIFICATES / "stranger.pem"), "certificate is not trusted"),
         (Tls(ca=CA, server_name="elsewhere.example"), "certificate is for another host"),
-        (Tls(ca=CA), "wants? a certificate of ours"),
+        # The server may have hung up before its word on our missing certificate was read.
+        (Tls(ca=CA), "wants? a certificate of ours|closed|hung up|reset"),
         (False, "without a word: does it speak TLS alone"),
     ],
 )

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Coroutine, Set
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, cast
 
@@ -34,6 +35,9 @@ CLOSE_MS: Final = 1_000
 
 UNTAKEN_MAX: Final = 256 * 1024 * 1024
 """A peer that lets so many bytes pile up is dropped before it takes our memory."""
+
+END_S: Final = 0.2
+"""A connection that is about to end has ended by then, mostly at once, and says why."""
 
 _NOT_YET: Final = asyncio.Transport()
 """What a link has before the event loop gives it a real one."""
@@ -84,10 +88,19 @@ class Link(asyncio.Protocol):
         if not self._room.is_set():
             await self.writable(timeout_ms)
         if self.closed:
-            raise ConnectFailed(f"the connection to {self.address} is closed")
+            raise ConnectFailed(await self._how_it_ended())
         frame, answer = self._questions.ask(call, timeout_ms)
         self._send(frame)
         return understood(call, await answer)
+
+    async def _how_it_ended(self) -> str:
+        """Why nothing can be asked any more: a server that refuses our certificate says so late."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self._ended.wait()
+        return f"the connection to {self.address} is closed" + (
+            f": {self._reason}" if self._reason else ""
+        )
 
     def oneway(self, call: Call[Any]) -> None:
         """Tell the peer something; nothing happens when it has gone."""
@@ -199,7 +212,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended: nobody will answer us, and nobody waits for our answers."""
-        reason = self._reason or (_why(exc) if exc else "the peer closed the connection")
+        self._reason = self._reason or (_why(exc) if exc else "the peer closed the connection")
+        reason = self._reason
         log.debug("%s: %s", self.address, reason)
         self._questions.lose(f"{self.address}: {reason}")
         for task, flag in self._tasks.items():
