@@ -209,7 +209,7 @@ async def test_a_lost_connection_ends_everything_on_it(router: Router) -> None:
     await asyncio.sleep(0)
     assert not link.in_flight
     assert gone == [link]
-    with pytest.raises(ConnectFailed, match="is closed") as caught:
+    with pytest.raises(ConnectFailed, match="is closed: reset by peer") as caught:
         await link.call(GetRoute(topic="t"))
     assert caught.value.definite
     link.oneway(ConsumersChanged(consumer_group="g"))
