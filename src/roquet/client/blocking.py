@@ -33,6 +33,7 @@ from roquet.model.subscription import ALL
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Consumer)
+M = TypeVar("M", bound=push.PushConsumer | pop.PopConsumer)
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _PRODUCER: Final = ProducerConfig()
@@ -311,7 +312,19 @@ class _Consumer(Generic[C]):
         self._thread.wait(self._consumer.run(handle))
 
 
-class PushConsumer(_Consumer[push.PushConsumer]):
+class _Subscriber(_Consumer[M]):
+    """What members have in common whose messages come by themselves."""
+
+    def subscribe(self, topic: str, tags: str = ALL) -> None:
+        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`)."""
+        self._thread.wait(_of(self._consumer.subscribe, topic, tags))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Listen to a topic no more."""
+        self._thread.wait(_of(self._consumer.unsubscribe, topic))
+
+
+class PushConsumer(_Subscriber[push.PushConsumer]):
     """A member of a group that shares all queues of its topics."""
 
     def __init__(
@@ -326,14 +339,6 @@ class PushConsumer(_Consumer[push.PushConsumer]):
         super().__init__(
             push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, config=config)
         )
-
-    def subscribe(self, topic: str, tags: str = ALL) -> None:
-        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`)."""
-        self._thread.wait(_of(self._consumer.subscribe, topic, tags))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Listen to a topic no more."""
-        self._thread.wait(_of(self._consumer.unsubscribe, topic))
 
     def on_assigned(self, watcher: push.Watcher) -> None:
         """Tell a function, on the loop's thread, which queues have become this member's."""
@@ -431,7 +436,7 @@ class PoppedMessage(ReceivedMessage):
         self._thread.wait(message.extend(invisible_ms))
 
 
-class PopConsumer(_Consumer[pop.PopConsumer]):
+class PopConsumer(_Subscriber[pop.PopConsumer]):
     """A member of a group that takes messages from any queue, as many as it can handle."""
 
     def __init__(
@@ -446,14 +451,6 @@ class PopConsumer(_Consumer[pop.PopConsumer]):
         super().__init__(
             pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, config=config)
         )
-
-    def subscribe(self, topic: str, tags: str = ALL) -> None:
-        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`)."""
-        self._thread.wait(_of(self._consumer.subscribe, topic, tags))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Listen to a topic no more."""
-        self._thread.wait(_of(self._consumer.unsubscribe, topic))
 
     def next(self, timeout_ms: int | None = None) -> PoppedMessage | None:
         """The next message; None when none came in time, or the consumer is closed."""
