@@ -19,6 +19,8 @@ CACHE: Final = Path(os.environ.get("ROQUET_CACHE") or Path.home() / ".cache" / "
 START_SECONDS_MAX: Final = 90
 """A cold JVM on a busy machine of two cores takes about ten seconds."""
 STOP_SECONDS_MAX: Final = 30
+REGISTERED: Final = "Registering current broker to name server completed"
+"""What the genuine broker logs once a name server knows it."""
 
 _ARTIFACTS: Final = ("broker", "namesrv", "tools", "example")
 _JVM: Final = (
@@ -168,6 +170,9 @@ def cluster(folder: Path, *, options: Sequence[str] = (), **settings: str) -> It
             process(broker_command, folder / "home-b", folder / "broker.log")
         )
         wait_for(folder / "broker.log", "boot success", second)
+        # It also says so when its first registration failed; it tries again ten seconds later.
+        told = folder / "home-b" / "logs" / "rocketmqlogs" / "broker.log"
+        wait_for(told, REGISTERED, second)
         yield Genuine(namesrv, f"127.0.0.1:{broker_port}", second.pid, folder / "store")
 
 
