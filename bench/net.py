@@ -17,10 +17,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.net.guest import Guest
 from roquet.net.loop import run
 from roquet.net.pool import Pool
 from roquet.net.router import Peer, Router
-from roquet.net.server import Guest, Server
+from roquet.net.server import Server
 from roquet.net.waiting import Mark
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import SerializeType

@@ -104,9 +104,15 @@ def main() -> None:
     seconds = max(r[1] for r in results) - min(r[0] for r in results)
     done, client_s = sum(r[2] for r in results), sum(r[3] for r in results)
     print(f"{os.cpu_count()} cores, {given.consumers} consumers, {given.processes} processes")
-    print(f"{done} messages popped and acknowledged, {done / seconds:,.0f}/s (goal {GOAL:,})")
+    verdict = "reached" if done / seconds >= GOAL else "missed"
+    print(f"{done} messages popped and acknowledged, {done / seconds:,.0f}/s")
+    print(f"goal {GOAL:,}/s, for 4 consumers: {verdict}")
     broker_us, client_us = broker_s / done * 1e6, client_s / done * 1e6
     print(f"CPU a message: broker {broker_us:.1f} us, client {client_us:.1f} us")
+    if done < given.messages:
+        sys.exit(f"{given.messages - done} of {given.messages} messages never came")
+    if verdict == "missed":
+        sys.exit(1)
 
 
 if __name__ == "__main__":

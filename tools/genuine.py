@@ -40,14 +40,24 @@ def missing() -> str | None:
 
 def jars() -> Path:
     """The folder of the genuine jars; fetched on first use."""
-    folder = CACHE / f"genuine-{VERSION}"
+    return _fetched(CACHE / f"genuine-{VERSION}", VERSION, _ARTIFACTS)
+
+
+def client_jars(version: str) -> Path:
+    """The folder of the jars of a genuine Java client; fetched on first use."""
+    if version == VERSION:
+        return jars()
+    return _fetched(CACHE / f"java-client-{version}", version, ("client",))
+
+
+def _fetched(folder: Path, version: str, artifacts: Sequence[str]) -> Path:
     if (folder / "complete").exists():
         return folder / "lib"
     folder.mkdir(parents=True, exist_ok=True)
     dependencies = "".join(
         f"<dependency><groupId>org.apache.rocketmq</groupId>"
-        f"<artifactId>rocketmq-{name}</artifactId><version>{VERSION}</version></dependency>"
-        for name in _ARTIFACTS
+        f"<artifactId>rocketmq-{name}</artifactId><version>{version}</version></dependency>"
+        for name in artifacts
     )
     (folder / "pom.xml").write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

@@ -1,4 +1,4 @@
-"""The genuine Java client as a process that does what it is told: GroupMember.java says what."""
+"""The genuine Java client as a process that does what it is told: see GroupMember.java."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import genuine
 
-PROGRAM: Final = Path(__file__).parent.parent / "tests" / "interop" / "GroupMember.java"
+PROGRAMS: Final = Path(__file__).parent.parent / "tests" / "interop"
 ANSWER_SECONDS_MAX: Final = 60
 """A JVM that compiles its program first, on a busy machine of two cores."""
 
@@ -30,7 +30,8 @@ class Handled(NamedTuple):
 class JavaClient:
     """Java consumers and producers in one process."""
 
-    def __init__(self, child: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, child: "subprocess.Popen[bytes]", version: str) -> None:
+        self.version = version
         self._child = child
         self._asked = 0
         self._answers: dict[str, str] = {}
@@ -133,15 +134,20 @@ async def until(
 
 
 @contextlib.contextmanager
-def java_client(home: Path) -> Iterator[JavaClient]:
-    """A JVM with the program, until the block ends."""
+def java_client(
+    home: Path, program: str = "GroupMember.java", version: str = genuine.VERSION
+) -> Iterator[JavaClient]:
+    """A JVM with a program, until the block ends."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "stderr").open("wb") as errors:
         child = subprocess.Popen(
-            _command(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            _command(home, program, version),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
             env={**os.environ, "HOME": str(home)},
-        )  # fmt: skip
-    client = JavaClient(child)
+        )
+    client = JavaClient(child, version)
     listener = threading.Thread(target=client.listen, name="java client", daemon=True)
     listener.start()
     try:
@@ -156,8 +162,9 @@ def java_client(home: Path) -> Iterator[JavaClient]:
                     pipe.close()
 
 
-def _command(home: Path) -> Sequence[str]:
+def _command(home: Path, program: str, version: str) -> Sequence[str]:
     options = [f"-Duser.home={home}", "-Xmx256m", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
     # It looks for a retry topic that was not there at its start after 20 s otherwise.
     options.append("-Drocketmq.client.rebalance.waitInterval=2000")
-    return ["java", *options, "-cp", f"{genuine.jars()}/*", str(PROGRAM)]
+    jars = f"{genuine.client_jars(version)}/*"
+    return ["java", *options, "-cp", jars, str(PROGRAMS / program)]

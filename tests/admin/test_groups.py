@@ -222,6 +222,21 @@ async def test_who_divides_by_itself_beside_a_broker_is_flagged() -> None:
 
 
 @in_virtual_time
+async def test_members_that_share_by_different_rules_of_their_own_are_flagged() -> None:
+    async with two_brokers() as running, Story(running) as story:
+        await story.join("c1", strategy="AVG")
+        await story.join("c2")  # a genuine member: it does not say
+        await story.own_all()
+        found = await story.show()
+        assert [member.strategy for member in found.members] == ["AVG", None]
+        assert found.problems == []
+        await story.join("c2", strategy="CONFIG")
+        assert (await story.show()).problems == [
+            "members use different strategies: AVG (c1) · CONFIG (c2)"
+        ]
+
+
+@in_virtual_time
 async def test_whoever_pops_or_gets_everything_owns_nothing() -> None:
     async with two_brokers() as running, Story(running) as story:
         await story.join("c1", message_model=MessageModel.BROADCASTING)

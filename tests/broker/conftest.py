@@ -21,6 +21,7 @@ class FakePeer:
         self.host_bytes = host_bytes
         self.told: list[Call[Any]] = []
         self.closed = False
+        self.is_full = False
         self._callbacks: list[Callable[[Any], object]] = []
 
     def oneway(self, call: Call[Any]) -> None:

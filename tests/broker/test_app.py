@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer, store_config
 from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers.send import send
@@ -21,6 +22,7 @@ from roquet.store.files import RealFiles
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
+from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 
 
@@ -251,3 +253,66 @@ async def test_a_certificate_that_is_not_there_stops_the_start(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"tls_cert: .* cannot be used: No such file"):
         async with BrokerServer(config_of(tls_cert=tmp_path / "no.pem")):
             pass
+
+
+async def test_clients_of_old_find_a_port_two_below(peer: Any) -> None:
+    port = free_pair()
+    async with BrokerServer(config_of(port=port)) as server:
+        assert server.port == port
+        async with await Channel.connect("127.0.0.1", port - 2) as channel:
+            send_call = Send(
+                producer_group="pg",
+                topic="orders",
+                queue_id=0,
+                born_timestamp=1_700_000_000_000,
+                body=b"by the side door",
+            )
+            reply = await channel.call(send_call)
+            assert reply.msg_id.startswith(f"7F0000010000{port:04X}")
+    async with BrokerServer(config_of(port=port, vip_port=False)):
+        with pytest.raises(CallError):
+            await Channel.connect("127.0.0.1", port - 2)
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+async def test_there_is_no_port_two_below_one_that_has_none(
+    asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(app_module, "Server", lambda *_, **given: made.append(given["also"]))
+    with pytest.raises(AttributeError):  # nothing listens
+        await BrokerServer(config_of(port=asked)).__aenter__()
+    assert made == [None]
+
+
+async def test_a_broker_whose_port_two_below_is_taken_says_so_and_serves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    port = free_pair()
+    async with (
+        BrokerServer(config_of(port=port - 2, vip_port=False)),
+        BrokerServer(config_of(port=port)) as server,
+        await Channel.connect("127.0.0.1", server.port) as channel,
+    ):
+        assert (await channel.call(MaxOffset(topic="SELF_TEST_TOPIC", queue_id=0))).offset == 0
+    assert len([line for line in caplog.messages if f"port {port - 2}" in line]) == 1
+
+
+def free_pair() -> int:
+    """A port that is free, and the one two below."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port: int = one.getsockname()[1]
+            try:
+                other.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+            return port
+
+
+async def test_how_many_requests_may_wait_changes_while_the_broker_runs() -> None:
+    async with BrokerServer(config_of()) as server:
+        broker = server.broker
+        broker.live.change({"sendThreadPoolQueueCapacity": "77"}, 0)
+        assert broker.admission.gates["send"].limits.count == 77

@@ -1,5 +1,7 @@
 from typing import Any
 
+import msgspec
+
 from roquet.broker.broker import Broker
 from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.rules.liveness import Sign
@@ -58,3 +60,10 @@ async def test_a_group_pulls_unless_told_otherwise(broker: Broker) -> None:
     broker.modes.put(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
     assert broker.mode("orders", "billing").mode == "POP"
     assert broker.mode("orders", "other").mode == "PULL"
+
+
+async def test_other_settings_are_in_force_for_all_who_look(broker: Broker) -> None:
+    before = broker.config
+    broker.configure(msgspec.structs.replace(before, region="elsewhere"))
+    assert broker.config.region == "elsewhere"
+    assert before.region == "DefaultRegion"

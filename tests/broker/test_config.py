@@ -139,6 +139,17 @@ def test_delay_levels_are_read_in_either_spelling() -> None:
         read("messageDelayLevel = 1s 1x", "f", {})
 
 
+def test_delivery_times_are_limited_in_either_spelling() -> None:
+    assert BrokerConfig().timer_max_delay == 3 * 86_400_000
+    assert not BrokerConfig().recall_message
+    for line in ("timerMaxDelaySec = 3456000", "timer-max-delay = 40d"):
+        assert read(line, "f", {}).timer_max_delay == 40 * 86_400_000
+    assert read("recallMessageEnable = true", "f", {}).recall_message
+    for line in ("timerMaxDelaySec = 3456001", "timer_max_delay = 100ms"):
+        with pytest.raises(ConfigError, match="1 s to 40 days"):
+            read(line, "f", {})
+
+
 def test_tls_and_replies_are_set_in_both_spellings() -> None:
     text = "tls.server.certPath=/c.pem\ntls_key=/k.pem\ntls-client-ca=/a.pem\n"
     config = read(text + "storeReplyMessageEnable=false\ntls_ca=~/ca.pem", "f", {})

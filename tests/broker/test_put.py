@@ -14,6 +14,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.java import hash_code
 from roquet.wire.message_id import parse_offset_message_id, unique_key_origin
 from roquet.wire.property_text import decode_properties
+from roquet.wire.recall import decode_recall_handle
 from roquet.wire.record import Record, decode
 
 HOST = b"\x0a\x00\x00\x01\x00\x00\x2a\x9f"
@@ -51,8 +52,8 @@ class Shop:
             ),
         )  # fmt: skip
 
-    def record(self, queue_offset: int = 0) -> Record:
-        found = self.store.read("orders", 0, queue_offset, count_max=1)
+    def record(self, topic: str = "orders", offset: int = 0) -> Record:
+        found = self.store.read(topic, 0, offset, count_max=1)
         return decode(found.parts[0])
 
 
@@ -164,9 +165,10 @@ def test_properties_over_their_limit_are_illegal(shop: Shop, peer: Any, message:
 @pytest.mark.parametrize(
     "text",
     [
-        "TIMER_DELAY_SEC\x015\x02",
-        "TIMER_DELAY_MS\x015\x02",
-        "TIMER_DELIVER_MS\x011700000000000\x02",
+        "TIMER_DELAY_SEC\x01soon\x02",
+        "TIMER_DELAY_MS\x01\x02",
+        "TIMER_DELIVER_MS\x011e12\x02",
+        "TIMER_DEL_UNIQKEY\x01u\x02TIMER_DELAY_MS\x015\x02",
         "DELAY\x01soon\x02",
     ],
 )
@@ -184,21 +186,185 @@ def test_no_delay_is_no_reason_to_refuse(shop: Shop, peer: Any, message: Any, le
     assert properties_of(shop.record())["DELAY"] == level
 
 
+WHEEL = "rmq_sys_wheel_timer"
+NOW = 1_700_000_000_123
+
+
 @pytest.mark.parametrize(
-    "fields",
+    ("text", "out"),
     [
-        {"properties": "TRAN_MSG\x01true\x02"},
-        {"properties": "TRAN_MSG\x01TRUE\x02"},
-        {"sys_flag": 4},
+        ("TIMER_DELAY_SEC\x015\x02", "1700000005000"),
+        ("TIMER_DELAY_MS\x01500\x02", "1700000000000"),
+        ("TIMER_DELIVER_MS\x011700000002000\x02", "1700000001000"),
+        ("TIMER_DELIVER_MS\x011700000002001\x02", "1700000002000"),
     ],
 )
-def test_a_half_message_is_refused(
-    shop: Shop, peer: Any, message: Any, fields: dict[str, Any]
+def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
+    shop: Shop, peer: Any, message: Any, text: str, out: str
 ) -> None:
-    with pytest.raises(CallRefused, match="transaction") as refused:
-        shop.put.one(message(**fields), 0, peer)
-    assert refused.value.code == ResponseCode.NO_PERMISSION
+    call = message(b"hello", properties=f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02")
+    stored = shop.put.one(call, 2, peer)
+    record = shop.record(WHEEL)
+    found = properties_of(record)
+    assert (found["TIMER_OUT_MS"], found["REAL_TOPIC"], found["REAL_QID"]) == (out, "orders", "2")
+    assert (found["TAGS"], found["UNIQ_KEY"], record.body) == ("red", "u", b"hello")
+    assert shop.arrived == [(WHEEL, 0, 0, [hash_code("red")])]
+    handle = decode_recall_handle(stored.recall_handle)
+    assert (handle.topic, handle.deliver_ms, handle.unique_key) == ("orders", int(out) + 1, "u")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TIMER_DELIVER_MS\x011\x02",
+        f"TIMER_DELIVER_MS\x01{NOW}\x02",
+        "TIMER_DELAY_SEC\x01-5\x02",
+        "TIMER_DELAY_MS\x010\x02",
+        "TIMER_DELAY_MS\x01999\x02TIMER_OUT_MS\x01999\x02",
+        "__STARTDELIVERTIME\x011800000000000\x02",
+    ],
+)
+def test_a_time_that_is_over_or_is_none_is_at_once(
+    shop: Shop, peer: Any, message: Any, text: str
+) -> None:
+    stored = shop.put.one(message(properties=text), 0, peer)
+    assert stored.recall_handle == ""
+    assert shop.record().topic == "orders"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"TIMER_DELIVER_MS\x01{NOW + 100 * 365 * 86_400_000}\x02",
+        "TIMER_DELAY_SEC\x01259201\x02",
+        "TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x01259201\x02",
+    ],
+)
+def test_a_time_too_far_away_is_refused(shop: Shop, peer: Any, message: Any, text: str) -> None:
+    with pytest.raises(MessageIllegal, match="259200 s at most"):
+        shop.put.one(message(properties=text), 0, peer)
     assert shop.store.end_position == 0
+
+
+def test_an_operator_allows_more(peer: Any, message: Any) -> None:
+    shop = Shop(timer_max_delay=40 * 86_400_000)
+    shop.put.one(message(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
+    assert properties_of(shop.record(WHEEL))["TIMER_OUT_MS"] == str(1_700_000_000_000 + 3456000000)
+    shop.store.close(0)
+
+
+def test_a_level_wins_over_a_time(shop: Shop, peer: Any, message: Any) -> None:
+    shop.put.one(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x0199999\x02"), 0, peer)
+    (part,) = shop.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts
+    assert "TIMER_DELAY_MS" not in properties_of(decode(part))
+    assert shop.store.bounds(WHEEL, 0) == (0, 0)
+
+
+def test_a_half_message_with_a_time_goes_to_the_wheel_when_it_is_committed(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    shop.put.one(message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02"), 0, peer)
+    half = shop.record(HALVES)
+    found = properties_of(half)
+    assert "TIMER_OUT_MS" not in found
+    shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
+    assert properties_of(shop.record(WHEEL))["REAL_QID"] == "1"
+
+
+def test_what_was_delivered_is_not_sent_to_the_wheel_again(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    shop.put.one(message(properties="TIMER_DELAY_MS\x01900\x02"), 0, peer)
+    waiting = shop.record(WHEEL)
+    found = properties_of(waiting)
+    shop.put.again(waiting, topic="orders", queue_id=0, properties=found, reconsume_times=1)
+    assert shop.record().reconsume_times == 1
+
+
+def test_taking_back_comes_too_late_rather_than_as_a_message(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    shop.put.one(message(), 0, peer)
+    end, properties = shop.store.end_position, {"TIMER_DEL_UNIQKEY": "u", "TIMER_DELAY_MS": "0"}
+    with pytest.raises(MessageIllegal, match="already delivered"):
+        shop.put.again(
+            shop.record(), topic="orders", queue_id=0, properties=properties, reconsume_times=0
+        )
+    assert shop.store.end_position == end
+
+
+HALF = "KEYS\x01k\x02TRAN_MSG\x01true\x02TAGS\x01red\x02UNIQ_KEY\x01u\x02"
+HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+def test_a_half_message_waits_where_nobody_looks(shop: Shop, peer: Any, message: Any) -> None:
+    stored = shop.put.one(message(properties=f"{HALF}PGROUP\x01g\x02", sys_flag=5), 3, peer)
+    assert stored.appended.queue_offset == 0
+    assert shop.store.bounds("orders", 3) == (0, 0)
+    record = shop.record(HALVES)
+    assert (record.queue_id, record.sys_flag, record.prepared_position) == (0, 1, 0)
+    assert properties_of(record) == {
+        "KEYS": "k", "TRAN_MSG": "true", "TAGS": "red", "UNIQ_KEY": "u", "PGROUP": "g",
+        "CLUSTER": "C", "__transactionId__": "u", "REAL_TOPIC": "orders", "REAL_QID": "3",
+    }  # fmt: skip
+    red = hash_code("red")
+    assert shop.store.read(HALVES, 0, 0, wanted=lambda code: code == red).count == 1
+
+
+def test_a_half_message_that_does_not_name_its_group_is_that_of_its_sender(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    for number in range(2):
+        shop.put.one(message(properties=HALF, producer_group="pg"), 0, peer)
+        assert properties_of(shop.record(HALVES, offset=number))["PGROUP"] == "pg"
+
+
+def test_what_a_half_message_says_of_its_place_itself_is_not_believed(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    text = f"{HALF}REAL_TOPIC\x01secret\x02REAL_QID\x017\x02__transactionId__\x01x\x02"
+    shop.put.one(message(properties=text), 1, peer)
+    found = properties_of(shop.record(HALVES))
+    place = found["REAL_TOPIC"], found["REAL_QID"], found["__transactionId__"]
+    assert place == ("orders", "1", "u")
+
+
+def test_a_half_message_that_is_to_come_later_waits_for_its_transaction_first(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    shop.put.one(message(properties=f"{HALF}DELAY\x013\x02"), 0, peer)
+    assert properties_of(shop.record(HALVES))["DELAY"] == "3"
+    assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 0)
+
+
+def test_a_failed_message_that_comes_back_with_its_transaction_is_a_plain_one(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    text = f"{HALF}DELAY\x013\x02"
+    shop.put.one(message(properties=text, topic="%RETRY%g", reconsume_times=1), 0, peer)
+    assert shop.store.bounds(HALVES, 0) == (0, 0)
+    assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
+
+
+def test_a_flag_without_the_property_is_refused(shop: Shop, peer: Any, message: Any) -> None:
+    for text in ("", "TRAN_MSG\x01false\x02"):
+        with pytest.raises(MessageIllegal, match="TRAN_MSG"):
+            shop.put.one(message(properties=text, sys_flag=4), 0, peer)
+    assert shop.store.end_position == 0
+
+
+def test_no_room_for_what_is_added_is_illegal(shop: Shop, peer: Any, message: Any) -> None:
+    with pytest.raises(MessageIllegal, match="32767"):
+        shop.put.one(message(properties=f"{HALF}a\x01{'x' * 32_660}\x02"), 0, peer)
+    assert shop.store.end_position == 0
+
+
+def test_an_operator_may_refuse_transactions(shop: Shop, peer: Any, message: Any) -> None:
+    shop.put.configure(BrokerConfig(reject_transactions=True))
+    with pytest.raises(CallRefused, match="transaction message is forbidden") as refused:
+        shop.put.one(message(properties=HALF), 0, peer)
+    assert refused.value.code == ResponseCode.NO_PERMISSION
+    shop.put.one(message(), 0, peer)
 
 
 def test_what_only_brokers_may_say_is_replaced(shop: Shop, peer: Any, message: Any) -> None:
@@ -237,7 +403,7 @@ def test_a_batch_becomes_messages_of_its_own(shop: Shop, peer: Any, message: Any
     stored = shop.put.batch(
         message(body, properties="WAIT\x01true\x02UNIQ_KEY\x01whole\x02"), 0, peer
     )
-    first, second = shop.record(0), shop.record(1)
+    first, second = shop.record(), shop.record(offset=1)
     assert stored.appended.queue_offset == 0
     ids = [shop.put.message_id(one.position) for one in (first, second)]
     assert shop.put.message_ids(stored.appended.positions) == ",".join(ids)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.broker.stamp import KNOWN_MAX, Stamped, Stamps
-from roquet.model.errors import CallRefused, MessageIllegal
+from roquet.model.errors import MessageIllegal
 from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.wire.java import hash_code
 from roquet.wire.property_text import decode_properties, pairs_well
@@ -82,7 +82,9 @@ def test_no_delay_is_no_reason_to_refuse(level: str) -> None:
         "DELAY\x013\x02",
         "DELAY\x01soon\x02",
         "TIMER_DELAY_SEC\x015\x02",
+        "TIMER_DELAY_MS\x01soon\x02",
         "TIMER_DELIVER_MS\x011\x02",
+        "TIMER_DEL_UNIQKEY\x01u\x02",
     ],
 )
 def test_a_later_delivery_is_refused(text: str) -> None:
@@ -90,10 +92,45 @@ def test_a_later_delivery_is_refused(text: str) -> None:
         stamp(text)
 
 
-def test_a_half_message_is_refused() -> None:
-    assert decode_properties(stamp("TRAN_MSG\x01false\x02").text)["TRAN_MSG"] == "false"
-    with pytest.raises(CallRefused, match="transaction"):
-        stamp("TRAN_MSG\x01true\x02")
+@pytest.mark.parametrize(
+    ("text", "timed"),
+    [
+        ("TIMER_DELAY_SEC\x015\x02", True),
+        ("TIMER_DELAY_MS\x015\x02DELAY\x010\x02", True),
+        ("TIMER_DELIVER_MS\x015\x02DELAY\x013\x02", False),
+        ("TIMER_DELIVER_MS\x015\x02TIMER_OUT_MS\x010\x02", False),
+        ("__STARTDELIVERTIME\x01999\x02", False),
+    ],
+)
+def test_a_delivery_time_is_told_unless_a_level_is_asked_for_too(text: str, timed: bool) -> None:
+    stamped = new_stamps().stamp(text.encode(), True)
+    assert stamped.timed is timed
+    assert stamped.apart is (timed or stamped.delay_level > 0)
+    assert stamped.text.startswith(text.encode())
+
+
+def test_who_takes_a_message_back_asks_for_it() -> None:
+    with pytest.raises(MessageIllegal, match="recall a message"):
+        new_stamps().stamp(b"TIMER_DEL_UNIQKEY\x01u\x02TIMER_DELAY_MS\x0199\x02", True)
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", "True"])
+def test_a_message_of_a_transaction_says_so_the_second_time_as_well(text: str) -> None:
+    stamps = new_stamps()
+    for number in range(3):
+        raw = f"UNIQ_KEY\x01k{number}\x02TRAN_MSG\x01{text}\x02PGROUP\x01g\x02".encode()
+        stamped = stamps.stamp(raw, True)
+        assert (stamped.is_half, stamped.apart) == (True, True)
+        with pytest.raises(MessageIllegal, match="transaction"):
+            stamps.stamp(raw)
+
+
+@pytest.mark.parametrize("text", ["false", "1", "yes"])
+def test_what_is_not_true_is_no_transaction(text: str) -> None:
+    for _ in range(2):
+        stamped = stamp(f"UNIQ_KEY\x01k\x02TRAN_MSG\x01{text}\x02")
+        assert decode_properties(stamped.text)["TRAN_MSG"] == text
+        assert (stamped.is_half, stamped.apart) == (False, False)
 
 
 def test_the_limit_counts_what_is_added() -> None:
@@ -146,10 +183,10 @@ OTHER_PIECES = [
 PIECES = st.sampled_from(KEY_PIECES + OTHER_PIECES)
 
 
-def outcome(stamps: Stamps, text: bytes) -> Stamped | str:
+def outcome(stamps: Stamps, text: bytes, may_wait: bool) -> Stamped | str:
     try:
-        return stamps.stamp(text)
-    except (MessageIllegal, CallRefused) as error:
+        return stamps.stamp(text, may_wait)
+    except MessageIllegal as error:
         return repr(error)
 
 
@@ -158,8 +195,9 @@ def test_what_was_learned_of_other_texts_changes_nothing(texts: list[str]) -> No
     learned = Stamps("C", lambda: "new")
     for text in texts:
         raw = text.encode("utf-8", "surrogatepass")
-        for _ in range(2):
-            assert outcome(learned, raw) == outcome(Stamps("C", lambda: "new"), raw)
+        for may_wait in (True, False):
+            plain = outcome(Stamps("C", lambda: "new"), raw, may_wait)
+            assert outcome(learned, raw, may_wait) == plain
 
 
 def test_bytes_that_are_no_text_are_refused_also_when_the_rest_is_known() -> None:

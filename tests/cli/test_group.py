@@ -85,3 +85,35 @@ def test_a_wrong_name_is_told_with_the_nearest_one(namesrv: str) -> None:
         roquet("group", "show", "biling", "-n", namesrv)
     with pytest.raises(ConnectFailed):
         roquet("group", "ls", "-n", "127.0.0.1:1")
+
+
+def test_a_group_is_made_changed_and_deleted(namesrv: str) -> None:
+    made = roquet("group", "create", "fresh", "--retries", "3", "-n", namesrv)
+    assert made.output == "fresh: on broker-a\n"
+    roquet("group", "create", "fresh", "--ordered", "-n", namesrv)
+    assert "fresh" in roquet("group", "ls", "-n", namesrv).output
+    gone = roquet("group", "delete", "fresh", "--yes", "-n", namesrv).output
+    assert gone.splitlines()[-1] == "fresh: deleted on broker-a"
+    with pytest.raises(UsageError, match="unknown to every broker"):
+        roquet("group", "delete", "fresh", "--yes", "-n", namesrv)
+
+
+def test_a_group_is_reset_after_a_look(namesrv: str) -> None:
+    reset = ("group", "reset", "audit", "-t", "orders", "--to", "last", "-n", namesrv)
+    dry = [line.split() for line in roquet(*reset, "--dry-run").output.splitlines()]
+    assert dry[0] == ["broker", "queue", "now", "then", "again", "skipped"]
+    assert dry[1] == ["broker-a", "0", "-", "3", "0", "3"]
+    assert roquet(*reset, "--yes").output.splitlines()[-1] == "audit: goes on there"
+    back = ("group", "reset", "audit", "-t", "orders", "--to", "first", "--queue", "broker-a:0")
+    assert roquet(*back, "-n", namesrv, "--dry-run").output.splitlines()[1].split() == [
+        "broker-a",
+        "0",
+        "3",
+        "0",
+        "3",
+        "0",
+    ]
+    with pytest.raises(UsageError, match="BROKER:ID is wanted"):
+        roquet(*reset, "--queue", "nonsense")
+    with pytest.raises(UsageError, match="--to: 'soon' is no time"):
+        roquet("group", "reset", "audit", "-t", "orders", "--to", "soon", "-n", namesrv)

@@ -63,6 +63,15 @@ def test_only_the_wanted_tags_are_read(namesrv: str) -> None:
     assert got.output == "blue\n"
 
 
+def test_only_messages_with_wanted_properties_are_read(namesrv: str) -> None:
+    for tag in ("red", "blue"):
+        roquet("produce", "chosen", "-m", tag, "--tag", tag, "-q", "-n", namesrv)
+    for group in ((), ("--group", "g")):
+        wanted = ("--sql", "TAGS IN ('blue', 'green')", *group)
+        got = roquet("consume", "chosen", *wanted, "--count", "1", "-n", namesrv)
+        assert got.output == "blue\n"
+
+
 def test_a_time_can_be_the_beginning(namesrv: str) -> None:
     roquet("produce", "timed", "-m", "x", "-q", "-n", namesrv)
     got = roquet("consume", "timed", "--from", "2020-01-01", "--count", "1", "-n", namesrv)
@@ -85,6 +94,8 @@ def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
         (("produce", "a b", "-m", "x"), "may hold only letters"),
         (("produce", "t", "-m", "x", "-n", "nonsense"), "--namesrv: 'nonsense' is not HOST:PORT"),
         (("consume", "t", "--from", "yesterday"), "neither first nor last nor a time"),
+        (("consume", "t", "--group", "g", "--sql", "a ="), "at character 4 of 'a ='"),
+        (("consume", "t", "--group", "g", "--sql", "a = 1", "--tags", "b"), "not by both"),
     ],
 )
 def test_wrong_use_is_named(arguments: tuple[str, ...], words: str) -> None:

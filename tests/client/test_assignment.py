@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from roquet.client.assignment import Watchers
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
-from roquet.model.errors import ConfigError, FieldError, UsageError
+from roquet.model.errors import CallRefused, ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import Shares, average
 from roquet.testing.clock import in_virtual_time
-from roquet.wire.calls.bodies import AssignmentQuery, Assignments
+from roquet.wire.calls.bodies import AssignmentQuery, Assignments, QueueAssignment
+from roquet.wire.codes import ResponseCode
 
 Fakes = Callable[..., Any]
 
@@ -23,17 +23,6 @@ QUEUE = MessageQueue("t", "a", 0)
 def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
     config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
     return PushConsumer(cluster.address, group="g", topic="t", config=config)
-
-
-async def test_watchers_hear_nothing_of_retry_topics(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[Any] = []
-    watchers = Watchers()
-    watchers.lost = [lambda queues: 1 / 0, heard.append]
-    await watchers.tell(watchers.lost, [MessageQueue("%RETRY%g", "a", 0)])
-    assert heard == []
-    await watchers.tell(watchers.lost, [QUEUE, MessageQueue("%RETRY%g", "a", 0)])
-    assert heard == [(QUEUE,)]
-    assert "a watcher of the assignment failed" in caplog.text
 
 
 @in_virtual_time
@@ -114,8 +103,36 @@ async def test_a_strategy_that_goes_wrong_later_keeps_what_is_held_and_is_said_o
         assert len(consumer.assignment()) == 2
         assert caplog.text.count("no idea") == 1
         faulty.clear()
-        await asyncio.sleep(21)
-        assert "works again" in caplog.text or len(consumer.assignment()) == 2
+        with caplog.at_level("INFO"):
+            await asyncio.sleep(21)
+        assert "share of t: works again" in caplog.text
+        cluster.topics["t"]["a"] = 4  # the strategy is heard again
+        await asyncio.sleep(60)
+        assert len(consumer.assignment()) == 4
+
+
+@in_virtual_time
+async def test_a_look_that_fails_is_said_though_looks_before_it_did_not_end_well(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes() as cluster, consumer_of(virtual, cluster) as one:
+        await asyncio.sleep(5)  # the topic does not exist
+
+        async def faulty(topic: str) -> Any:
+            raise ZeroDivisionError("of a look")
+
+        find = one._assignment._shares.of
+        one._assignment._shares.of = faulty  # type: ignore[method-assign]
+        await asyncio.sleep(60)
+        assert caplog.text.count("rebalance of g failed, all queues are kept") == 1
+        one._assignment._shares.of = find  # type: ignore[method-assign]
+        await cluster.add("a")
+        cluster.topics["t"] = {"a": 1}
+        await asyncio.sleep(60)
+        assert one.assignment() == [QUEUE]
+        one._assignment._shares.of = faulty  # type: ignore[method-assign]
+        await asyncio.sleep(60)
+        assert caplog.text.count("rebalance of g failed, all queues are kept") == 2
 
 
 @in_virtual_time
@@ -234,3 +251,34 @@ async def test_a_look_that_fails_leaves_no_lock(fakes: Fakes, virtual: Fakes) ->
             await one.rebalance()
         assert cluster.brokers["a"].lock_calls
         assert cluster.brokers["a"].locked == {}
+
+
+@in_virtual_time
+async def test_when_another_broker_has_come_to_decide_the_route_is_asked_for_at_once(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"b": 1}) as cluster:
+
+        def decide(query: AssignmentQuery) -> Assignments:
+            if "a" in cluster.topics["t"]:
+                raise CallRefused(ResponseCode.NOT_LEADER_FOR_QUEUE, "a divides, not b")
+            return Assignments(
+                message_queue_assignments=[
+                    QueueAssignment(message_queue=MessageQueue("t", "b", 0)),
+                ]
+            )
+
+        def decide_first(query: AssignmentQuery) -> Assignments:
+            return Assignments(
+                message_queue_assignments=[QueueAssignment(message_queue=QUEUE)],
+            )
+
+        cluster.brokers["b"].decides = decide
+        async with consumer_of(virtual, cluster, strategy="STICKY") as consumer:
+            await asyncio.sleep(2)
+            assert consumer.assignment() == [MessageQueue("t", "b", 0)]
+            (await cluster.add("a")).decides = decide_first
+            cluster.topics["t"]["a"] = 1
+            await consumer.rebalance()
+            await asyncio.sleep(3)
+            assert consumer.assignment() == [QUEUE]

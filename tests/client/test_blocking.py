@@ -2,11 +2,25 @@
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
-from roquet.client import ConsumeFrom, ConsumerConfig, Message, PullStatus
-from roquet.client.blocking import Producer, PullConsumer, PushConsumer, ReceivedMessage
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    PullStatus,
+    StoredMessage,
+    TransactionState,
+)
+from roquet.client.blocking import (
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    TransactionProducer,
+)
 from roquet.model.errors import UsageError
 from roquet.testing.cluster import BlockingCluster
 
@@ -225,3 +239,38 @@ def test_a_request_returns_with_what_a_handler_replies(address: str) -> None:
         thread.join()
     assert (reply.body, reply.properties["by"]) == (b"HELLO", "thread")
     assert answered == [True]
+
+
+def test_a_message_that_waits_is_taken_back() -> None:
+    running = BlockingCluster(recall_message=True)
+    with running as cluster, Producer(cluster.namesrv_addr) as producer:
+        receipt = producer.send("BlockingTimes", b"later", delay=timedelta(hours=1))
+        assert receipt.recall_handle
+        assert producer.recall("BlockingTimes", receipt.recall_handle) == receipt.message_id
+
+
+def test_transactions_are_the_same_without_async(address: str) -> None:
+    def check(message: StoredMessage) -> TransactionState:
+        raise AssertionError(f"nobody should ask about {message}")
+
+    with TransactionProducer(address, group="blocking_tx", check=check) as producer:
+        with producer.transaction("BlockingTx", b"yes", keys="k") as tx:
+            assert tx.receipt.ok
+        with pytest.raises(ValueError, match="no"), producer.transaction("BlockingTx", b"no"):
+            raise ValueError("no")
+        with producer.transaction(Message("BlockingTx", b"not wanted")) as tx:
+            tx.rollback()
+        done = producer.send_in_transaction(
+            "BlockingTx", b"called", local=lambda tx: TransactionState.COMMIT
+        )
+        assert done.state is TransactionState.COMMIT
+        with pytest.raises(UsageError, match="delayed"):
+            producer.transaction("BlockingTx", b"m", delay_level=1).__enter__()
+        assert producer.send("BlockingTx", b"plain").ok
+    with PullConsumer(address, group="audit_tx") as consumer:
+        found = [
+            message.body
+            for queue in consumer.queues("BlockingTx")
+            for message in consumer.pull(queue, 0).messages
+        ]
+    assert sorted(found) == [b"called", b"plain", b"yes"]

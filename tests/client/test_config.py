@@ -7,7 +7,7 @@ import pytest
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, name_servers
 from roquet.model.errors import ConfigError
 from roquet.model.subscription import ConsumeFromWhere, MessageModel
-from roquet.rules.allocate import average
+from roquet.rules.allocate import average, machine_room
 from roquet.wire.compression import Compression
 
 
@@ -40,6 +40,8 @@ def test_a_strategy_is_a_name_or_a_function() -> None:
     assert ConsumerConfig(strategy="STICKY").find_strategy() is None
     assert ConsumerConfig(strategy="STICKY").decided_by_broker == "STICKY"
     assert ConsumerConfig(strategy="AVG").decided_by_broker is None
+    assert ConsumerConfig(strategy="STICKY").strategy_name == "STICKY"
+    assert ConsumerConfig(strategy=average).strategy_name == "AVG"
     with pytest.raises(ConfigError, match="not int"):
         ConsumerConfig(strategy=5).find_strategy()  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"'BEST' is unknown; there is AVG, .*STICKY"):
@@ -89,6 +91,7 @@ def test_a_producer_tries_and_waits_as_in_java_unless_told_otherwise() -> None:
         ({"handler_limit_ms": 0}, "handler_limit_ms: 0"),
         ({"message_model": MessageModel.LITE_SELECTIVE}, "message_model"),
         ({"strategy": "NOBODY"}, "'NOBODY' is unknown"),
+        ({"strategy": machine_room([])}, "MACHINE_ROOM needs a room"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

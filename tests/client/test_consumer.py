@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.pop import PopConsumer
+from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.client.received import ReceivedMessage
 from roquet.model.errors import CallRefused, UsageError
@@ -352,8 +354,10 @@ def test_the_systems_groups_are_not_for_users() -> None:
         PushConsumer("127.0.0.1:1", group="CID_RMQ_SYS_TRANS")
     with pytest.raises(UsageError, match="group name"):
         PushConsumer("127.0.0.1:1", group="")
-    with pytest.raises(UsageError, match="the system's own"):
-        PushConsumer("127.0.0.1:1", group="DEFAULT_CONSUMER")
+    for group in ("DEFAULT_CONSUMER", "%RETRY%g", "%DLQ%g", "roquet-dlq", "CLIENT_INNER_PRODUCER"):
+        for kind in (PushConsumer, PullConsumer, PopConsumer):
+            with pytest.raises(UsageError, match=f"group {group} is the system's own"):
+                kind("127.0.0.1:1", group=group)
 
 
 @in_virtual_time
@@ -411,6 +415,14 @@ async def test_a_seek_goes_anywhere(fakes: Fakes, virtual: Fakes) -> None:
         assert [m.body for m in await consumer.fetch(1)] == [b"new"]
         with pytest.raises(UsageError, match="no offset -1"):
             consumer.seek(queue, -1)
+        consumer.unsubscribe("t")
+        with pytest.raises(UsageError, match="topic t is not subscribed any more"):
+            consumer.seek(queue, 0)
+        with pytest.raises(UsageError, match=r"not subscribed any more|not assigned"):
+            await consumer.seek_to_begin(queue)
+        await asyncio.sleep(1)
+        with pytest.raises(UsageError, match="not assigned"):
+            consumer.seek(queue, 0)
 
 
 @in_virtual_time

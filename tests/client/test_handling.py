@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from roquet.client import handling
 from roquet.client.config import ConsumerConfig
 from roquet.client.handling import Coroutines, Threads, Workers, workers
 from roquet.client.inbox import Inbox
@@ -289,6 +290,36 @@ async def test_a_thread_that_hangs_is_replaced(caplog: pytest.LogCaptureFixture)
     await asyncio.sleep(0.05)
     assert holder.done == [b"1", b"2"]
     assert "counts as a failure" in caplog.text
+    inbox.close()
+    await task
+
+
+async def test_only_so_many_threads_that_hang_are_replaced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handling, "HANGING_MAX", 2)
+    holder, gate = Clockless(), threading.Event()
+    inbox = filled(holder, 20)
+    begun: list[bytes] = []
+
+    def handler(message: ReceivedMessage) -> None:
+        begun.append(message.body)
+        gate.wait(20)
+
+    work = working(handler, inbox, handler_limit_ms=30)
+    task = asyncio.create_task(work.run())
+    async with asyncio.timeout(20):
+        while len(holder.failed) < 3:  # noqa: ASYNC110 - threads, too
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert begun == [b"0", b"1", b"2"]
+    assert len(inbox) >= 20 - 3 - handling.AHEAD - 1  # nobody takes them only to hold them
+    assert caplog.text.count("3 handlers hang") == 1
+    gate.set()
+    async with asyncio.timeout(20):
+        while len(holder.done) < 17:  # noqa: ASYNC110 - threads, too
+            await asyncio.sleep(0.01)
+    assert len(holder.failed) == 3
     inbox.close()
     await task
 

@@ -112,7 +112,7 @@ def test_the_systems_properties_cannot_be_set(name: str) -> None:
         (Message("t", b"x", properties={"a": 1}), "a text with a text"),  # type: ignore[dict-item]
         (Message("t", b"x", order_key=""), "order key is empty"),
         (Message("t", b"x", order_key=7), "is a text, not 7"),  # type: ignore[arg-type]
-        (Message("t", b"x", delay_level=-1), "a whole number from 0, not -1"),
+        (Message("t", b"x", delay_level=-2), "a whole number from 0, not -2"),
         (Message("t", b"x", delay_level="3"), "not '3'"),  # type: ignore[arg-type]
         (Message("t", b"x", delay=3), "given as delay_level"),  # type: ignore[arg-type]
         (Message("t", b"x", delay=timedelta(seconds=-1)), "in the past"),
@@ -160,6 +160,15 @@ def test_what_is_due_at_once_says_nothing_of_it() -> None:
     made = prepare(Message("t", b"x", delay_level=0, delay=timedelta(0)))
     assert list(decode_properties(made.properties)) == ["UNIQ_KEY"]
     assert not made.alone
+
+
+def test_the_level_minus_one_delays_nothing_as_in_java() -> None:
+    made = prepare(Message("t", b"x", delay_level=-1))
+    assert not made.alone
+    assert "DELAY" not in made.properties
+    later = prepare(Message("t", b"x", delay_level=-1, delay=timedelta(seconds=1)))
+    assert "TIMER_DELAY_MS\x011000\x02" in later.properties
+    assert "DELAY\x01-1" not in later.properties
 
 
 def test_a_failed_message_of_another_group_goes_alone() -> None:

@@ -65,16 +65,78 @@ async def test_topics_come_and_go_while_it_runs() -> None:
         async with PopConsumer(
             running.namesrv_addr, group="g", topic="t", config=settings
         ) as taker:
-            assert len(await taker.fetch(3, 3_000)) == 2
+            found = await taker.fetch(3, 3_000)
+            assert len(found) == 2
             taker.subscribe("u", "c || d")
             (message,) = await taker.fetch(2, 3_000)
             assert (message.topic, message.tag) == ("u", "c")
             assert taker.assignment() == [
                 MessageQueue("t", "broker-a", -1), MessageQueue("u", "broker-a", -1),
             ]  # fmt: skip
+            revival = running.brokers[0].broker.revival
+            for one in (*found, message):
+                await one.ack()
+            await asyncio.sleep(0.1)
+            assert not len(revival.in_flight)
+            await asyncio.sleep(3)  # pops of both topics wait
             taker.unsubscribe("t")
             await send(running.namesrv_addr, "t", "e")
             assert await taker.next(5_000) is None
+            assert not len(revival.in_flight)
+            async with PopConsumer(
+                running.namesrv_addr, group="g", topic="t", config=settings
+            ) as other:
+                given = await other.next(3_000)
+                assert given is not None
+                assert given.tag == "e"
+
+
+@pytest.mark.parametrize("tags", ["b || c", "*"])
+def test_new_tags_hold_no_message_back(tags: str) -> None:
+    @in_virtual_time
+    async def go() -> None:
+        async with cluster(clock=this_loop().clock) as running:
+            await send(running.namesrv_addr, "t", "a")
+            async with PopConsumer(
+                running.namesrv_addr, group="g", topic="t", tags="a || b", config=config()
+            ) as taker:
+                (first,) = await taker.fetch(1, 3_000)
+                await first.ack()
+                await asyncio.sleep(2)  # its next pop waits at the broker
+                taker.subscribe("t", tags)
+                await send(running.namesrv_addr, "t", "b", "b", "b")
+                found = await taker.fetch(3, 5_000)
+                assert [message.tag for message in found] == ["b"] * 3
+
+    go()
+
+
+@in_virtual_time
+async def test_what_comes_while_it_closes_others_get_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running.namesrv_addr, "t", "a")
+        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        await taker.start()
+        (first,) = await taker.fetch(1, 3_000)
+        await first.ack()
+        await asyncio.sleep(2)
+        leave = taker._session.membership.leave
+
+        async def slowly(**fields: Any) -> None:
+            await send(running.namesrv_addr, "t", "b")
+            await asyncio.sleep(0.1)
+            await leave(**fields)
+
+        monkeypatch.setattr(taker._session.membership, "leave", slowly)
+        await taker.close()
+        async with PopConsumer(
+            running.namesrv_addr, group="g", topic="t", config=config()
+        ) as other:
+            given = await other.next(3_000)
+            assert given is not None
+            assert given.tag == "b"
 
 
 @in_virtual_time

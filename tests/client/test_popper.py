@@ -16,7 +16,7 @@ from roquet.model.errors import ConnectFailed
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire import record
 from roquet.wire.call import Reply
-from roquet.wire.calls.pop import BatchAck, Pop, PopReply, decode_acks
+from roquet.wire.calls.pop import BatchAck, ChangeInvisible, Pop, PopReply, decode_acks
 from roquet.wire.calls.send import SendBack
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
@@ -86,16 +86,46 @@ def with_popper(
             outcomes = PopOutcomes(fake, config, "g")
             place = Place("b", "t", "g", outcomes, config.clock)
             popper = Popper(place, Taste.of("t", tags, 1), stock, fake, config, outcomes)
-            task = asyncio.create_task(popper.run())
+            popper.start(fake.background)
             await asyncio.sleep(5)
-            task.cancel()
-            await asyncio.wait([task])
+            popper.leave()
             look(fake, stock)
             await fake.background.close()
 
         go()
 
     return check
+
+
+@in_virtual_time
+async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_popped() -> None:
+    answers: asyncio.Queue[PopReply] = asyncio.Queue()
+    fake: Any = Fake()
+    call = fake.call
+
+    async def popped_later(address: str, asked: Any, timeout_ms: int) -> Any:
+        if isinstance(asked, Pop):
+            fake.calls.append(asked)
+            return await answers.get()
+        return await call(address, asked, timeout_ms)
+
+    fake.call = popped_later
+    config = ConsumerConfig(clock=this_loop().clock)
+    stock = Stock(config.clock, 32)
+    outcomes = PopOutcomes(fake, config, "g")
+    place = Place("b", "t", "g", outcomes, config.clock)
+    popper = Popper(place, Taste.of("t", "a", 1), stock, fake, config, outcomes)
+    popper.start(fake.background)
+    await asyncio.sleep(1)
+    popper.leave()
+    answers.put_nowait(found("a", "b"))
+    answers.put_nowait(found("a"))
+    await asyncio.sleep(5)
+    assert len(stock) == 0
+    assert [type(one) for one in fake.calls].count(Pop) == 1
+    changes = [one for one in fake.calls if isinstance(one, ChangeInvisible)]
+    assert [(one.offset, one.invisible_time) for one in changes] == [(0, 1), (1, 1)]
+    await fake.background.close()
 
 
 def test_what_was_found_is_stocked() -> None:

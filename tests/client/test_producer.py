@@ -2,18 +2,22 @@
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from random import Random
 from typing import Any
 
 import pytest
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
+from roquet.client.selectors import Chance, KeyHash
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, MessageIllegal, UsageError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.property_text import decode_properties
+from roquet.wire.recall import RecallHandle
 
 Fakes = Callable[..., Any]
 
@@ -157,6 +161,56 @@ async def test_a_key_is_not_overtaken_by_its_own_retry(fakes: Fakes, virtual: Fa
             assert len({receipt.queue for receipt in receipts[key::3]}) == 1
 
 
+BY_TAG = KeyHash(lambda message: message.tag)
+
+KEYED: dict[str, Callable[[Producer, bytes], Awaitable[SendReceipt]]] = {
+    "batches": lambda producer, body: producer.send_batch([Message("t", body, order_key="k")] * 2),
+    "batches by a selector": lambda producer, body: producer.send_batch(
+        [Message("t", body, tag="k")] * 2, selector=BY_TAG
+    ),
+    "a selector": lambda producer, body: producer.send("t", body, tag="k", selector=BY_TAG),
+    "both kinds": lambda producer, body: (
+        producer.send("t", body, order_key="k")
+        if int(body) % 2
+        else producer.send_batch([Message("t", body, order_key="k")])
+    ),
+}
+
+
+@pytest.mark.parametrize("way", KEYED)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_is_bound_to_a_queue_is_not_overtaken_by_its_own_retry(
+    fakes: Fakes, virtual: Fakes, way: str, is_known: bool
+) -> None:
+    @in_virtual_time
+    async def go() -> None:
+        async with (
+            fakes(t={"a": 2, "b": 2}) as cluster,
+            producer_of(virtual, cluster.address) as producer,
+        ):
+            if is_known:
+                await producer.send("t", b"x")
+            for broker in cluster.brokers.values():
+                broker.faults += [CallRefused(2, "busy")] * 2
+            receipts = await asyncio.gather(*(KEYED[way](producer, b"%d" % n) for n in range(9)))
+            offsets = [receipt.queue_offset for receipt in receipts]
+            assert offsets == sorted(offsets)
+            assert len({receipt.queue for receipt in receipts}) == 1
+            assert not len(producer._lineup)
+
+    go()
+
+
+@in_virtual_time
+async def test_a_selector_that_spreads_holds_nobody_up(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        await producer.send("t", b"x")
+        cluster.brokers["a"].send_ms = 1_000
+        start, chance = this_loop().clock.monotonic_ms(), Chance(Random(5))
+        await asyncio.gather(*(producer.send("t", b"x", selector=chance) for _ in range(20)))
+        assert this_loop().clock.monotonic_ms() - start < 1_100
+
+
 @in_virtual_time
 async def test_without_a_key_sends_do_not_wait_for_each_other(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
@@ -230,3 +284,20 @@ def test_what_cannot_work_is_said_when_it_is_made(monkeypatch: pytest.MonkeyPatc
         Producer()
     with pytest.raises(UsageError, match="group name"):
         Producer("127.0.0.1:1", group="a b")
+
+
+@in_virtual_time
+async def test_what_is_no_handle_is_refused_before_the_wire(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        with pytest.raises(UsageError, match="'nonsense' is no recall handle"):
+            await producer.recall("t", "nonsense")
+
+
+@in_virtual_time
+async def test_a_handle_of_a_broker_that_is_unknown_cannot_be_asked(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    handle = RecallHandle("t", "gone", 1_900_000_000_000, "k").text()
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        with pytest.raises(ConnectFailed, match="gone"):
+            await producer.recall("t", handle)

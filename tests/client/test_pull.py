@@ -227,6 +227,64 @@ async def test_members_that_subscribe_share_a_topic(fakes: Fakes, virtual: Fakes
 
 
 @in_virtual_time
+async def test_a_subscription_tells_of_the_queues_that_come_and_go(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        heard: list[tuple[str, Any]] = []
+        consumer = consumer_of(virtual, cluster.address, consume_from=ConsumeFrom.FIRST)
+        consumer.on_assigned(lambda queues: heard.append(("came", queues)))
+        consumer.on_revoked(lambda queues: heard.append(("went", queues)))
+        async with consumer:
+            await consumer.subscribe("t")
+            await asyncio.sleep(2)
+            assert heard == [("came", (QUEUE, OTHER))]
+            (said,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
+            assert said.strategy == "AVG"
+        assert heard[1:] == [("went", (QUEUE, OTHER))]
+
+
+@in_virtual_time
+async def test_what_was_named_by_hand_is_no_assignment_of_the_group(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        heard: list[Any] = []
+        consumer = consumer_of(virtual, cluster.address)
+        consumer.on_revoked(heard.append)
+        async with consumer:
+            await consumer.assign([QUEUE])
+            await asyncio.sleep(1)
+            (said,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
+            assert said.strategy is None
+        assert heard == []
+
+
+@in_virtual_time
+async def test_a_commit_of_all_passes_over_what_goes_meanwhile(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        config = {"consume_from": ConsumeFrom.FIRST}
+        async with consumer_of(virtual, cluster.address, **config) as first:
+            await first.subscribe("t")
+            for number in (0, 1):
+                cluster.brokers["a"].put("t", number, b"x")
+            await asyncio.sleep(2)
+            assert len(await first.poll()) == 2
+            commit = first._offsets.commit
+
+            async def slowly(queue: MessageQueue, offset: int) -> None:
+                await commit(queue, offset)
+                if queue == QUEUE:  # another member takes a queue
+                    first._holding.drop([OTHER])
+
+            first._offsets.commit = slowly  # type: ignore[method-assign]
+            await first.commit()
+            assert cluster.brokers["a"].committed == {("audit", "t", 0): 1}
+
+
+@in_virtual_time
 async def test_who_assigned_cannot_subscribe(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await consumer.assign([QUEUE])

@@ -6,12 +6,17 @@ from typing import Any
 import pytest
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.pulling import Puller, Taste
+from roquet.client.pulling import Puller, Taste, check
 from roquet.client.session import Session
-from roquet.model.errors import UsageError
+from roquet.model.errors import CallRefused, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
+from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import CheckClientBody
+from roquet.wire.calls.heartbeat import CheckSubscription
 
 Fakes = Callable[..., Any]
 
@@ -34,6 +39,65 @@ def test_everything_is_a_taste_too() -> None:
 def test_an_expression_without_tags_is_refused() -> None:
     with pytest.raises(UsageError, match="names no tag"):
         Taste.of("t", " || ", 7)
+
+
+def test_a_taste_may_be_an_expression_on_properties() -> None:
+    config = ConsumerConfig()
+    taste = Taste.chosen("t", "*", "a > 5", config)
+    wanted = taste.subscription
+    assert (taste.tags, wanted.tags_set, wanted.code_set) == (None, [], [])
+    assert (wanted.sub_string, wanted.expression_type) == ("a > 5", "SQL92")
+    assert Taste.chosen("t", "A", None, config).subscription.expression_type == "TAG"
+    with pytest.raises(UsageError, match="by tags or by sql, not by both"):
+        Taste.chosen("t", "A", "a > 5", config)
+
+
+def test_a_bad_expression_is_refused_with_its_place() -> None:
+    with pytest.raises(UsageError, match="at character 7 of 'a = 0 b'"):
+        Taste.chosen("t", "*", "a = 0 b", ConsumerConfig())
+    genuine = ConsumerConfig(sql_compatibility=True)
+    assert Taste.chosen("t", "*", "a = 0 b", genuine).subscription.sub_string == "a = 0 b"
+
+
+@in_virtual_time
+async def test_brokers_are_asked_whether_they_know_an_expression(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    asked: list[CheckClientBody] = []
+
+    async def answer(call: CheckSubscription, peer: Peer) -> Reply:
+        asked.append(dialect.loads(call.body, CheckClientBody))
+        if asked[-1].subscription_data.sub_string == "refused":
+            raise CallRefused(23, "no")
+        return Reply()
+
+    config: ConsumerConfig = virtual(ConsumerConfig)
+    tags = Taste.chosen("t", "A", None, config)
+    taste, other = (Taste.chosen("t", "*", sql, config) for sql in ("a > 5", "refused"))
+    elsewhere = Taste.chosen("unknown", "*", "a > 5", config)
+    async with fakes(t={"a": 1}) as cluster:
+        cluster.brokers["a"].server._router.add(CheckSubscription, answer)
+        session = Session(cluster.address, config)
+        session.start(lambda: HeartbeatData(client_id="me"))
+        await check(session, "g", [tags, taste, elsewhere])
+        [said] = asked
+        assert (said.group, said.client_id) == ("g", session.identity.client_id)
+        assert said.subscription_data == taste.subscription
+        with pytest.raises(CallRefused):
+            await check(session, "g", [other])
+        await session.close()
+
+
+@in_virtual_time
+async def test_a_broker_that_is_away_need_not_answer(
+    virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    config: ConsumerConfig = virtual(ConsumerConfig)
+    session = Session("127.0.0.1:1", config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    await check(session, "g", [Taste.chosen("t", "*", "a > 5", config)])
+    assert "no broker says whether it can filter" in caplog.text
+    await session.close()
 
 
 @in_virtual_time

@@ -172,6 +172,7 @@ async def test_heartbeats_say_what_the_group_listens_to(fakes: Fakes, virtual: F
         await asyncio.sleep(2)
         (data,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
         assert (data.group_name, data.consume_type) == ("g", ConsumeType.CONSUME_PASSIVELY)
+        assert data.strategy == "AVG"
         retry, subscription = sorted(data.subscription_data_set, key=lambda one: one.topic)
         assert (retry.topic, retry.sub_string) == ("%RETRY%g", "*")
         assert (subscription.topic, subscription.sub_string) == ("t", "A || B")
@@ -225,7 +226,16 @@ async def test_watchers_hear_what_came_and_went(
         await second.close()
         await asyncio.sleep(1)
         assert heard[2:] == [("came", 1)]
+        cluster.brokers["a"].put("t", 0, b"x")
+        (message,) = await first.fetch(1)
+        await message.ack()
+        told: list[tuple[Sequence[MessageQueue], int | None]] = []
+        first.on_revoked(
+            lambda queues: told.append((queues, cluster.brokers["a"].committed.get(("g", "t", 0))))
+        )
         await first.close()
+        assert heard[3:] == [("went", 2)]
+        assert told == [((MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)), 1)]
 
 
 @in_virtual_time

@@ -189,7 +189,7 @@ async def test_one_that_was_let_in_before_waits_until_it_is_again(
             reply: HeartbeatReply = heartbeat(call, peer)
             return reply
 
-        broker.server._router._served[int(Heartbeat.code)] = (Heartbeat, guarded)
+        broker.server._router._served[int(Heartbeat.code)] = (Heartbeat, guarded, None)
         config = virtual(ConsumerConfig, **KEYS)
         async with PushConsumer(cluster.address, group="g", topic="t", config=config) as consumer:
             await asyncio.sleep(5)

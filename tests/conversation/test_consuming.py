@@ -7,6 +7,8 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+import pytest
+
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -18,6 +20,7 @@ from roquet.client import (
     PushConsumer,
     ReceivedMessage,
 )
+from roquet.rules.allocate import from_config
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 
@@ -153,8 +156,44 @@ async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> Non
             owned = Counter(queue for member in members for queue in member.assignment())
             assert len(owned) == 8, strategy
             assert set(owned.values()) == {1}, strategy
+            await send(running, [b"%d" % n for n in range(20, 40)])
+            bodies = [
+                message.body
+                for member in members
+                for message in await member.fetch(len(member.assignment()) * 40, 2_000)
+            ]
+            assert sorted(map(int, bodies)) == list(range(40)), strategy
             for member in members:
                 await member.close()
+
+
+@in_virtual_time
+async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_the_retry_queue(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        broker = running.brokers[0].broker.config.broker_name
+        own = [MessageQueue("t", broker, n) for n in range(4)]
+        for listed, tries in ((own, 1), ([*own, MessageQueue("%RETRY%g", broker, 0)], 2)):
+            caplog.clear()
+            await send(running, [b"bad"])
+            seen: list[bytes] = []
+
+            async def handler(message: ReceivedMessage, seen: list[bytes] = seen) -> None:
+                seen.append(message.body)
+                if message.tries == 0:
+                    raise ValueError("once")
+
+            async with consumer_of(running, strategy=from_config(listed)) as consumer:
+                task = asyncio.create_task(consumer.run(handler))
+                await asyncio.sleep(25)
+                assert len(seen) >= tries
+                if tries == 1:
+                    assert len(seen) == 1
+            await task
+            told = caplog.text.count("the list of CONFIG has no queue of %RETRY%g")
+            assert told == (tries == 1)
+        assert len(seen) == 3  # what failed under the first list has come again, too
 
 
 @in_virtual_time

@@ -1,5 +1,6 @@
 """What the interoperability tests stand on: our system as a process, the genuine one beside it."""
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,16 +15,30 @@ SHORT_LEVELS = " ".join(["1s"] * 18)
 """Delay levels of the genuine broker: its retries would take minutes."""
 
 
-@pytest.fixture
-def ours(tmp_path: Path) -> Iterator[str]:
+@contextlib.contextmanager
+def roquet_dev(folder: Path) -> Iterator[str]:
     """The name server's address of a `roquet dev` on a directory, as a process."""
     ports = genuine.free_port(), genuine.free_port()
-    command = [sys.executable, "-m", "roquet", "dev", "--data", str(tmp_path / "data")]
+    command = [sys.executable, "-m", "roquet", "dev", "--data", str(folder / "data")]
     command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
-    log = tmp_path / "dev.log"
-    with genuine.process(command, tmp_path / "home", log) as child:
+    log = folder / "dev.log"
+    with genuine.process(command, folder / "home", log) as child:
         genuine.wait_for(log, "ready", child)
         yield f"127.0.0.1:{ports[0]}"
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[str]:
+    """The address of a name server and broker of ours, which nobody else uses."""
+    with roquet_dev(tmp_path) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def ours_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same for tests that have topics and groups of their own: a start takes seconds."""
+    with roquet_dev(tmp_path_factory.mktemp("ours")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +52,8 @@ def java() -> None:
 def theirs(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[genuine.Genuine]:
     """A running Apache RocketMQ 5.5.0."""
     folder = tmp_path_factory.mktemp("genuine")
-    with genuine.cluster(folder, messageDelayLevel=SHORT_LEVELS) as running:
+    settings = {"messageDelayLevel": SHORT_LEVELS, "recallMessageEnable": "true"}
+    with genuine.cluster(folder, **settings) as running:
         yield running
 
 

@@ -1,16 +1,25 @@
 """One data directory, opened in turn by our broker and by Apache RocketMQ 5.5.0."""
 
+import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import genuine
+from java_client import until
+from roquet import client
+from roquet.admin.reach import Reach
+from roquet.client import ConsumeFrom, ConsumerConfig, StoredMessage, TransactionState
 from roquet.client.blocking import Producer, PullConsumer
 from roquet.model.message import Message
+from roquet.wire.calls.pop import Pop
 
 pytestmark = pytest.mark.interop
 TOPIC = "InTurn"
@@ -66,3 +75,162 @@ def test_each_goes_on_where_the_other_stopped(java: None, tmp_path: Path, killed
         assert bodies(namesrv) == [f"body {n}" for n in range(200)]
         send(namesrv, 200, 10)
         assert bodies(namesrv) == [f"body {n}" for n in range(210)]
+
+
+WAIT_MS = 15_000
+"""What waits, waits so long: a broker stops and the other one starts in that time, or nearly."""
+LEVELS = " ".join(["1s", *["15s"] * 17])
+LATE_S = 45
+"""On a busy machine of two cores, for brokers that look at some things every few seconds."""
+FROM_FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+
+
+Handler = Callable[[client.ReceivedMessage], Awaitable[None]]
+
+
+class Came(NamedTuple):
+    """A message at last."""
+
+    ms: int
+    tries: int
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def leave_waiting(namesrv: str) -> Mapping[str, int]:
+    """One message in each way of waiting; gives when each is due, by its topic."""
+    due: dict[str, int] = {}
+    async with client.Producer(namesrv, group="waiting") as producer:
+        for topic in ("Popped", "Failed"):
+            assert (await producer.send(topic, topic.encode())).ok
+        await pop(namesrv)
+        due["Popped"] = now_ms() + WAIT_MS
+        await fail(namesrv)
+        due["Failed"] = due["Level"] = due["Timer"] = now_ms() + WAIT_MS
+        assert (await producer.send("Level", b"Level", delay_level=2)).ok
+        later = timedelta(milliseconds=WAIT_MS)
+        assert (await producer.send("Timer", b"Timer", delay=later)).ok
+    async with (
+        client.TransactionProducer(namesrv, group="halves", check=never) as halves,
+        halves.transaction("Half", b"Half") as tx,
+    ):
+        tx.unknown()
+    return due
+
+
+async def never(message: StoredMessage) -> TransactionState:
+    raise AssertionError("asked too early")
+
+
+async def pop(namesrv: str) -> None:
+    """Take a message, and never say how it went."""
+    async with Reach(namesrv) as reach:
+        (address,) = (await reach.brokers()).values()
+        call = Pop(
+            consumer_group="of_Popped", topic="Popped", queue_id=-1, max_msg_nums=1, init_mode=0,
+            invisible_time=WAIT_MS, poll_time=5_000, born_time=now_ms(), exp_type="TAG", exp="*",
+            order=False,
+        )  # fmt: skip
+        assert (await reach.ask(address, call)).body
+
+
+async def fail(namesrv: str) -> None:
+    """Handle a message badly, once."""
+    failed = asyncio.Event()
+
+    async def handle(message: client.ReceivedMessage) -> None:
+        failed.set()
+        raise ValueError("on purpose")
+
+    async with client.PushConsumer(
+        namesrv, group="of_Failed", topic="Failed", config=FROM_FIRST
+    ) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        await failed.wait()
+        consumer.stop()
+        await running
+
+
+async def see_them_come(namesrv: str) -> tuple[dict[str, Came], list[str]]:
+    """What comes, by topic, and what its producer was asked."""
+    came: dict[str, Came] = {}
+    asked: list[str] = []
+
+    async def check(message: StoredMessage) -> TransactionState:
+        asked.append(message.body.decode())
+        return TransactionState.COMMIT
+
+    async def handle(message: client.ReceivedMessage) -> None:
+        came[message.body.decode()] = Came(now_ms(), message.tries)
+
+    async with contextlib.AsyncExitStack() as stack:
+        producer = client.TransactionProducer(namesrv, group="halves", check=check, topics=["Half"])
+        await stack.enter_async_context(producer)
+        for topic in ("Level", "Timer", "Half", "Failed", "Popped"):
+            await stack.enter_async_context(handling(namesrv, topic, handle))
+        with contextlib.suppress(TimeoutError):
+            await until(lambda: len(came) == 5, LATE_S)
+        await asyncio.sleep(1)
+    return came, asked
+
+
+@contextlib.asynccontextmanager
+async def handling(namesrv: str, topic: str, handle: Handler) -> AsyncIterator[None]:
+    """A consumer of the topic's group at work."""
+    kind = client.PopConsumer if topic == "Popped" else client.PushConsumer
+    async with kind(namesrv, group="of_" + topic, topic=topic, config=FROM_FIRST) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        yield
+        consumer.stop()
+        await running
+
+
+def check_each(due: Mapping[str, int], came: Mapping[str, Came], asked: list[str]) -> None:
+    assert set(came) == {"Level", "Timer", "Half", "Failed", "Popped"}
+    early = {topic: due[topic] - came[topic].ms for topic in due}
+    assert all(ms <= 1_000 for ms in early.values()), early  # times are told in whole seconds
+    tries = {topic: one.tries for topic, one in came.items()}
+    assert tries == {"Level": 0, "Timer": 0, "Half": 0, "Failed": 1, "Popped": 1}
+    assert set(asked) == {"Half"}
+
+
+@pytest.fixture
+def as_the_genuine_one(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Settings of both: the same levels, and questions about transactions soon."""
+    monkeypatch.setenv("ROQUET_MESSAGE_DELAY_LEVELS", LEVELS)
+    monkeypatch.setenv("ROQUET_TRANSACTION_TIMEOUT", "2s")
+    monkeypatch.setenv("ROQUET_TRANSACTION_CHECK_INTERVAL", "3s")
+    return {
+        "brokerName": "broker-a",  # a checkpoint of a pop names its broker, and it looks there
+        "messageDelayLevel": LEVELS,
+        "transactionTimeOut": "2000",
+        "transactionCheckInterval": "3000",
+    }
+
+
+async def test_what_waits_in_a_genuine_directory_comes_from_ours(
+    java: None, as_the_genuine_one: dict[str, str], tmp_path: Path
+) -> None:
+    running = genuine.cluster(tmp_path / "genuine", **as_the_genuine_one)
+    theirs = await asyncio.to_thread(running.__enter__)
+    try:
+        due = await leave_waiting(theirs.namesrv)
+    finally:
+        await asyncio.to_thread(running.__exit__, None, None, None)
+    with ours_on(tmp_path / "genuine" / "store", tmp_path, killed=False) as namesrv:
+        check_each(due, *await see_them_come(namesrv))
+
+
+async def test_what_waits_in_our_directory_comes_from_the_genuine_broker(
+    java: None, as_the_genuine_one: dict[str, str], tmp_path: Path
+) -> None:
+    with ours_on(tmp_path / "genuine" / "store", tmp_path, killed=False) as namesrv:
+        due = await leave_waiting(namesrv)
+    running = genuine.cluster(tmp_path / "genuine", **as_the_genuine_one)
+    theirs = await asyncio.to_thread(running.__enter__)
+    try:
+        check_each(due, *await see_them_come(theirs.namesrv))
+    finally:
+        await asyncio.to_thread(running.__exit__, None, None, None)

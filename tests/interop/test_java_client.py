@@ -1,4 +1,4 @@
-"""The genuine Java client 5.5.0 against our broker."""
+"""The genuine Java client, the newest and the last 4.x, against our broker."""
 
 from pathlib import Path
 
@@ -10,8 +10,11 @@ pytestmark = pytest.mark.interop
 PROGRAM = str(Path(__file__).with_name("RoundTrip.java"))
 
 
-def test_it_sends_consumes_by_tag_and_queries_by_key(java: None, ours: str, tmp_path: Path) -> None:
-    command = ["java", "-cp", f"{genuine.jars()}/*", PROGRAM, ours, "JavaTopic"]
+@pytest.mark.parametrize("version", [genuine.VERSION, "4.9.7"])
+def test_it_sends_consumes_by_tag_and_queries_by_key(
+    java: None, ours: str, tmp_path: Path, version: str
+) -> None:
+    command = ["java", "-cp", f"{genuine.client_jars(version)}/*", PROGRAM, ours, "JavaTopic"]
     said = genuine.run(command, seconds=180, home=tmp_path / "h").splitlines()
     assert [line for line in said if line.startswith("sent")] == ["sent SEND_OK"] * 20
     assert "batch SEND_OK" in said

@@ -84,3 +84,17 @@ def test_popped_messages_come_again_in_a_topic_of_their_own() -> None:
 
 def test_answers_to_requests_have_a_topic_of_their_cluster() -> None:
     assert names.reply_topic("DefaultCluster") == "DefaultCluster_REPLY_TOPIC"
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["%RETRY%g", "%DLQ%g", "roquet-dlq", "DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER",
+     "__MONITOR_CONSUMER", "TOOLS_CONSUMER", "CID_RMQ_SYS_X"],
+)  # fmt: skip
+def test_some_groups_are_not_for_consumers(group: str) -> None:
+    assert not names.takes_consumers(group)
+
+
+def test_any_other_group_takes_consumers() -> None:
+    assert names.takes_consumers("billing")
+    assert names.takes_consumers("ns%billing")

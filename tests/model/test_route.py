@@ -1,4 +1,5 @@
 import msgspec
+import pytest
 
 from roquet.model.flags import Permission
 from roquet.model.queue import MessageQueue
@@ -79,3 +80,23 @@ def test_a_cluster_that_nobody_joined_yet_is_empty() -> None:
 def test_routes_never_share_their_lists() -> None:
     TopicRoute().queue_datas.append(queues("a", read=1, write=1))
     assert TopicRoute().queue_datas == []
+
+
+def test_an_operators_order_says_which_queues_are_written_to_and_in_which_order() -> None:
+    route = TopicRoute(
+        order_topic_conf="b:2;gone:1;a:1",
+        queue_datas=[queues("a", read=8, write=8), queues("b", read=8, write=8)],
+        broker_datas=[A, B],
+    )
+    assert [(q.broker_name, q.queue_id) for q in route.write_queues("t")] == [
+        ("b", 0), ("b", 1), ("gone", 0), ("a", 0),
+    ]  # fmt: skip
+    assert len(route.read_queues("t")) == 16
+
+
+@pytest.mark.parametrize("conf", [None, "", ";", "Topic3", "a:x", "a:1;b", ":4", "a:-1", "a:²"])
+def test_an_order_that_says_nothing_leaves_all_queues(conf: str | None) -> None:
+    route = TopicRoute(
+        order_topic_conf=conf, queue_datas=[queues("a", read=1, write=2)], broker_datas=[A]
+    )
+    assert len(route.write_queues("t")) == 2

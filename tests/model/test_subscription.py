@@ -47,6 +47,10 @@ def test_a_heartbeat_says_who_sends_and_who_listens() -> None:
     )
 
 
+def test_what_genuine_clients_do_not_say_is_not_known() -> None:
+    assert ConsumerData(group_name="g").strategy is None
+
+
 def test_the_clients_id_keeps_javas_spelling() -> None:
     assert b'"clientID":"c"' in msgspec.json.encode(HeartbeatData(client_id="c"))
 

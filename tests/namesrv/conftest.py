@@ -9,7 +9,7 @@ import pytest
 from roquet.model.topic import DataVersion, TopicConfig
 from roquet.namesrv.brokers import Brokers
 from roquet.namesrv.config import NameServerConfig
-from roquet.namesrv.handlers import State
+from roquet.namesrv.state import State
 from roquet.namesrv.values import Values
 from roquet.net.router import Peer
 from roquet.store.memory import MemoryFiles
@@ -38,6 +38,7 @@ class FakePeer:
     address = "127.0.0.1:5"
     host_bytes = bytes(8)
     language = 0
+    is_full = False
 
     def __init__(self, version: int = 513) -> None:
         self.version = version
@@ -46,6 +47,9 @@ class FakePeer:
 
     def oneway(self, call: Any) -> None:
         raise AssertionError("a name server tells nobody anything")
+
+    async def room(self) -> None:
+        """There always is."""
 
     async def call(self, call: Any, timeout_ms: int = 0) -> Any:
         raise AssertionError("a name server asks nobody anything")

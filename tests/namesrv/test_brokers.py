@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from roquet.namesrv import handlers
-from roquet.namesrv.handlers import State
+from roquet.namesrv.handlers import registration
+from roquet.namesrv.state import State
 from roquet.wire.calls.route import RegisterBroker
 
 Registers = Callable[..., RegisterBroker]
@@ -18,8 +18,8 @@ def names(state: State) -> list[str]:
 def test_a_broker_whose_connection_ends_is_forgotten_at_once(
     state: State, peer: Any, dial: Any, of_broker: Registers
 ) -> None:
-    handlers.register(state, of_broker("a"), peer)
-    handlers.register(state, of_broker("b"), dial())
+    registration.register(state, of_broker("a"), peer)
+    registration.register(state, of_broker("b"), dial())
     peer.hang_up()
     assert names(state) == ["b"]
 
@@ -28,8 +28,8 @@ def test_an_old_connection_that_ends_takes_nothing_from_the_new_one(
     state: State, dial: Any, of_broker: Registers
 ) -> None:
     old, new = dial(), dial()
-    handlers.register(state, of_broker("a"), old)
-    handlers.register(state, of_broker("a"), new)
+    registration.register(state, of_broker("a"), old)
+    registration.register(state, of_broker("a"), new)
     old.hang_up()
     assert names(state) == ["a"]
     new.hang_up()
@@ -39,8 +39,8 @@ def test_an_old_connection_that_ends_takes_nothing_from_the_new_one(
 def test_two_brokers_over_one_connection_leave_together(
     state: State, peer: Any, of_broker: Registers
 ) -> None:
-    handlers.register(state, of_broker("a"), peer)
-    handlers.register(state, of_broker("b"), peer)
+    registration.register(state, of_broker("a"), peer)
+    registration.register(state, of_broker("b"), peer)
     peer.hang_up()
     assert names(state) == []
 
@@ -48,9 +48,9 @@ def test_two_brokers_over_one_connection_leave_together(
 def test_an_outdated_claim_to_a_seat_is_noted_and_changes_nothing(
     state: State, peer: Any, dial: Any, of_broker: Registers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handlers.register(state, of_broker("a", edition=5), peer)
+    registration.register(state, of_broker("a", edition=5), peer)
     with caplog.at_level(logging.WARNING):
-        handlers.register(state, of_broker("a", port=7, edition=4), dial())
+        registration.register(state, of_broker("a", port=7, edition=4), dial())
     assert state.brokers.registrations[("a", 0)].address == "10.0.0.0:10911"
     assert "newer topics" in caplog.text
 
@@ -63,7 +63,7 @@ def test_forgetting_a_stranger_does_nothing(state: State) -> None:
 def test_a_follower_that_leads_now_is_watched_in_its_new_seat_alone(
     state: State, peer: Any, of_broker: Registers, clock: Any
 ) -> None:
-    handlers.register(state, of_broker("a", 1), peer)
+    registration.register(state, of_broker("a", 1), peer)
     leads = of_broker("a", 0)
     moved = RegisterBroker(
         broker_name="a",
@@ -73,6 +73,6 @@ def test_a_follower_that_leads_now_is_watched_in_its_new_seat_alone(
         ha_server_addr="",
         body=leads.body,
     )
-    handlers.register(state, moved, peer)
+    registration.register(state, moved, peer)
     clock.ms += 200_000
     assert state.brokers.silent(clock.ms) == [("a", 0)]

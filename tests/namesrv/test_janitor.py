@@ -3,8 +3,9 @@ from typing import Any
 
 import msgspec
 
-from roquet.namesrv import handlers, janitor
-from roquet.namesrv.handlers import State
+from roquet.namesrv import janitor
+from roquet.namesrv.handlers import registration
+from roquet.namesrv.state import State
 from roquet.wire.calls.route import BrokerHeartbeat, RegisterBroker
 
 Registers = Callable[..., RegisterBroker]
@@ -27,7 +28,7 @@ def lives(state: State) -> bool:
 def test_two_minutes_of_silence_end_a_broker(
     state: State, clock: Any, peer: Any, of_broker: Registers
 ) -> None:
-    handlers.register(state, of_broker("a"), peer)
+    registration.register(state, of_broker("a"), peer)
     clock.ms += 120_000
     assert lives(state)
     clock.ms += 1
@@ -38,7 +39,7 @@ def test_a_broker_may_ask_for_less_patience(
     state: State, clock: Any, peer: Any, of_broker: Registers
 ) -> None:
     hasty = msgspec.structs.replace(of_broker("a"), heartbeat_timeout_millis=10_000)
-    handlers.register(state, hasty, peer)
+    registration.register(state, hasty, peer)
     clock.ms += 10_001
     assert not lives(state)
 
@@ -47,9 +48,9 @@ def test_heartbeats_keep_a_broker_with_the_patience_it_asked_for(
     state: State, clock: Any, peer: Any, of_broker: Registers
 ) -> None:
     hasty = msgspec.structs.replace(of_broker("a"), heartbeat_timeout_millis=10_000)
-    handlers.register(state, hasty, peer)
+    registration.register(state, hasty, peer)
     clock.ms += 9_000
-    handlers.heartbeat(state, beat(), peer)
+    registration.heartbeat(state, beat(), peer)
     clock.ms += 9_000
     assert lives(state)
     clock.ms += 9_000
@@ -59,7 +60,7 @@ def test_heartbeats_keep_a_broker_with_the_patience_it_asked_for(
 def test_a_heartbeat_may_change_the_patience(
     state: State, clock: Any, peer: Any, of_broker: Registers
 ) -> None:
-    handlers.register(state, of_broker("a"), peer)
-    handlers.heartbeat(state, beat(limit_ms=1_000), peer)
+    registration.register(state, of_broker("a"), peer)
+    registration.heartbeat(state, beat(limit_ms=1_000), peer)
     clock.ms += 1_001
     assert not lives(state)

@@ -64,3 +64,14 @@ def test_a_failing_step_is_logged_once_per_kind_until_it_succeeds(
         scene()
     assert len(caplog.records) == lines
     assert all("step failed" in r.message and r.exc_info for r in caplog.records)
+
+
+@in_virtual_time
+async def test_an_interval_may_change_while_it_runs() -> None:
+    clock, told, interval = this_loop().clock, list[int](), [10_000]
+    task = asyncio.create_task(every(lambda: interval[0], told.append, clock))
+    await clock.sleep(15_000)
+    interval[0] = 1_000
+    await clock.sleep(7_500)
+    task.cancel()
+    assert [at - START_MS for at in told] == [10_000, 20_000, 21_000, 22_000]

@@ -8,12 +8,14 @@ import pytest
 
 from roquet.model.errors import CallTimeout, ConnectFailed, ConnectionLost
 from roquet.net import link as link_module
-from roquet.net.link import WRITE_BUFFER_HIGH, Link
-from roquet.net.router import Router
+from roquet.net.gates import Gate
+from roquet.net.link import WRITE_BUFFER_HIGH, WRITE_TOGETHER_MAX, Link
+from roquet.net.router import Peer, Router
+from roquet.rules.admission import OVERLOAD, Limits
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.heartbeat import ConsumersChanged
-from roquet.wire.calls.route import GetKV, GetRoute, PutKV, ValueReply
-from roquet.wire.codes import Language
+from roquet.wire.calls.route import GetKV, GetRoute, ListKV, PutKV, ValueReply
+from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.command import Command, decode, encode
 from roquet.wire.fields import encode_call, encode_reply
 from roquet.wire.frame import FrameReader
@@ -323,3 +325,100 @@ async def test_closing_waits_for_the_peer_but_not_for_ever() -> None:
     assert wire.ended == "aborted"
     link.connection_lost(None)
     await task
+
+
+class Narrow(Wire):
+    """A wire that takes one large answer, and says so."""
+
+    link: Link
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        super().write(data)
+        if len(data) > WRITE_TOGETHER_MAX:
+            self.link.pause_writing()
+
+
+def connect_narrowly(router: Router) -> tuple[Link, Narrow]:
+    link, wire = Link(router.dispatch, this_loop().clock), Narrow()
+    wire.link = link
+    link.connection_made(wire)
+    return link, wire
+
+
+def large(call: ListKV, peer: Peer) -> ValueReply:
+    return ValueReply(body=bytes(WRITE_TOGETHER_MAX))
+
+
+def wants_large(opaque: int) -> bytes:
+    return encode_call(ListKV(namespace="n"), opaque=opaque)
+
+
+@in_virtual_time
+async def test_requests_of_one_chunk_wait_while_the_peer_takes_no_answers(router: Router) -> None:
+    router.add(ListKV, large)
+    link, wire = connect_narrowly(router)
+    link.data_received(b"".join(wants_large(opaque) for opaque in range(5)) + asks("k", 5))
+    assert [command.opaque for command in wire.commands] == [0]
+    link.data_received(asks("later", 6))
+    for served in range(1, 5):
+        assert len(wire.writes) == served
+        link.resume_writing()
+    assert [command.opaque for command in wire.commands] == [0, 1, 2, 3, 4]
+    link.resume_writing()
+    assert [command.opaque for command in wire.commands] == [0, 1, 2, 3, 4, 5, 6]
+
+
+@in_virtual_time
+async def test_requests_that_wait_for_a_peer_are_forgotten_when_it_goes(router: Router) -> None:
+    router.add(ListKV, large)
+    link, wire = connect_narrowly(router)
+    link.data_received(wants_large(0) + wants_large(1))
+    wire.ended = "by the peer"
+    link.connection_lost(None)
+    assert len(wire.writes) == 1
+
+
+@in_virtual_time
+async def test_large_answers_that_are_ready_together_are_made_one_at_a_time(router: Router) -> None:
+    woken = asyncio.Event()
+
+    async def wait(call: ListKV, peer: Peer) -> ValueReply:
+        await woken.wait()
+        return large(call, peer)
+
+    router.add(ListKV, wait)
+    link, wire = connect_narrowly(router)
+    link.data_received(b"".join(wants_large(opaque) for opaque in range(3)))
+    await asyncio.sleep(0)
+    woken.set()
+    for served in range(1, 4):
+        await asyncio.sleep(0.01)
+        assert len(wire.commands) == served
+        link.resume_writing()
+    await asyncio.sleep(0.01)
+    assert not link.in_flight
+
+
+@in_virtual_time
+async def test_a_request_has_its_place_until_it_is_answered_or_its_peer_is_gone() -> None:
+    gate = Gate(Limits(count=4))
+    router = Router()
+    router.add(GetRoute, slow_route, gate)
+    link, wire = connect(router)
+    link.data_received(encode_call(GetRoute(topic="1000"), opaque=1))
+    link.data_received(encode_call(GetRoute(topic="5000"), opaque=2))
+    assert gate.count == 2
+    link.data_received(encode_call(GetRoute(topic="1"), opaque=3))
+    assert [(c.opaque, c.code, c.remark) for c in wire.commands] == [
+        (3, ResponseCode.SYSTEM_BUSY, OVERLOAD)
+    ]
+    await asyncio.sleep(2)
+    assert gate.count == 1
+    link.connection_lost(None)
+    await asyncio.sleep(0.01)
+    assert gate.count == 0
+
+
+async def slow_route(call: GetRoute, peer: Peer) -> ValueReply:
+    await asyncio.sleep(int(call.topic) / 1000)
+    return ValueReply()

@@ -1,20 +1,30 @@
 """Requests to handlers, and what comes back."""
 
+import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from roquet.model.errors import CallRefused, UsageError
-from roquet.net.router import Answer, Peer, Router
+from roquet.net.gates import Gate
+from roquet.net.router import Answer, Later, Peer, Router
+from roquet.rules.admission import OVERLOAD, Limits
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply
 from roquet.wire.codes import FLAG_ONEWAY, ResponseCode
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call
 
-NOBODY = cast("Peer", None)
+
+class Ready:
+    """A peer that takes everything."""
+
+    is_full = False
+
+
+NOBODY = cast("Peer", Ready())
 
 
 def request(call: Call[Any], *, oneway: bool = False) -> Command:
@@ -30,7 +40,8 @@ def answer(frame: object) -> Command:
 
 
 async def later(dispatched: object) -> bytes | None:
-    return await cast("Coroutine[Any, Any, bytes | None]", dispatched)
+    assert isinstance(dispatched, Later)
+    return await dispatched.frame
 
 
 def test_a_plain_function_answers_at_once(router: Router) -> None:
@@ -140,3 +151,58 @@ def test_a_code_is_served_by_one_handler(router: Router) -> None:
 
     with pytest.raises(UsageError, match="served already: GetKV"):
         router.add(GetKV, another)
+
+
+def test_a_full_gate_refuses_what_is_behind_it_and_nothing_else(kept: list[str]) -> None:
+    gate = Gate(Limits(count=1))
+    router = Router()
+    router.add(PutKV, lambda call, peer: kept.append(call.value), gate)
+    router.add(GetKV, lambda call, peer: ValueReply(value="v"))
+    gate.enter(NOBODY, 10)
+    call = PutKV(namespace="n", key="k", value="v")
+    refused = answer(router.dispatch(request(call), NOBODY))
+    assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_BUSY, OVERLOAD)
+    assert router.dispatch(request(call, oneway=True), NOBODY) is None
+    assert kept == []
+    assert answer(router.dispatch(request(GetKV(namespace="n", key="k")), NOBODY)).code == 0
+    gate.leave(NOBODY, 10)
+    assert answer(router.dispatch(request(call), NOBODY)).code == 0
+    assert kept == ["v"]
+    assert router.gates == [gate]
+
+
+async def test_who_waits_says_how_large_its_request_was_but_does_not_keep_it() -> None:
+    async def wait() -> None:
+        return None
+
+    def serve(call: PutKV, peer: Peer) -> Answer:
+        return wait()
+
+    router = Router()
+    router.add(PutKV, serve)
+    command = request(PutKV(namespace="n", key="k", value="v"))
+    found = router.dispatch(msgspec.structs.replace(command, body=b"x" * 77), NOBODY)
+    assert isinstance(found, Later)
+    assert found.size == 77
+    waiting: Any = found.frame
+    assert waiting.cr_frame.f_locals["command"].body == b""
+    assert answer(await found.frame).code == 0
+
+
+async def test_an_answer_is_made_when_its_peer_has_room_for_it(router: Router) -> None:
+    room = asyncio.Event()
+
+    class Slow:
+        is_full = True
+
+        async def room(self) -> None:
+            await room.wait()
+            self.is_full = False
+
+    found = router.dispatch(request(GetRoute(topic="0")), cast("Peer", Slow()))
+    assert isinstance(found, Later)
+    task = asyncio.ensure_future(found.frame)
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    room.set()
+    assert answer(await task).body == b"0"

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, ConnectionLost
-from roquet.net import link as link_module
 from roquet.net.channel import Channel
 from roquet.net.router import Peer, Router
-from roquet.net.server import GRACE_MS, IDLE_MS, Server
+from roquet.net.server import DESCRIPTORS_KEPT, GRACE_MS, IDLE_MS, Server, descriptors_max
 from roquet.net.waiting import Mark
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply
-from roquet.wire.calls.route import GetKV, GetRoute, ListKV, ValueReply
+from roquet.wire.calls.route import GetKV, GetRoute, ListKV, PutKV, ValueReply
 from roquet.wire.codes import VERSION_GO_AWAY, ResponseCode
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call
@@ -241,53 +240,6 @@ async def test_a_silent_peer_is_closed_and_a_talking_one_stays(router: Router) -
         await polls.close()
 
 
-@in_virtual_time
-async def test_a_client_that_does_not_read_is_not_read_and_at_last_dropped(
-    router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(link_module, "WRITE_BUFFER_HIGH", 20_000)
-    router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
-    loop = this_loop()
-    async with Server(router, clock=loop.clock) as server:
-        transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
-        transport.pause_reading()
-        for opaque in range(10):
-            transport.write(encode_call(ListKV(namespace="n"), opaque=opaque))
-            await asyncio.sleep(0.001)
-        (guest,) = server.peers
-        assert transport.get_write_buffer_size() > 0
-        await loop.clock.sleep(25_000)
-        assert not guest.closed
-        await loop.clock.sleep(100_000)
-        assert guest.closed
-    assert "took none of its answers" in caplog.text
-
-
-@in_virtual_time
-async def test_a_client_that_reads_slowly_gets_everything(
-    router: Router, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_module, "WRITE_BUFFER_HIGH", 20_000)
-    router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
-    got: list[int] = []
-
-    class Reader(asyncio.Protocol):
-        def data_received(self, data: bytes) -> None:
-            got.append(len(data))
-            transport.pause_reading()
-            loop.call_later(20, transport.resume_reading)
-
-    loop = this_loop()
-    async with Server(router, clock=loop.clock) as server:
-        made: Any = await loop.create_connection(Reader, "127.0.0.1", server.port)
-        transport = made[0]
-        for opaque in range(20):
-            transport.write(encode_call(ListKV(namespace="n"), opaque=opaque))
-            await asyncio.sleep(0.001)
-        await loop.clock.sleep(500_000)
-    assert sum(got) > 20 * 10_000
-
-
 async def test_who_arrives_during_a_stop_is_dropped(router: Router) -> None:
     server = Server(router, host="127.0.0.1")
     await server.start()
@@ -297,3 +249,95 @@ async def test_who_arrives_during_a_stop_is_dropped(router: Router) -> None:
         with contextlib.suppress(ConnectionResetError):
             assert late.recv(1) == b""
     assert not server.peers
+
+
+HALF: bytes = encode_call(ECHO, opaque=1)[:-3]
+
+
+async def test_hundreds_of_half_open_connections_are_bounded_and_disturb_nobody(
+    server: Server,
+) -> None:
+    silent = [await raw(server) for _ in range(150)]
+    halves = [await raw(server) for _ in range(150)]
+    for _, writer in halves:
+        writer.write(HALF)
+    await attended(server, 300)
+    async with await Channel.connect("127.0.0.1", server.port) as other:
+        assert (await other.call(ECHO)).value == "k"
+    for _, writer in silent + halves:
+        writer.close()
+    await attended(server, 0)
+
+
+async def test_without_descriptors_to_spare_newcomers_are_refused_with_one_line(
+    router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Server(router, host="127.0.0.1") as server:
+        async with await Channel.connect("127.0.0.1", server.port) as early:
+            await early.call(ECHO)
+            guest: Any = next(iter(server.peers))
+            monkeypatch.setattr(server, "_descriptors_max", guest.descriptor + DESCRIPTORS_KEPT)
+            for _ in range(3):
+                reader, writer = await raw(server)
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+                writer.close()
+            assert (await early.call(ECHO)).value == "k"
+            assert len(server.peers) == 1
+        monkeypatch.setattr(server, "_descriptors_max", descriptors_max())
+        async with await Channel.connect("127.0.0.1", server.port) as late:
+            assert (await late.call(ECHO)).value == "k"
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert line.startswith("new connections are refused: 1 are open")
+
+
+async def test_large_frames_wait_for_each_other_when_together_they_are_too_large(
+    router: Router, kept: list[str]
+) -> None:
+    async with Server(router, host="127.0.0.1") as server:
+        server._hall.places._size_max = 300_000
+        frames = [
+            encode_call(PutKV(namespace="n", key="k", value=str(n), body=bytes(200_000)), opaque=n)
+            for n in range(3)
+        ]
+        guests = [await raw(server) for _ in frames]
+        for (_, writer), frame in zip(guests, frames, strict=True):
+            writer.write(frame[:150_000])
+            await writer.drain()
+        while not server._hall.places.are_wanted:  # noqa: ASYNC110 - nothing tells us
+            await asyncio.sleep(0.001)
+        assert kept == []
+        for (_, writer), frame in zip(reversed(guests), reversed(frames), strict=True):
+            writer.write(frame[150_000:])
+        for reader, writer in guests:
+            assert (await read_command(reader)).code == 0
+            writer.close()
+        assert sorted(kept) == ["0", "1", "2"]
+        assert server._hall.places.size == 0
+
+
+async def test_a_server_may_listen_at_a_second_port(router: Router) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with Server(router, host="127.0.0.1", also=port) as server:
+        assert server.ports == [server.port, port]
+        for each in server.ports:
+            async with await Channel.connect("127.0.0.1", each) as channel:
+                assert (await channel.call(ECHO)).value == "k"
+    for each in (server.port, port):
+        with pytest.raises(ConnectFailed):
+            await Channel.connect("127.0.0.1", each)
+
+
+async def test_a_second_port_that_cannot_be_had_is_one_warning(
+    router: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        async with Server(router, host="127.0.0.1", also=port) as server:
+            assert server.ports == [server.port]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"nobody is served at port {port}, which some old clients use: ")

@@ -16,9 +16,11 @@ from roquet.rules.allocate import (
     STRATEGIES,
     Strategy,
     allocate,
+    average,
     consistent_hash,
     from_config,
     machine_room,
+    name_of,
     nearby,
     share_of,
 )
@@ -80,6 +82,21 @@ def test_every_member_gets_what_java_gives_it(number: int) -> None:
 def test_no_genuine_strategy_is_left_out() -> None:
     genuine = {case["in"]["strategy"] for case in CASES}
     assert genuine == {"AVG", "AVG_BY_CIRCLE", *WITH_PARAMETERS}
+
+
+def test_strategies_have_names_for_operators() -> None:
+    class Own:
+        def __call__(self, queues: Any, members: Any) -> Any:
+            """Nobody asks it."""
+
+    assert name_of(STRATEGIES["CONSISTENT_HASH"]) == "CONSISTENT_HASH"
+    assert name_of(average) == "AVG"
+    assert name_of(from_config([])) == "CONFIG"
+    assert name_of(machine_room(["east"])) == "MACHINE_ROOM"
+    assert name_of(consistent_hash(virtual_nodes=3)) == "consistent_hash"
+    assert name_of(nearby(average, str, str)) == "nearby"
+    assert name_of(lambda queues, members: {}).startswith("test_strategies_have_names")
+    assert name_of(Own()).startswith("test_strategies_have_names")
 
 
 def test_what_the_broker_decides_is_no_members_to_decide() -> None:

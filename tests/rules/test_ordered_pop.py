@@ -37,8 +37,9 @@ def test_only_the_holder_may_acknowledge() -> None:
     assert acknowledge(held(), 9, 999, 10) == 10, "what is behind us is done"
 
 
-def test_without_a_holder_nothing_is_skipped() -> None:
-    assert acknowledge(None, 10, 0, 10) == 11
+def test_without_a_holder_nothing_new_is_acknowledged() -> None:
+    assert acknowledge(None, 9, 0, 10) == 10
+    assert acknowledge(None, 10, 0, 10) is None
     assert acknowledge(None, 12, 0, 10) is None
 
 

@@ -1,8 +1,9 @@
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.queue import MessageQueue
-from roquet.model.route import TopicRoute
+from roquet.model.route import QueueData, TopicRoute
 from roquet.model.topic import DataVersion, TopicConfig
 from roquet.rules import routing
 from roquet.rules.routing import Registration, Registrations, Verdict
@@ -162,3 +163,67 @@ def test_an_address_sits_in_one_seat_of_its_name(arrivals: list[tuple[str, int, 
     )
     addresses = [(r.broker_name, r.address) for r in state.values()]
     assert len(addresses) == len(set(addresses))
+
+
+def perms(known: Registrations, topic: str) -> dict[str, int]:
+    found = routing.route(known, topic)
+    return {} if found is None else {data.broker_name: data.perm for data in found.queue_datas}
+
+
+def two_brokers() -> Registrations:
+    topics = {name: TopicConfig(topic_name=name) for name in ("t", "u")}
+    return {
+        (name, broker_id): Registration(
+            cluster=f"cluster-{name}",
+            broker_name=name,
+            broker_id=broker_id,
+            address=f"{name}{broker_id}:1",
+            topics=topics,
+        )
+        for name, broker_id in (("a", 0), ("a", 1), ("b", 0))
+    }
+
+
+def test_write_permission_is_taken_from_all_of_one_name_and_given_back() -> None:
+    known = two_brokers()
+    assert (routing.topic_count(known, "a"), routing.topic_count(known, "z")) == (2, 0)
+    wiped = routing.permitted(known, "a", may_write=False)
+    assert perms(wiped, "t") == {"a": 4, "b": 6}
+    assert {wiped["a", i].topics["u"].perm for i in (0, 1)} == {4}
+    assert routing.permitted(wiped, "a", may_write=True) == known
+
+
+def test_what_operators_changed_stays_until_the_broker_has_other_topics() -> None:
+    known = two_brokers()
+    wiped = routing.permitted(known, "a", may_write=False)
+    same = known["a", 0]
+    for whole in (False, True):
+        assert perms(routing.merge(wiped, same, whole=whole), "t")["a"] == 4
+        newer = msgspec.structs.replace(same, version=DataVersion(counter=2))
+        assert perms(routing.merge(wiped, newer, whole=whole), "t")["a"] == 6
+
+
+def test_a_topic_is_forgotten_and_registered_by_hand() -> None:
+    known = two_brokers()
+    assert perms(routing.without_topic(known, "t", "cluster-a"), "t") == {"b": 6}
+    assert perms(routing.without_topic(known, "t"), "t") == {}
+    assert routing.without_topic(known, "none") == known
+    data = QueueData(broker_name="b", read_queue_nums=3, write_queue_nums=2, perm=4)
+    assert perms(routing.with_topic(known, "new", [data]), "new") == {"b": 4}
+    stranger = msgspec.structs.replace(data, broker_name="z")
+    assert routing.with_topic(known, "new", [data, stranger]) == known
+
+
+def test_topics_are_found_by_cluster_and_by_flag() -> None:
+    known = two_brokers()
+    assert routing.topics(known, "cluster-a") == routing.topics(known) == ["t", "u"]
+    assert routing.topics(known, "elsewhere") == []
+    flagged = {"t": TopicConfig(topic_name="t", topic_sys_flag=routing.UNIT_SUBSCRIBED)}
+    known = {**known, ("a", 0): msgspec.structs.replace(known["a", 0], topics=flagged)}
+    assert routing.topics_with(known, routing.UNIT_SUBSCRIBED) == ["t"]
+    assert routing.topics_with(known, routing.UNIT) == []
+
+
+def test_the_members_of_a_name_are_told_by_id() -> None:
+    assert routing.members(two_brokers(), "a") == {0: "a0:1", 1: "a1:1"}
+    assert routing.members(two_brokers(), "z") == {}

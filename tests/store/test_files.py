@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import sys
 from pathlib import Path
 
@@ -220,3 +221,11 @@ def test_a_file_that_cannot_be_replaced_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StoreError, match=r"file/topics.json cannot be used"):
         RealFiles().replace(tmp_path / "file" / "topics.json", b"{}")
+
+
+def test_blocks_that_only_root_may_use_do_not_count_as_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = shutil._ntuple_diskusage(total=100, used=30, free=20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: whole)
+    assert RealFiles().usage(tmp_path).ratio == 0.6

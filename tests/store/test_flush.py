@@ -146,3 +146,40 @@ def test_files_that_went_meanwhile_are_no_error(
     monkeypatch.setattr(shelf.files, "sync", losing)
     store.flush_all(NOW)
     assert store.flushed_position == store.end_position
+
+
+def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.store.flush.LOG_KEPT", 1_000)
+    left: list[tuple[int, int]] = []
+    monkeypatch.setattr(shelf.files, "forget", lambda view, size: left.append((len(view), size)))
+    store = shelf.open()
+    fill(store, 25)
+    left.clear()
+    store.flush_all(NOW)
+    assert store.end_position - 1_000 > 4096
+    assert (shelf.config.log_file_size, 4096) in left
+    assert (shelf.config.queue_file_entries * 20,) * 2 in left
+    left.clear()
+    store.flush_all(NOW)
+    assert left == [(shelf.config.log_file_size, 4096)]
+
+
+def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.store.flush.LOG_KEPT", 1_000)
+    left: list[int] = []
+    monkeypatch.setattr(shelf.files, "forget", lambda view, _: left.append(len(view)))
+    store = shelf.open()
+    fill(store, 25)
+    store.flush_log()
+    dirty = store.dirty_files
+    left.clear()
+    store.letting_go()()
+    assert left.count(shelf.config.queue_file_entries * 20) > 0
+    assert shelf.config.log_file_size in left
+    assert store.dirty_files == dirty > 0
+    store.flush_all(NOW)
+    assert store.dirty_files == 0

@@ -1,8 +1,10 @@
+import errno
 from pathlib import Path
 
 import pytest
 
-from roquet.model.errors import StoreFull
+from roquet.model.errors import StoreError, StoreFull
+from roquet.store.locks import refused
 from roquet.store.mapped import MappedFile, MapPool
 from roquet.store.memory import MemoryFiles
 
@@ -95,3 +97,61 @@ def test_what_was_written_is_remembered_once(pool: MapPool) -> None:
     assert pool.take_dirty() == []
     file.mark()
     assert pool.take_dirty() == [file]
+
+
+class Crowded(MemoryFiles):
+    """Files of which only so many may be open."""
+
+    def __init__(self, pool: list[MapPool], open_max: int, number: int) -> None:
+        super().__init__()
+        self.pool, self.open_max, self.number = pool, open_max, number
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
+        if self.pool and len(self.pool[0]) >= self.open_max:
+            error = OSError(self.number, "no")
+            raise refused(path, error) from error
+        return super().map(path, size, writable=writable)
+
+
+def crowded(open_max: int, number: int) -> MapPool:
+    pools: list[MapPool] = []
+    pools.append(MapPool(Crowded(pools, open_max, number), 100))
+    return pools[0]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_without_descriptors_fewer_files_are_held(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = crowded(12, number)
+    files = [made(pool, f"f{n}") for n in range(40)]
+    for file in files * 2:
+        file.view()[0] = 1
+        assert len(pool) <= 12
+    assert caplog.messages == ["only 9 files can be held mapped (see ulimit -n)"]
+
+
+def test_other_errors_and_a_process_without_any_descriptor_are_told() -> None:
+    pool = crowded(1, errno.EACCES)
+    made(pool, "a").view()
+    with pytest.raises(StoreError):
+        made(pool, "b").view()
+    with pytest.raises(StoreError):
+        made(crowded(0, errno.EMFILE), "a").view()
+
+
+def test_looking_here_and_there_reads_nothing_ahead() -> None:
+    told: list[bool] = []
+
+    class Told(MemoryFiles):
+        def growing(self, view: memoryview, is_growing: bool) -> None:
+            told.append(is_growing)
+
+    file = made(MapPool(Told(), 3), "a")
+    with file.leaping():
+        file.view()
+    assert told == [True, False]
+    file.extend(1, 100)
+    with file.leaping():
+        file.view()
+    assert told == [True, False, True]

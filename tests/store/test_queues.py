@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import MessageIllegal, StoreFull
-from roquet.store.layout import FILLER_SIZE
+from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE
 from roquet.store.mapped import MapPool
 from roquet.store.memory import MemoryFiles
-from roquet.store.queues import ConsumeQueue, ConsumeQueues, Entry
+from roquet.store.queues import ConsumeQueue, ConsumeQueues, Entry, _count
 
 
 def make_queues(files: MemoryFiles | None = None) -> ConsumeQueues:
@@ -167,3 +167,37 @@ def test_a_removed_topic_leaves_no_files(queues: ConsumeQueues) -> None:
     assert queues.topics() == ["U"]
     assert list(queues._pool.files.list(Path("/cq"))) == ["U"]
     assert queues.obtain("T", 0).end == 0
+
+
+def test_one_queue_goes_alone_and_the_last_one_with_its_topic(queues: ConsumeQueues) -> None:
+    for queue_id in (0, 1):
+        queues.obtain("T", queue_id)
+    queues.remove_one("T", 0)
+    assert (queues.ids("T"), queues.get("T", 0)) == ([1], None)
+    queues.remove_one("T", 1)
+    assert queues.topics() == []
+
+
+@given(st.integers(1, 70), st.data())
+def test_the_end_of_a_queue_is_found_wherever_it_is(room: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, room))
+    view = memoryview(bytearray(room * ENTRY_SIZE))
+    for offset in range(count):
+        ENTRY.pack_into(view, offset * ENTRY_SIZE, offset * 100, 100, 0)
+    assert _count(view, room) == count
+
+
+def test_a_queue_whose_directory_was_listed_is_not_listed_again(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("t", 0)
+    put(queue, 0, 5)
+    queues.unload(queue)
+    queues.listed["t", 0] = {"00000000000000000000": queues.file_size}
+    queues.listed["t", 1] = {}
+    found = queues.get("t", 0)
+    assert found is not None
+    assert found.end == 2
+    assert queues.listed == {("t", 1): {}}
+    queues.know("t", 1)
+    queues.remove_one("t", 1)
+    queues.remove("t")
+    assert queues.listed == {}

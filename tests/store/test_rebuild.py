@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def queues() -> ConsumeQueues:
     return ConsumeQueues(MapPool(MemoryFiles(), 9), Path("/cq"), 50, 400)
 
 
-def rebuilder(queues: ConsumeQueues, **more: bool) -> Rebuilder:
+def rebuilder(queues: ConsumeQueues, **more: Any) -> Rebuilder:
     return Rebuilder(queues, DELAY_LEVELS_MS, **more)
 
 
@@ -125,3 +126,17 @@ def test_hashes_of_many_tags_are_right(
     for n, tag in enumerate("abcaab"):
         scan.put(n * 100, facts(n, properties=f"TAGS\x01{tag}\x02".encode()))
     assert [chr(code) for _, _, code in entries(queues)] == list("abcaab")
+
+
+def test_records_of_a_deleted_topic_get_no_entries_up_to_where_it_was_deleted(
+    queues: ConsumeQueues,
+) -> None:
+    scan = rebuilder(queues, deleted={b"T": 300})
+    for offset, position in ((7, 0), (8, 100)):
+        assert scan.put(position, facts(offset))
+    assert scan.put(200, facts(0, b"U"))
+    assert scan.put(300, facts(0))
+    assert scan.last == 300
+    queue = queues.get("T", 0)
+    assert queue is not None
+    assert (queue.end, queue.entry(0)[0]) == (1, 300)

@@ -2,6 +2,7 @@ from typing import TYPE_CHECKING
 
 from roquet.rules.retention import HOUR_MS, DiskUsage, RetentionPolicy
 from roquet.store.check import check
+from roquet.store.retain import local_hour
 from roquet.store.store import Store
 
 if TYPE_CHECKING:
@@ -90,3 +91,43 @@ def test_pressure_refuses_writes_only_when_deleting_did_not_help(
     assert store.append(draft(), NOW).queue_offset == 67
     store.expire(NOW, DiskUsage(100, 5))
     assert store.watch_disk(DiskUsage(100, 5))
+
+
+def test_what_is_old_goes_at_once_at_any_hour_when_it_is_asked_for(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    store = filled(shelf, draft)
+    later = NOW + 9 * 24 * HOUR_MS + 60_000
+    store.keep(RetentionPolicy(delete_hour=(local_hour(later) + 1) % 24))
+    assert store.expire(later, ROOMY) == []
+    assert store.expire(later, ROOMY, at_once=True) != []
+    assert store.begin_position == 6 * 8192
+    assert store.expire(later, ROOMY, at_once=True) == []
+
+
+def test_a_changed_retention_counts_from_the_next_look_on(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    store = filled(shelf, draft)
+    later = NOW + 9 * 24 * HOUR_MS + 60_000
+    store.keep(RetentionPolicy(reserved_ms=30 * 24 * HOUR_MS))
+    assert store.expire(later, FILLING) == []
+    store.keep(RetentionPolicy(reserved_ms=HOUR_MS))
+    store.expire(later, FILLING)
+    assert store.begin_position == 8 * 8192
+
+
+def test_queues_that_are_gone_by_their_settings_go_when_they_are_empty(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = filled(shelf, draft)
+    store.append(draft(topic="U", queue_id=1), NOW + 9 * 24 * HOUR_MS)
+    store.expire(NOW + 9 * 24 * HOUR_MS + 60_000, FILLING)
+    before = bodies(store)
+    assert store.clean_queues(lambda _topic, _queue: False) == []
+    assert store.bounds("U", 0) == (3, 3)
+    assert store.clean_queues(lambda _topic, _queue: True) == [("U", 0)]
+    assert (store.topics(), store.queue_ids("U")) == (["T", "U"], [1])
+    assert (bodies(store), len(bodies(store, "U", 1))) == (before, 1)
+    store = shelf.open_after_kill()
+    assert (bodies(store), store.bounds("U", 0)) == (before, (0, 0))

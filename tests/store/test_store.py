@@ -460,3 +460,15 @@ def test_closing_does_not_wait_for_a_long_index(
     while store.dispatch():
         pass
     assert len(store.query("T", "U1", count_max=99).positions) == 30
+
+
+def test_a_record_is_found_by_position_and_size(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    stored = fill(store, 3)
+    for one in stored:
+        found = store.record_at(one.position, one.size)
+        assert found is not None
+        assert decode(found).position == one.position
+        assert store.record_at(one.position, one.size + 1) is None
+    assert store.record_at(-1, 100) is None
+    assert store.record_at(store.end_position, 100) is None

@@ -23,7 +23,7 @@ from roquet.model.subscription import (
 )
 from roquet.model.topic import DataVersion, OffsetTable, TopicConfig, TopicTable
 from roquet.wire.codes import Language
-from roquet.wire.dialect import dumps, loads
+from roquet.wire.dialect import Kept, dumps, loads
 from roquet.wire.loose_json import NESTING_MAX
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -282,3 +282,41 @@ def test_any_bytes_are_a_value_or_a_field_error(data: bytes | str) -> None:
 def test_a_broken_body_is_named(text: bytes, said: str) -> None:
     with pytest.raises(FieldError, match=said):
         loads(text, TopicTable)
+
+
+def test_kept_texts_change_nothing_but_the_cost() -> None:
+    topics = {f"t{number}": TopicConfig(topic_name=f"t{number}") for number in range(3)}
+    for pretty, standard in ((False, False), (True, False), (False, True)):
+        kept = Kept()
+        table = TopicTable(topic_config_table=topics)
+        wanted = dumps(table, pretty=pretty, standard=standard)
+        for _ in range(3):
+            assert dumps(table, pretty=pretty, standard=standard, kept=kept) == wanted
+
+
+def test_a_kept_text_is_of_its_value_alone() -> None:
+    kept = Kept()
+    first, other = TopicConfig(topic_name="t"), TopicConfig(topic_name="t", read_queue_nums=4)
+    for topic in (first, other, first):
+        table = TopicTable(topic_config_table={"t": topic})
+        assert dumps(table, kept=kept) == dumps(table)
+
+
+def test_the_text_of_a_value_that_has_gone_is_not_kept() -> None:
+    kept = Kept()
+    dumps({"a": TopicConfig(topic_name="a")}, kept=kept)
+    for _ in range(2):
+        dumps({}, kept=kept)
+    assert not kept._before
+    assert not kept._now
+
+
+@pytest.mark.parametrize("pretty", [True, False])
+def test_numbers_by_numbers_are_written_like_everything_else(pretty: bool) -> None:
+    line = "\n\t" if pretty else ""
+    end = "\n" if pretty else ""
+    text = dumps({0: 5, 3: -1}, pretty=pretty).decode()
+    assert text == f"{{{line}0:5,{line}3:-1{end}}}"
+    assert dumps({0: 5, 3: True}) == b"{0:5,3:true}"
+    assert dumps({0: 5}, standard=True) == b'{"0":5}'
+    assert dumps({}) == b"{}"

@@ -1,8 +1,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.wire.property_text import decode_properties
 from roquet.wire.record import decode, pack
-from roquet.wire.skim import PLACE, index_keys, is_torn, property_value, skim, tag_code
+from roquet.wire.skim import (
+    PLACE,
+    index_keys,
+    is_torn,
+    properties_of,
+    property_finder,
+    property_value,
+    skim,
+    tag_code,
+)
 
 
 def packed(
@@ -106,3 +116,46 @@ def test_zeros_where_text_should_be_are_a_torn_write() -> None:
     assert not is_torn(b"T", b"")
     assert not is_torn(b"T", b"TAGS\x01a\x02")
     assert not is_torn(b"T", b"odd text of an odd peer\x02")
+
+
+@given(
+    st.sampled_from([0, 16, 32, 48]),
+    st.binary(max_size=50),
+    st.sampled_from([1, 127, 128, 300]),
+    st.binary(max_size=40),
+    st.integers(0, 20),
+)
+def test_the_properties_of_one_record_are_cut_out_of_many(
+    sys_flag: int, body: bytes, topic_size: int, properties: bytes, at: int
+) -> None:
+    record = packed(500, sys_flag, b"t" * topic_size, body, properties)
+    block = bytes(at) + record + b"rest"
+    assert properties_of(block, at, at + len(record)) == properties
+
+
+PIECES = st.lists(
+    st.tuples(st.sampled_from(["a", "aa", "b", "", "\u4e2d"]), st.text("a\u4e2d \x01", max_size=4))
+)
+
+
+@given(PIECES, st.booleans(), st.sampled_from(["a", "aa", "b", "\u4e2d"]))
+def test_a_property_is_found_as_if_all_were_decoded(
+    pieces: list[tuple[str, str]], is_closed: bool, name: str
+) -> None:
+    text = "\x02".join([f"{name}\x01{value}" for name, value in pieces])
+    properties = (text + "\x02" * is_closed).encode()
+    assert property_finder(name)(properties) == decode_properties(properties).get(name)
+
+
+def test_of_two_properties_with_one_name_the_last_with_a_value_counts() -> None:
+    find = property_finder("a")
+    assert find(b"a\x01x\x02a\x01y\x02") == "y"
+    assert find(b"a\x01x\x02a\x01\x02") == "x"
+    assert find(b"a\x01\x02") is None
+    assert find(b"b\x01a\x01x\x02") is None
+
+
+def test_a_value_that_is_no_text_is_found_as_java_would_show_it() -> None:
+    assert property_finder("a")(b"a\x01x\xff\x02") == "x\ufffd"
+    assert property_finder("a")(b"\xff\x01a\x01x\x02a\x01y\x02") == "y"
+    assert property_finder("b")(b"ab\x01\xff\x02b\x01\x02") is None

@@ -22,7 +22,7 @@ from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import nearest
 
-READER: Final = "roquet-dlq"
+READER: Final = names.DLQ_READER_GROUP
 """The group that reads dead letters; its progress says what was sent again."""
 
 RESENT_FROM: Final = "RESENT_FROM"
@@ -97,10 +97,14 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class _Reader(PullConsumer):
+    _own_group = READER
+
+
 @asynccontextmanager
 async def reading(namesrv: str | Sequence[str] | None) -> AsyncIterator[PullConsumer]:
     """What the functions below read with."""
-    async with PullConsumer(namesrv, group=READER) as reader:
+    async with _Reader(namesrv, group=READER) as reader:
         yield reader
 
 

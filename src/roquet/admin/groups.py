@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from roquet.admin.group_view import Division, Group, Member, Queue, Summary
 from roquet.admin.reach import Reach
@@ -17,7 +18,8 @@ from roquet.model.names import check_group, is_system_group
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import nearest
 from roquet.model.subscription import ConsumeType, MessageModel
-from roquet.model.topic import GroupTable
+from roquet.model.topic import GroupTable, SubscriptionGroup
+from roquet.rules.allocate import BROKER_DECIDED
 from roquet.rules.consistency import factions, missing, own_topics, ownership_fault
 from roquet.wire import dialect
 from roquet.wire.calls.bodies import (
@@ -28,7 +30,7 @@ from roquet.wire.calls.bodies import (
     QueueProgress,
 )
 from roquet.wire.calls.group import GetConnections, GetConsumeStats
-from roquet.wire.calls.topic import GetGroups
+from roquet.wire.calls.topic import CreateGroup, DeleteGroup, GetGroup, GetGroups
 
 NAMED_MAX: Final = 16
 """Queues of a topic with the same fault that are told one by one."""
@@ -124,6 +126,34 @@ async def summaries(reach: Reach, *, system: bool = False) -> list[Summary]:
     ]
 
 
+async def create(reach: Reach, name: str, changes: Mapping[str, object]) -> list[str]:
+    """Make a group on all brokers, or change it; gives their names.
+
+    `changes` names fields of SubscriptionGroup; those that are not in it stay as they are.
+    """
+    check_group(name)
+    brokers = await reach.brokers()
+    answers, silent = await reach.ask_each(brokers, GetGroup(group=name))
+    for error in silent.values():
+        if not isinstance(error, CallRefused):
+            raise error
+    known = {b: dialect.loads(reply.body, SubscriptionGroup) for b, reply in answers.items()}
+    fresh = SubscriptionGroup(group_name=name)
+    calls = {
+        broker: CreateGroup(body=dialect.dumps(replace(known.get(broker, fresh), **changes)))
+        for broker in brokers
+    }
+    return await reach.on_all(calls, brokers, "made")
+
+
+async def delete(reach: Reach, name: str) -> list[str]:
+    """Delete a group and its progress on all brokers; gives their names."""
+    check_group(name)
+    brokers = await reach.brokers()
+    call = DeleteGroup(group_name=name, clean_offset=True)
+    return await reach.on_all(dict.fromkeys(brokers, call), brokers, "deleted")
+
+
 async def _names(reach: Reach, brokers: Mapping[str, str]) -> list[str]:
     answers, _ = await reach.ask_each(brokers, GetGroups())
     tables = [dialect.loads(reply.body, GroupTable) for reply in answers.values()]
@@ -209,9 +239,10 @@ def _problems(heard: _Heard) -> Iterator[str]:
         [(model.name, who) for model, who in factions(models)],
     )
     strategies = {m.client_id: m.strategy for m in members.values()}
-    if any(strategies.values()):
-        named = {member: name or "a rule of its own" for member, name in strategies.items()}
-        yield from _different("members use different strategies", factions(named))
+    if not BROKER_DECIDED.isdisjoint(strategies.values()):
+        # Genuine members do not say how they share, but do not share like this.
+        strategies = {member: name or "a rule of its own" for member, name in strategies.items()}
+    yield from _different("members use different strategies", factions(strategies))
 
 
 def _different(what: str, found: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:

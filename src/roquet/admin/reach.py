@@ -9,13 +9,14 @@ from typing import Final, Self
 from roquet.client.config import ClientConfig, name_servers
 from roquet.client.routes import NameServers
 from roquet.client.security import security
-from roquet.model.errors import CallError
-from roquet.model.route import BrokerData, ClusterInfo
+from roquet.model.errors import CallError, CallRefused, RoquetError
+from roquet.model.route import BrokerData, ClusterInfo, TopicRoute
 from roquet.net.pool import Pool
 from roquet.wire import dialect
-from roquet.wire.call import Call, R
+from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.bodies import TopicList
-from roquet.wire.calls.route import GetAllTopics, GetClusterInfo
+from roquet.wire.calls.route import GetAllTopics, GetClusterInfo, GetRoute
+from roquet.wire.codes import ResponseCode
 
 AT_ONCE_MAX: Final = 64
 """Questions in flight: a cluster may have thousands of groups."""
@@ -30,6 +31,7 @@ class Reach:
         self, namesrv: str | Sequence[str] | None = None, config: ClientConfig = _DEFAULTS
     ) -> None:
         addresses = name_servers(namesrv, os.environ)
+        self.clock = config.clock
         self._timeout_ms = config.timeout_ms
         self._pool = Pool(clock=config.clock, security=security(config, os.environ))
         self._servers = NameServers(self._pool, addresses, config)
@@ -48,8 +50,25 @@ class Reach:
 
     async def brokers(self) -> Mapping[str, str]:
         """Each broker's name, and its leader's address; sorted."""
-        reply = await self._servers.ask(GetClusterInfo())
-        return _leaders(dialect.loads(reply.body, ClusterInfo).broker_addr_table.values())
+        return leaders((await self.cluster()).broker_addr_table.values())
+
+    async def cluster(self) -> ClusterInfo:
+        """All brokers, and the clusters that they belong to."""
+        return dialect.loads((await self._servers.ask(GetClusterInfo())).body, ClusterInfo)
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """Where a topic lives; None when no broker has it."""
+        try:
+            reply = await self._servers.ask(GetRoute(topic=topic, accept_standard_json_only=True))
+        except CallRefused as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        return dialect.loads(reply.body, TopicRoute)
+
+    async def servers(self, call: Call[R]) -> tuple[dict[str, R], dict[str, CallError]]:
+        """What every name server answers, by its address; and why others did not."""
+        return await self.ask_each({address: address for address in self._servers.addresses}, call)
 
     async def topics(self) -> Sequence[str]:
         """All topics that the name servers know."""
@@ -77,7 +96,37 @@ class Reach:
         failed = {name: outcome for name, outcome in named if isinstance(outcome, CallError)}
         return {n: o for n, o in named if not isinstance(o, CallError)}, failed
 
+    async def on_all(
+        self, calls: Mapping[str, Call[Reply]], brokers: Mapping[str, str], done: str
+    ) -> list[str]:
+        """Tell each broker its own call; gives their names.
 
-def _leaders(brokers: Iterable[BrokerData]) -> dict[str, str]:
+        RoquetError says where it was `done` when not everywhere; the reason when nowhere.
+        """
+
+        async def one(broker: str) -> CallError | None:
+            try:
+                await self.ask(brokers[broker], calls[broker])
+            except CallError as error:
+                return error
+            return None
+
+        outcomes = zip(calls, await asyncio.gather(*map(one, calls)), strict=True)
+        failed = {broker: error for broker, error in outcomes if error is not None}
+        if not failed:
+            return list(calls)
+        there = [broker for broker in calls if broker not in failed]
+        if not there:
+            raise next(iter(failed.values()))
+        raise RoquetError(f"{done} on {', '.join(there)}, but not everywhere: {told(failed)}")
+
+
+def leaders(brokers: Iterable[BrokerData]) -> dict[str, str]:
+    """Each broker's name, and its leader's address, else that of its lowest id; sorted."""
     found = {broker.broker_name: broker.any_address for broker in brokers}
     return {name: address for name, address in sorted(found.items()) if address}
+
+
+def told(failed: Mapping[str, CallError]) -> str:
+    """Who did not do it, and why, in one line."""
+    return "; ".join(f"{name}: {error}" for name, error in failed.items())

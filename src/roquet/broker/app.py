@@ -15,14 +15,19 @@ from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, Final, Self
 
+from roquet.broker.admission import Admission
 from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig
+from roquet.broker.filters import Filters
 from roquet.broker.handlers import HANDLERS
+from roquet.broker.homes import Homes
+from roquet.broker.live import Live
 from roquet.broker.put import Origin, Put
 from roquet.broker.retries import Retries
 from roquet.broker.services.address import advertised, raw_host, warn_if_hidden
 from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.assign import Assigning
+from roquet.broker.services.check import RELIEF_MS, Checks
 from roquet.broker.services.delay import SAVE_MS, Delay
 from roquet.broker.services.flush import CHECKPOINT_MS, Flush
 from roquet.broker.services.handover import Handover
@@ -30,6 +35,11 @@ from roquet.broker.services.housekeep import INDEX_MS, RETENTION_MS, SCAN_MS, Ho
 from roquet.broker.services.neighbours import Neighbours
 from roquet.broker.services.register import Registration
 from roquet.broker.services.revive import REVIVE_MS, Revival
+from roquet.broker.services.statistics import Sampling
+from roquet.broker.services.timer import Timer, offset_of
+from roquet.broker.services.timer_due import TimerParts
+from roquet.broker.services.transactions import Transactions
+from roquet.broker.statistics import SAMPLE_MS, Statistics
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.delays import Delays
 from roquet.broker.tables.groups import Groups
@@ -37,18 +47,29 @@ from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.modes import Modes
 from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.order import Orders
+from roquet.broker.tables.resets import Resets
 from roquet.broker.tables.table import TableFile
-from roquet.broker.tables.topics import Topics
+from roquet.broker.tables.timings import Timings
+from roquet.broker.tables.topics import Topics, system_topic_names
 from roquet.model.errors import StoreError
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.rules.retention import RetentionPolicy
+from roquet.rules.timer import window_ms
 from roquet.store.config import StoreConfig
 from roquet.store.files import Files, RealFiles
+from roquet.store.memory import MemoryFiles
 from roquet.store.store import Store
+from roquet.store.timers import Timers
 
 log = logging.getLogger(__name__)
+
+VIP_BELOW: Final = 2
+"""How far below a broker's port old clients expect one that serves senders alone."""
+
+MEMORY: Final = Path("/memory")
+"""Where files lie that are in memory."""
 
 MEMORY_GUESSED: Final = 8 * 1024**3
 """Bytes of a machine that does not say how many it has."""
@@ -98,19 +119,26 @@ class BrokerServer:
         running.push_async_callback(broker.neighbours.close)
         broker.topics.on_change.append(broker.handover.queues_changed)
         broker.assigning.on_change.append(broker.notify)
+        broker.live.on_change.append(partial(_configure, broker))
         broker.revival.restore()
+        broker.transactions.restore()
         _warn_of_strays(broker)
         keeping = _housekeeping(broker)
         running.push_async_callback(_save_last, keeping.save, self._clock)
-        delay = self._delay(broker)
+        running.callback(broker.transactions.step)
+        delay, timer = self._delay(broker), broker.timer
         running.push_async_callback(_save_last, delay.save, self._clock)
+        running.callback(timer.close)
+        running.push_async_callback(_save_last, timer.save, self._clock)
         loops = _Loops()
         running.push_async_callback(loops.stop)
         await self._listen(running)
         registration = Registration(self.config, self._clock, self.address, broker.topics.content)
         broker.topics.on_change.append(registration.changed)
+        broker.live.on_change.append(lambda _, config: registration.configure(config))
         running.push_async_callback(registration.unregister)
-        loops.start(*_work(broker, keeping), *_deliveries(delay), registration.serve())
+        loops.start(*_work(broker, keeping), *_deliveries(delay), *timer.work())
+        loops.start(registration.serve())
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
@@ -127,15 +155,12 @@ class BrokerServer:
         config, clock, now_ms = self.config, self._clock, self._clock.now_ms()
         arrivals = Arrivals(clock)
         origin = self._origin(advertised(config, config.port))
-        retries = Retries(
-            topics=Topics(self._file("topics.json"), config, now_ms),
-            groups=Groups(self._file("subscriptionGroup.json"), config, now_ms),
-            locks=Locks(),
-            clock=clock,
-        )
+        retries = self._retries(now_ms)
         put = Put(store, config, clock, origin, arrivals.arrived, retries.dead_letter_topic)
         topics, clients = retries.topics, Clients()
         offsets = Offsets(self._file("consumerOffset.json"))
+        statistics = Statistics(now_ms, system_topic_names(config))
+        flush = Flush(store, config, clock)
         neighbours, handover = Neighbours(config, clock, topics), Handover(clients, clock)
         return Broker(
             config=config,
@@ -151,7 +176,8 @@ class BrokerServer:
             retries=retries,
             put=put,
             arrivals=arrivals,
-            flush=Flush(store, config, clock),
+            flush=flush,
+            timer=self._timer(put, store, _homes(config, topics, clock), arrivals, flush),
             modes=Modes(self._file("messageRequestMode.json")),
             neighbours=neighbours,
             assigning=Assigning(
@@ -173,7 +199,41 @@ class BrokerServer:
                 broker=(config.cluster_name, config.broker_name),
             ),
             orders=Orders(self._file("consumerOrderInfo.json")),
+            filters=Filters(),
+            live=Live(config),
+            resets=Resets(),
+            admission=Admission(config),
+            delays=Delays(self._file("delayOffset.json")),
+            statistics=statistics,
+            sampling=Sampling(store, statistics),
+            transactions=Transactions(
+                store=store, put=put, topics=topics, offsets=offsets, clock=clock, config=config
+            ),
         )
+
+    def _retries(self, now_ms: int) -> Retries:
+        return Retries(
+            topics=Topics(self._file("topics.json"), self.config, now_ms),
+            groups=Groups(self._file("subscriptionGroup.json"), self.config, now_ms),
+            locks=Locks(),
+            clock=self._clock,
+        )
+
+    def _timer(
+        self, put: Put, store: Store, homes: Homes, arrivals: Arrivals, flush: Flush
+    ) -> Timer:
+        directory, now_ms = self.config.store_dir, self._clock.now_ms()
+        files = self._files or (MemoryFiles() if directory is None else RealFiles())
+        parts = TimerParts(
+            store=store,
+            put=put,
+            homes=homes,
+            timers=Timers(directory or MEMORY, files, partial(offset_of, store), now_ms),
+            timings=Timings(self._file("timermetrics")),
+            window_ms=window_ms(self.config.retention),
+            noted=lambda *note: self.broker.revival.noted(*note),
+        )
+        return Timer(parts, arrivals, flush, self._clock)
 
     def _delay(self, broker: Broker) -> Delay:
         config = self.config
@@ -181,22 +241,26 @@ class BrokerServer:
         return Delay(
             store=broker.store,
             put=broker.put,
-            topics=broker.topics,
-            delays=Delays(self._file("delayOffset.json")),
+            homes=broker.timer.parts.homes,
+            delays=broker.delays,
             arrivals=broker.arrivals,
             flush=broker.flush,
             clock=self._clock,
             levels=config.message_delay_levels,
-            default_queue_count=config.default_queue_count,
-            auto_create=config.auto_create_topic,
         )
 
     async def _listen(self, running: AsyncExitStack) -> None:
         router = Router()
         for call, handler in HANDLERS.items():
-            router.add(call, partial(handler, self.broker))
+            router.add(call, partial(handler, self.broker), self.broker.admission.gate(call))
         config = self.config
-        server = Server(router, host=config.host, port=config.port, clock=self._clock)
+        server = Server(
+            router,
+            host=config.host,
+            port=config.port,
+            clock=self._clock,
+            also=config.port - VIP_BELOW if config.vip_port and config.port > VIP_BELOW else None,
+        )
         server.tls = config.server_tls.context() if config.server_tls else None
         server.on_stopping(self.broker.arrivals.close)
         server.on_stopping(self.broker.handover.close)
@@ -243,15 +307,33 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         index_slots=config.index_slots,
         index_entries=config.index_entries,
         delay_levels_ms=config.message_delay_levels,
-        retention=RetentionPolicy(
-            reserved_ms=config.retention,
-            delete_hour=config.delete_hour,
-            expire_ratio=config.expire_ratio,
-            force_ratio=config.force_ratio,
-            refuse_ratio=config.refuse_ratio,
-            free_min=config.free_min,
-        ),
+        retention=retention(config),
     )
+
+
+def retention(config: BrokerConfig) -> RetentionPolicy:
+    """What is to be kept, by the broker's settings."""
+    return RetentionPolicy(
+        reserved_ms=config.retention,
+        delete_hour=config.delete_hour,
+        expire_ratio=config.expire_ratio,
+        force_ratio=config.force_ratio,
+        refuse_ratio=config.refuse_ratio,
+        free_min=config.free_min,
+    )
+
+
+def _configure(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> None:
+    """Have other settings in force: whoever holds some of them for speed gets them anew."""
+    broker.configure(config)
+    for part in (broker.groups, broker.put, broker.flush, broker.neighbours, broker.transactions):
+        part.configure(config)
+    broker.admission.configure(config)
+    broker.store.keep(retention(config))
+    if (before.permission, before.auto_create_topic) != (
+        config.permission, config.auto_create_topic
+    ):  # fmt: skip
+        broker.topics.configure(config, broker.clock.now_ms())
 
 
 async def _save_last(save: Callable[[int], Awaitable[None]], clock: Clock) -> None:
@@ -283,6 +365,15 @@ def _warn_of_long_delays(config: BrokerConfig) -> None:
         )
 
 
+def _homes(config: BrokerConfig, topics: Topics, clock: Clock) -> Homes:
+    return Homes(
+        topics=topics,
+        clock=clock,
+        default_queue_count=config.default_queue_count,
+        auto_create=config.auto_create_topic,
+    )
+
+
 def _housekeeping(broker: Broker) -> Housekeeping:
     return Housekeeping(
         clock=broker.clock,
@@ -297,16 +388,17 @@ def _housekeeping(broker: Broker) -> Housekeeping:
 
 def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any, None]]:
     """Everything that the broker does by itself."""
-    config, clock, flush = broker.config, broker.clock, broker.flush
-    if config.sync_flush:
-        yield flush.serve()
-    yield every(config.flush_interval, flush.step, clock)
+    clock, flush = broker.clock, broker.flush
+    yield flush.serve()
+    yield every(lambda: broker.config.flush_interval, flush.step, clock)
     yield every(CHECKPOINT_MS, flush.checkpoint, clock)
-    yield every(config.save_interval, keeping.save, clock)
+    yield every(lambda: broker.config.save_interval, keeping.save, clock)
     yield every(INDEX_MS, keeping.index, clock)
     yield every(REVIVE_MS, broker.revival.step, clock)
     yield every(RETENTION_MS, keeping.expire, clock)
     yield every(SCAN_MS, keeping.scan, clock)
+    yield every(SAMPLE_MS, broker.sampling.step, clock)
+    yield from _transactions(broker)
     yield keeping.scrub()
 
 
@@ -314,6 +406,15 @@ def _deliveries(delay: Delay) -> Iterator[Coroutine[Any, Any, None]]:
     """Delayed messages brought to their queues."""
     yield from delay.work()
     yield every(SAVE_MS, delay.save, delay.clock)
+
+
+def _transactions(broker: Broker) -> Iterator[Coroutine[Any, Any, None]]:
+    """Half messages: their ends noted, and those asked about that have none."""
+    transactions, clock = broker.transactions, broker.clock
+    checks = Checks(transactions, broker.clients, clock, broker.rng)
+    yield every(lambda: broker.config.transaction_op_interval, transactions.step, clock)
+    yield every(lambda: broker.config.transaction_check_interval, checks.step, clock)
+    yield every(RELIEF_MS, checks.relieve, clock)
 
 
 def _memory() -> int:

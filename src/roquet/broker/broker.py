@@ -1,11 +1,14 @@
 """Broker: what a handler may touch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import msgspec
 
+from roquet.broker.admission import Admission
 from roquet.broker.config import BrokerConfig
+from roquet.broker.filters import Filters
+from roquet.broker.live import Live
 from roquet.broker.put import Put
 from roquet.broker.retries import Retries
 from roquet.broker.services.arrivals import Arrivals
@@ -15,12 +18,18 @@ from roquet.broker.services.handover import Handover
 from roquet.broker.services.neighbours import Neighbours
 from roquet.broker.services.polls import Polls
 from roquet.broker.services.revive import Revival
+from roquet.broker.services.statistics import Sampling
+from roquet.broker.services.timer import Timer
+from roquet.broker.services.transactions import Transactions
+from roquet.broker.statistics import Statistics
 from roquet.broker.tables.clients import Clients
+from roquet.broker.tables.delays import Delays
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.modes import Modes
 from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.order import Orders
+from roquet.broker.tables.resets import Resets
 from roquet.broker.tables.topics import Topics
 from roquet.model.names import is_retry
 from roquet.net.clock import Clock
@@ -28,6 +37,7 @@ from roquet.net.router import Peer
 from roquet.store.store import Store
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
+from roquet.wire.host import decode_host
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +64,57 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     handover: Handover
     revival: Revival
     orders: Orders
+    filters: Filters
+    live: Live
+    resets: Resets
+    admission: Admission
+    timer: Timer
+    delays: Delays
+    statistics: Statistics
+    sampling: Sampling
+    transactions: Transactions
+
+    @property
+    def address(self) -> str:
+        """Where others reach this broker: ip:port."""
+        return decode_host(self.put.store_host)
 
     @property
     def polls(self) -> Polls:
         """Pops that wait."""
         return self.arrivals.polls
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Other settings from now on: the one field of a running broker that is ever replaced."""
+        msgspec.structs.force_setattr(self, "config", config)
+
+    def save_progress(self) -> None:
+        """Have the disk say how far all groups are: what an operator set survives a kill.
+
+        As always the log goes first: progress that outlived the note of who was given a message
+        would lose the message.
+        """
+        self.store.flush_log()
+        self.offsets.save()
+        self.orders.save()
+
+    def forget_topics(self, topics: Sequence[str]) -> None:
+        """Topics are deleted: their messages, and all that was remembered of them.
+
+        What is on the disk when this returns does not bring them back, whatever happens.
+        """
+        now_ms = self.clock.now_ms()
+        for topic in topics:
+            self.store.delete_topic(topic)
+            self.offsets.remove_topic(topic)
+        self.topics.remove_all(topics, now_ms)
+        self.groups.forget_topics(topics, now_ms)
+        self.orders.forget(topics=topics)
+        self.resets.forget(topics=topics)
+        self.statistics.forget(topics)
+        self.revival.forget(topics)
+        self.save_progress()
+        self.arrivals.look_again(topics)
 
     def notify(self, groups: Iterable[str]) -> None:
         """Tell the members of groups that they have to divide their queues again."""

@@ -22,9 +22,10 @@ from roquet.model.topic import MASTER_ID, READ_WRITE
 from roquet.net.channel import PLAIN, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.rules.schedule import DEFAULT_LEVELS
+from roquet.rules.timer import MAX_DELAY_MS
 from roquet.wire.calls.bodies import PULL
 
-__all__ = ["PORT", "BrokerConfig", "load", "read"]
+__all__ = ["PORT", "BrokerConfig", "lines", "load", "read"]
 
 log = logging.getLogger(__name__)
 
@@ -42,51 +43,130 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one broker runs. Times are in ms, sizes in bytes."""
 
     broker_name: str = "broker-a"
+    """The name under which name servers know this broker; read from a file it is the host's."""
     cluster_name: str = "DefaultCluster"
+    """The cluster that it belongs to."""
     host: str = "0.0.0.0"
     """The interface to listen on."""
     port: int = PORT
     """0 takes any free one."""
+    vip_port: bool = True
+    """Whether the port two below answers as well, where clients older than 4.5.1 send to. When it
+    cannot be had that is one warning; port 0 has none, since only a known port can be counted
+    down from. Brokers side by side want ports three apart, as genuine ones do."""
     advertise: str | None = None
     """HOST[:PORT] that clients are told; None finds a routable address of this machine."""
     name_servers: tuple[str, ...] = ()
+    """Whom it tells its topics, and asks where others' are; without any it serves alone."""
     store_dir: Path | None = None
     """None keeps everything in memory."""
     sync_flush: bool = False
     """Acknowledge only what is on the disk."""
     sync_flush_timeout: int = 5_000
+    """A send that waits longer for the disk is told so: the message is stored all the same."""
     flush_interval: int = 500
+    """How often the log is brought to the disk when nobody waits for it."""
     auto_create_topic: bool = True
+    """Whether the first message to an unknown topic creates it."""
     auto_create_group: bool = True
+    """Whether an unknown group may consume: it is created then."""
     default_queue_count: int = 8
+    """Queues of a topic that its first message creates, at most."""
     max_message_size: int = MESSAGE_SIZE_MAX
+    """The longest body of one message, or of a whole batch."""
     message_delay_levels: tuple[int, ...] = DEFAULT_LEVELS
     """How long each level waits: 1 is the first."""
     long_polling: bool = True
+    """Whether a pull waits for messages as long as its client says; else a second at most."""
     notify_members: bool = True
+    """Whether members of a group are told at once when another one comes or goes."""
     default_request_mode: str = PULL
     """Whether groups of which nobody said it pull or pop, when the broker divides their queues."""
     default_pop_share_queues: int = -1
     """Of how many others a popping member works on the queues; 0 and less: all on everything."""
+    property_filter: bool = True
+    """Whether consumers may filter by SQL92 expressions; the genuine broker's default is not to."""
+    sql_compatibility: bool = False
+    """Whether expressions that the genuine broker misreads are misread here, too, not refused."""
     trace_topic: bool = False
+    """Whether there is a topic for message traces."""
     store_reply_messages: bool = True
     """Whether answers to requests are kept, too, once they are pushed to who waits."""
+    reject_transactions: bool = False
+    """Whether half messages are refused."""
+    transaction_timeout: int = 6_000
+    """A half message is not asked about before."""
+    transaction_check_interval: int = 30_000
+    """How often half messages without an end are asked about."""
+    transaction_check_max: int = 15
+    """Checks of one half message before it is given up."""
+    transaction_op_interval: int = 500
+    """How long an end may be noted in memory alone: a genuine broker that takes over after a kill
+    would ask about it again. Theirs is 3,000."""
+    transaction_op_size: int = 4_096
+    """Bytes of such notes that are stored at once."""
+    timer_max_delay: int = MAX_DELAY_MS
+    """The farthest delivery time that a message may have."""
+    recall_message: bool = False
+    """Whether producers may take messages back before their delivery time."""
     permission: int = READ_WRITE
+    """What clients may do here: 2 write, 4 read, 6 both, 0 nothing."""
     region: str = "DefaultRegion"
+    """The name of the region that every answer to a send says."""
     save_interval: int = 5_000
+    """How often the groups' progress is saved."""
     register_interval: int = 30_000
+    """How often name servers are told everything again: 10 s to 60 s."""
     client_silence: int = 120_000
+    """A client that sends no heartbeat for so long is forgotten."""
     log_file_size: int = 1024 * 1024 * 1024
+    """Bytes of one file of the log; a directory keeps the size that it was made with."""
     queue_file_entries: int = 300_000
+    """Entries of one file of a queue, 20 bytes each; genuine settings count the bytes."""
     index_slots: int = 5_000_000
+    """Hash slots of one file of the key index."""
     index_entries: int = 20_000_000
+    """Keys that one file of the index holds."""
     retention: int = 72 * 3_600_000
+    """How long messages are kept, read or not."""
     delete_hour: int = 4
+    """The local hour of the day in which old files are deleted."""
     expire_ratio: float = 0.75
+    """With so much of the disk in use old files are deleted at any hour."""
     force_ratio: float = 0.85
+    """With so much of it in use the oldest files are deleted, whatever their age."""
     refuse_ratio: float = 0.90
+    """With so much of it in use no message is taken."""
     free_min: int | None = None
     """Bytes that must stay free: judges the disk instead of the ratios."""
+    send_capacity: int = 10_000
+    """Sends that may wait for the disk; further ones are told that the broker is busy."""
+    pull_capacity: int = 100_000
+    """Pulls and pops that may wait for messages: each costs about 4 KB."""
+    ack_capacity: int = 100_000
+    """Acknowledgements that may wait."""
+    heartbeat_capacity: int = 50_000
+    """Heartbeats that may wait."""
+    transaction_capacity: int = 100_000
+    """Ends of transactions that may wait."""
+    query_capacity: int = 20_000
+    """Queries by key or id that may wait."""
+    admin_capacity: int = 10_000
+    """Everything else that may wait, for another client or a disk."""
+    fast_failure: bool = True
+    """Whether requests that waited too long behind others are told that the broker is busy."""
+    send_wait_max: int = 200
+    """The time within which a send is looked at, or refused."""
+    pull_wait_max: int = 5_000
+    """The same for a pull."""
+    ack_wait_max: int = 3_000
+    """The same for an acknowledgement."""
+    heartbeat_wait_max: int = 31_000
+    """The same for a heartbeat."""
+    transaction_wait_max: int = 3_000
+    """The same for the end of a transaction."""
+    admin_wait_max: int = 5_000
+    """The same for everything else."""
     tls_cert: Path | None = None
     """The certificate that clients are shown; with it, connections are taken with TLS alone."""
     tls_key: Path | None = None
@@ -95,6 +175,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Who signs the certificates that clients must show; None asks for none."""
     tls_ca: Path | None = None
     """Who signs the certificates of name servers and other brokers; None calls without TLS."""
+    server_side_reset: bool = True
+    """Whether this broker moves a group's offsets itself; else it tells the members to."""
+    source: Path | None = None
+    """The file that said all this: what is changed while the broker runs is written to it."""
 
     @property
     def server_tls(self) -> ServerTls | None:
@@ -130,7 +214,7 @@ def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
     found: dict[str, Any] = {"store_dir": Path.home() / "store", "broker_name": _default_name()}
     if servers := environ.get("NAMESRV_ADDR"):
         found["name_servers"] = parse_addresses(servers, "NAMESRV_ADDR")
-    for number, key, value in _lines(text):
+    for number, key, value in lines(text):
         found |= _setting(key, value, f"{source} line {number}: {key}")
     for name, setting in SETTINGS.items():
         variable = ENVIRONMENT_PREFIX + name.upper()
@@ -143,16 +227,17 @@ def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
 def load(path: Path, environ: Mapping[str, str]) -> BrokerConfig:
     """The settings of a file."""
     try:
-        return read(path.read_text("utf-8"), str(path), environ)
+        found = read(path.read_text("utf-8"), str(path), environ)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return msgspec.structs.replace(found, source=path.resolve())
 
 
 def _default_name() -> str:
     return gethostname() or "broker-a"
 
 
-def _lines(text: str) -> Iterator[tuple[int, str, str]]:
+def lines(text: str) -> Iterator[tuple[int, str, str]]:
     """Number, key and value of each line of a Java properties file."""
     pending, began = "", 0
     for number, line in enumerate(text.splitlines(), 1):

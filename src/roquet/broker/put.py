@@ -8,23 +8,33 @@ import msgspec
 from msgspec.structs import replace
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.stamp import Stamps, delay_level, half_message, text_of
+from roquet.broker.stamp import Stamped, Stamps, delay_level, half_message, text_of
 from roquet.model import properties as names
-from roquet.model.errors import MessageIllegal, RecordError
+from roquet.model.errors import CallRefused, MessageIllegal, RecordError
 from roquet.model.flags import SysFlag
-from roquet.model.names import SCHEDULE_TOPIC, is_retry
+from roquet.model.names import (
+    HALF_TOPIC,
+    NOT_FOR_CLIENTS,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    is_retry,
+)
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 from roquet.rules.retry import for_dead_letters
 from roquet.rules.schedule import due_ms, effective_level
+from roquet.rules.timer import WISHES, is_timed, out_ms
 from roquet.store.store import Appended, AppendedBatch, Draft, Part, Store
 from roquet.wire.batch import BatchItem, decode_batch
 from roquet.wire.calls.send import Send, SendLongNames
+from roquet.wire.codes import ResponseCode
 from roquet.wire.host import HOST_SIZES
 from roquet.wire.java import hash_code
 from roquet.wire.message_id import month_start_ms, unique_key
 from roquet.wire.property_text import decode_properties, decode_text
+from roquet.wire.recall import RecallHandle
 from roquet.wire.record import Record
+from roquet.wire.skim import property_value
 
 SendCall = Send | SendLongNames
 
@@ -56,6 +66,15 @@ FROM_CLIENTS: Final = ~int(
 POSITION: Final = struct.Struct(">q")
 PAIR_END: Final = ord(names.PROPERTY_SEPARATOR)
 
+_MIDDLE: Final = names.NAME_VALUE_SEPARATOR.encode()
+_END: Final = names.PROPERTY_SEPARATOR.encode()
+_GROUP: Final = names.PRODUCER_GROUP.encode()
+_OUT: Final = names.TIMER_OUT_MS.encode()
+_PREPARED_NAME: Final = names.TRANSACTION_PREPARED.encode()
+_TRANSACTION_ID: Final = names.TRANSACTION_ID.encode() + _MIDDLE
+_REAL_TOPIC: Final = names.REAL_TOPIC.encode() + _MIDDLE
+_REAL_QUEUE_ID: Final = names.REAL_QUEUE_ID.encode() + _MIDDLE
+
 TOO_LONG: Final = "the message body is {} bytes long, this broker takes {}"
 
 
@@ -76,6 +95,8 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     unique_key: str
     waits: bool
     """Whether its sender wants to wait until it is durable."""
+    recall_handle: str = ""
+    """What takes it back before its delivery time; empty unless it has one."""
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
@@ -103,8 +124,14 @@ class Put:
         self._dead_letters = dead_letters
         self._levels = config.message_delay_levels
         self._size_max = config.max_message_size
+        self._config = config
         self._stamps = Stamps(config.cluster_name, lambda: next(self._keys))
         self.settle(origin)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed."""
+        self._size_max = config.max_message_size
+        self._config = config
 
     def settle(self, origin: Origin) -> None:
         """Write this address into messages from now on: the port may be known late."""
@@ -130,15 +157,16 @@ class Put:
             raise self._illegal_size(len(body))
         stamped = self._stamps.stamp(call.properties.encode("utf-8", "surrogatepass"), True)
         draft = self._draft(call, queue_id, peer, body, stamped.text, stamped.tag_code)
-        now_ms = self._clock.now_ms()
-        if stamped.delay_level or draft.topic[:1] == "%":
-            draft = self._diverted(draft, call, stamped.delay_level, now_ms)
+        now_ms, recall = self._clock.now_ms(), ""
+        if stamped.apart or draft.topic[:1] == "%":
+            draft = self._diverted(draft, call, stamped, now_ms)
+            recall = self._recall_handle(draft, call.topic, stamped.unique_key)
         try:
             appended = self._store.append(draft, now_ms)
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the message is out of range: {error}") from error
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
-        return Stored(appended, decode_text(stamped.unique_key), stamped.waits)
+        return Stored(appended, decode_text(stamped.unique_key), stamped.waits, recall)
 
     def again(
         self,
@@ -148,15 +176,39 @@ class Put:
         queue_id: int,
         properties: Mapping[str, str],
         reconsume_times: int,
+        settles: int = 0,
     ) -> Appended:
         """Store a stored message once more, elsewhere or with other properties.
 
         Its body is taken as it lies there, compressed or not; flag, born time and born host stay.
-        When the properties ask for a delay level it waits there first. StoreError and
-        MessageIllegal say that it was not stored.
+        When the properties ask for a delay level it waits there first, unless it is for one of the
+        broker's own topics. `settles` is the position of the half message that has ended with
+        this. StoreError and MessageIllegal say that it was not stored.
         """
+        draft = self._copy(record, topic, queue_id, properties)
+        draft = replace(draft, reconsume_times=reconsume_times, prepared_position=settles)
+        now_ms = self._clock.now_ms()
+        if topic not in NOT_FOR_CLIENTS:
+            level = delay_level(properties)
+            timed = not level and is_timed(properties)
+            draft = self._waiting(draft, level, now_ms, timed=timed)
+        return self._kept(draft, now_ms)
+
+    def delivered(
+        self, record: Record, *, topic: str, queue_id: int, properties: Mapping[str, str]
+    ) -> Appended:
+        """Store a message that has waited at its delay level where it was sent to.
+
+        What it asked for stays in its properties, as with the genuine broker, whose consumers read
+        the level there; it delays nothing any more. StoreError and MessageIllegal as above.
+        """
+        return self._kept(self._copy(record, topic, queue_id, properties), self._clock.now_ms())
+
+    def _copy(
+        self, record: Record, topic: str, queue_id: int, properties: Mapping[str, str]
+    ) -> Draft:
         tag = properties.get(names.TAGS)
-        draft = Draft(
+        return Draft(
             topic=topic,
             queue_id=queue_id,
             body=record.body,
@@ -167,10 +219,10 @@ class Put:
             born_ms=record.born_ms,
             born_host=record.born_host,
             store_host=self._store_host,
-            reconsume_times=reconsume_times,
+            reconsume_times=record.reconsume_times,
         )
-        now_ms = self._clock.now_ms()
-        draft = self._waiting(draft, delay_level(properties), now_ms)
+
+    def _kept(self, draft: Draft, now_ms: int) -> Appended:
         try:
             appended = self._store.append(draft, now_ms)
         except (struct.error, OverflowError) as error:
@@ -210,20 +262,46 @@ class Put:
         raw = host.join([b"", *map(POSITION.pack, positions)])
         return raw.hex(",", len(host) + POSITION.size).upper()
 
-    def _diverted(self, draft: Draft, call: SendCall, level: int, now_ms: int) -> Draft:
-        """A client's message that has failed too often, or is to be delivered later."""
+    def _diverted(self, draft: Draft, call: SendCall, stamped: Stamped, now_ms: int) -> Draft:
+        """A client's message that has failed too often, or is not to be delivered at once."""
         if is_retry(draft.topic) and (topic := self._dead_letters(call)):
             found = decode_properties(draft.properties)
             found = for_dead_letters(found, draft.topic, found.get(names.UNIQUE_KEY, ""))
             text = text_of(found).encode("utf-8", "surrogatepass")
             return replace(draft, topic=topic, queue_id=0, properties=text)
-        return self._waiting(draft, level, now_ms)
+        # A client whose message failed may send it again as it got it, transaction and all.
+        if stamped.is_half and not (draft.reconsume_times > 0 and stamped.delay_level > 0):
+            if stamped.timed:
+                self._timed(draft, now_ms)  # refused now, if it would be when it is committed
+            return self._half(draft, call, stamped.unique_key)
+        return self._waiting(draft, stamped.delay_level, now_ms, timed=stamped.timed)
 
-    def _waiting(self, draft: Draft, asked: int, now_ms: int) -> Draft:
-        """The same where messages of its delay level wait for their time; itself without one."""
+    def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
+        """The same where half messages wait for their transaction's end."""
+        if self._config.reject_transactions:
+            raise CallRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_name}] sending transaction message is forbidden",
+            )
+        text = [draft.properties, _TRANSACTION_ID, key, _END]
+        if not property_value(draft.properties, _GROUP):
+            text += (_GROUP, _MIDDLE, call.producer_group.encode("utf-8", "surrogatepass"), _END)
+        text.append(b"%b%b\x02" % (_REAL_TOPIC, draft.topic.encode()))
+        text.append(b"%b%d\x02" % (_REAL_QUEUE_ID, draft.queue_id))
+        return replace(draft, topic=HALF_TOPIC, queue_id=0, properties=b"".join(text))
+
+    def _waiting(self, draft: Draft, asked: int, now_ms: int, *, timed: bool) -> Draft:
+        """The same where messages of its delay level wait for their time; itself without one.
+
+        Or, when it is `timed`, where messages wait that have a delivery time.
+        """
+        if timed:
+            return self._timed(draft, now_ms)
         if not (level := effective_level(asked, self._levels)):
             return draft
         found = decode_properties(draft.properties)
+        for name in WISHES:
+            found.pop(name, None)
         found[names.DELAY] = str(level)
         found[names.REAL_TOPIC] = draft.topic
         found[names.REAL_QUEUE_ID] = str(draft.queue_id)
@@ -235,6 +313,32 @@ class Put:
             tag_code=due_ms(level, now_ms, self._levels),
         )
 
+    def _timed(self, draft: Draft, now_ms: int) -> Draft:
+        """The same on its way to the wheel; itself when the time has come.
+
+        MessageIllegal for a time that is none, or is too far away.
+        """
+        found = decode_properties(draft.properties)
+        out = out_ms(found, now_ms, self._config.timer_max_delay)
+        if out is None:
+            if names.TIMER_DELETE_UNIQUE_KEY in found:
+                raise MessageIllegal("the message to be taken back is already delivered")
+            return draft
+        found[names.TIMER_OUT_MS] = str(out)
+        found[names.REAL_TOPIC] = draft.topic
+        found[names.REAL_QUEUE_ID] = str(draft.queue_id)
+        text = text_of(found).encode("utf-8", "surrogatepass")
+        return replace(draft, topic=TIMER_TOPIC, queue_id=0, properties=text)
+
+    def _recall_handle(self, draft: Draft, topic: str, key: bytes) -> str:
+        """What takes a message back that goes to the wheel; nothing for one that does not."""
+        if draft.topic != TIMER_TOPIC or is_retry(topic):
+            return ""
+        out = int(property_value(draft.properties, _OUT) or b"0")
+        # The genuine broker adds one: the time must lie in the message's slot, not before it.
+        handle = RecallHandle(topic, self._config.broker_name, out + 1, decode_text(key))
+        return handle.text()
+
     def _draft(
         self,
         call: SendCall,
@@ -245,8 +349,8 @@ class Put:
         tag_code: int,
     ) -> Draft:
         sys_flag = call.sys_flag
-        if sys_flag & PREPARED:
-            raise half_message()
+        if sys_flag & PREPARED and not _is_half(properties):
+            raise half_message()  # stored as it is, it would be delivered at once
         sys_flag = sys_flag & FROM_CLIENTS | self._store_flag
         born_host = peer.host_bytes
         if len(born_host) != IPV4_SIZE:
@@ -285,6 +389,11 @@ class Put:
                 month_ends_ms = now_ms - now_ms % WHOLE_DAY_MS + WHOLE_DAY_MS
             yield unique_key(ip, origin.pid, origin.seed, now_ms - month_ms, counter)
             counter += 1
+
+
+def _is_half(properties: bytes) -> bool:
+    """Whether a text says that its message belongs to a transaction."""
+    return (property_value(properties, _PREPARED_NAME) or b"").lower() == b"true"
 
 
 def _shared_text(text: str) -> bytes:

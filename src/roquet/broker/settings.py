@@ -16,6 +16,7 @@ from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import MASTER_ID, READ_WRITE
 from roquet.rules.schedule import parse_levels
+from roquet.rules.timer import DAY_MS, MAX_DELAY_LIMIT_MS, PRECISION_MS
 from roquet.wire.calls.bodies import POP, PULL
 
 PORT: Final = 10_911
@@ -138,6 +139,13 @@ def _register_interval(value: int) -> int:
     return max(10_000, min(value, 60_000))
 
 
+def _max_delay(value: int, where: str) -> int:
+    if not PRECISION_MS <= value <= MAX_DELAY_LIMIT_MS:
+        days = MAX_DELAY_LIMIT_MS // DAY_MS
+        raise ConfigError(f"{where}: delivery times may be 1 s to {days} days away, not {value} ms")
+    return value
+
+
 def _must_lead(value: str, where: str) -> None:
     if settings.parse_int(value, where) != MASTER_ID:
         raise ConfigError(f"{where}: only 0 works: this broker keeps no replica of another")
@@ -156,6 +164,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "cluster_name": Setting(_text, ("brokerClusterName",)),
     "host": Setting(_text, ("bindAddress",)),
     "port": Setting(_port, ("listenPort",)),
+    "vip_port": Setting(_switch),
     "advertise": Setting(_advertise, ("brokerIP1",)),
     "name_servers": Setting(_servers, ("namesrvAddr",)),
     "store_dir": Setting(_path, ("storePathRootDir",)),
@@ -174,8 +183,26 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "default_pop_share_queues": Setting(
         partial(settings.parse_int, least=-1), ("defaultPopShareQueueNum",)
     ),
+    "property_filter": Setting(_switch, ("enablePropertyFilter",)),
+    "sql_compatibility": Setting(_switch),
     "trace_topic": Setting(_switch, ("traceTopicEnable",)),
     "store_reply_messages": Setting(_switch, ("storeReplyMessageEnable",)),
+    "reject_transactions": Setting(_switch, ("rejectTransactionMessage",)),
+    "transaction_timeout": Setting(settings.parse_millis, ("transactionTimeOut",), _MILLIS),
+    "transaction_check_interval": Setting(
+        settings.parse_millis, ("transactionCheckInterval",), _MILLIS
+    ),
+    "transaction_check_max": Setting(_number, ("transactionCheckMax",)),
+    "transaction_op_interval": Setting(
+        settings.parse_millis, ("transactionOpBatchInterval",), _MILLIS
+    ),
+    "transaction_op_size": Setting(_bytes, ("transactionOpMsgMaxSize",)),
+    "timer_max_delay": Setting(
+        lambda value, where: _max_delay(settings.parse_millis(value, where), where),
+        ("timerMaxDelaySec",),
+        lambda value, where: _max_delay(_number(value, where, factor=1_000), where),
+    ),
+    "recall_message": Setting(_switch, ("recallMessageEnable",)),
     "permission": Setting(_permission, ("brokerPermission",)),
     "region": Setting(_text, ("regionId",)),
     "save_interval": Setting(settings.parse_millis, ("flushConsumerOffsetInterval",), _MILLIS),
@@ -199,10 +226,29 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "force_ratio": Setting(_ratio, ("diskSpaceCleanForciblyRatio",), _percent),
     "refuse_ratio": Setting(_ratio, ("diskSpaceWarningLevelRatio",), _percent),
     "free_min": Setting(_bytes),
+    "send_capacity": Setting(_number, ("sendThreadPoolQueueCapacity",)),
+    "pull_capacity": Setting(_number, ("pullThreadPoolQueueCapacity",)),
+    "ack_capacity": Setting(_number, ("ackThreadPoolQueueCapacity",)),
+    "heartbeat_capacity": Setting(_number, ("heartbeatThreadPoolQueueCapacity",)),
+    "transaction_capacity": Setting(_number, ("endTransactionPoolQueueCapacity",)),
+    "query_capacity": Setting(_number, ("queryThreadPoolQueueCapacity",)),
+    "admin_capacity": Setting(_number, ("adminBrokerThreadPoolQueueCapacity",)),
+    "fast_failure": Setting(_switch, ("brokerFastFailureEnable",)),
+    "send_wait_max": Setting(settings.parse_millis, ("waitTimeMillsInSendQueue",), _MILLIS),
+    "pull_wait_max": Setting(settings.parse_millis, ("waitTimeMillsInPullQueue",), _MILLIS),
+    "ack_wait_max": Setting(settings.parse_millis, ("waitTimeMillsInAckQueue",), _MILLIS),
+    "heartbeat_wait_max": Setting(
+        settings.parse_millis, ("waitTimeMillsInHeartbeatQueue",), _MILLIS
+    ),
+    "transaction_wait_max": Setting(
+        settings.parse_millis, ("waitTimeMillsInTransactionQueue",), _MILLIS
+    ),
+    "admin_wait_max": Setting(settings.parse_millis, ("waitTimeMillsInAdminBrokerQueue",), _MILLIS),
     "tls_cert": Setting(_path, ("tls.server.certPath",)),
     "tls_key": Setting(_path, ("tls.server.keyPath",)),
     "tls_client_ca": Setting(_path),
     "tls_ca": Setting(_path),
+    "server_side_reset": Setting(_switch, ("useServerSideResetOffset",)),
 }
 """Every key that has an effect. `log_path` is only compared with where the log lies anyway."""
 

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from roquet.model import properties as names
-from roquet.model.errors import CallRefused, MessageIllegal, RecordError
-from roquet.wire.codes import ResponseCode
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.rules.timer import WISHES, is_timed
 from roquet.wire.java import hash_code
 from roquet.wire.property_text import decode_properties, decode_text
 
@@ -41,13 +41,16 @@ _KEYS: Final = names.KEYS.encode() + b"\x01"
 _END_BYTE: Final = _END[0]
 _MIDDLE_BYTE: Final = _KEYS[-1]
 
-TIMES: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 FROM_BROKERS: Final = frozenset({names.POP_CK, names.CLUSTER})
-SPECIAL: Final = FROM_BROKERS | {*TIMES, names.DELAY, names.TRANSACTION_PREPARED}
+TAKES_BACK: Final = names.TIMER_DELETE_UNIQUE_KEY
+SPECIAL: Final = FROM_BROKERS | {*WISHES, TAKES_BACK, names.DELAY, names.TRANSACTION_PREPARED}
 """Properties that most messages lack, and that need a closer look."""
 
-DELAYED: Final = "property {} asks for a later delivery, which this broker does not support yet"
-DELAYED_BATCH: Final = f"property {names.DELAY} asks for a later delivery, which no batch can have"
+HALF: Final = frozenset({names.TRANSACTION_PREPARED})
+"""The one of them that is the same in every text of a producer."""
+
+RECALLING: Final = f"property {TAKES_BACK} is the broker's own: ask to recall a message (370)"
+DELAYED_BATCH: Final = "a property asks for a later delivery, which no batch can have: {}"
 
 
 class Stamped(msgspec.Struct, frozen=True, gc=False):
@@ -58,8 +61,14 @@ class Stamped(msgspec.Struct, frozen=True, gc=False):
     waits: bool
     """Whether the sender wants to wait until the message is durable."""
     unique_key: bytes
+    apart: bool = False
+    """Whether it is not simply stored where it was sent to: one of what follows says more."""
     delay_level: int = 0
     """The level that the sender asks for; there may be no such. 0: it is not to wait."""
+    is_half: bool = False
+    """Whether it belongs to a transaction: nobody gets it before its sender commits."""
+    timed: bool = False
+    """Whether the sender asks for a delivery time, and for no delay level."""
 
 
 class Stamps:
@@ -70,13 +79,14 @@ class Stamps:
         self._size_max = names.PROPERTIES_SIZE_MAX - len(self._cluster)
         self._new_key = new_key
         self._tag_code = lru_cache(TAG_CODES_MAX)(hash_code)
-        self._known: dict[tuple[bytes, bytes], tuple[int, bool]] = {}
-        """Tag code and wish to wait, by what stands before and behind the unique key."""
+        self._known: dict[tuple[bytes, bytes], tuple[int, bool, bool]] = {}
+        """Tag code, wish to wait and whether it is a half message, by what stands before and
+        behind the unique key."""
 
     def stamp(self, text: bytes, may_wait: bool = False) -> Stamped:
         """The property text as it is stored; refused, when it asks for what we cannot do.
 
-        A delay level is such, unless the message `may_wait`.
+        A delay level or a transaction is such, unless the message `may_wait`.
         """
         if text and text[-1] != _END_BYTE:
             text += _END
@@ -93,7 +103,11 @@ class Stamps:
                 stamped = self._stamp_anew(text, may_wait)
                 self._learn(before, behind)
                 return stamped
-        tag_code, waits = facts
+        tag_code, waits, is_half = facts
+        if is_half:
+            if not may_wait:
+                raise half_message()
+            return Stamped(text + self._cluster, tag_code, waits, key, True, 0, True)
         return Stamped(text + self._cluster, tag_code, waits, key)
 
     def _stamp_anew(self, raw: bytes, may_wait: bool) -> Stamped:
@@ -107,12 +121,16 @@ class Stamps:
         else:  # stored as it is, a piece without a name would look like a torn record
             found = _readable(text)
             text = text_of(found)
-        level = 0
+        level, half, timed = 0, False, False
         if not SPECIAL.isdisjoint(found):
             text = _special(found, text)
-            level = delay_level(found)
-            if level and not may_wait:
-                raise MessageIllegal(DELAYED_BATCH)
+            level, half = delay_level(found), is_half(found)
+            if half and not may_wait:
+                raise half_message()
+            timed = not level and is_timed(found)
+            if (level or timed) and not may_wait:
+                wishes = [name for name in (names.DELAY, *WISHES) if name in found]
+                raise MessageIllegal(DELAYED_BATCH.format(", ".join(wishes)))
         key = found.get(names.UNIQUE_KEY)
         if not key:
             key = self._new_key()
@@ -122,7 +140,10 @@ class Stamps:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"
             )
-        return Stamped(raw, *self._facts(found), key.encode("utf-8", "surrogatepass"), level)
+        code, waits = self._facts(found)
+        key_raw = key.encode("utf-8", "surrogatepass")
+        apart = half or timed or level > 0
+        return Stamped(raw, code, waits, key_raw, apart, level, half, timed)
 
     def _learn(self, before: bytes, behind: bytes) -> None:
         """Remember what a text says, unless one like it could say something else.
@@ -136,10 +157,10 @@ class Stamps:
         if text.count(f"{names.UNIQUE_KEY}\x01") != 1 or not PAIRS.fullmatch(text):
             return
         found = _pairs(text)
-        if names.UNIQUE_KEY in found and SPECIAL.isdisjoint(found):
+        if names.UNIQUE_KEY in found and SPECIAL.isdisjoint(found.keys() - HALF):
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            self._known[before, behind] = self._facts(found)
+            self._known[before, behind] = *self._facts(found), is_half(found)
 
     def _facts(self, found: dict[str, str]) -> tuple[int, bool]:
         """The tag code, and whether the sender wants to wait."""
@@ -177,20 +198,22 @@ def text_of(properties: Mapping[str, str]) -> str:
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
-def half_message() -> CallRefused:
-    """The refusal of a message that belongs to a transaction."""
-    return CallRefused(
-        ResponseCode.NO_PERMISSION, "this broker does not support transaction messages yet"
+def half_message() -> MessageIllegal:
+    """The refusal of a batch that belongs to a transaction, or of one that only half says so."""
+    return MessageIllegal(
+        f"a message of a transaction is sent alone, with property {names.TRANSACTION_PREPARED}"
     )
+
+
+def is_half(found: Mapping[str, str]) -> bool:
+    """Whether a message belongs to a transaction."""
+    return found.get(names.TRANSACTION_PREPARED, "").lower() == "true"
 
 
 def _special(found: dict[str, str], text: str) -> str:
     """The text without what only brokers may say; refused, when it asks for what we cannot do."""
-    if found.get(names.TRANSACTION_PREPARED, "").lower() == "true":
-        raise half_message()
-    for name in TIMES:
-        if name in found:
-            raise MessageIllegal(DELAYED.format(name))
+    if TAKES_BACK in found:
+        raise MessageIllegal(RECALLING)
     if FROM_BROKERS.isdisjoint(found):
         return text
     return text_of({name: value for name, value in found.items() if name not in FROM_BROKERS})

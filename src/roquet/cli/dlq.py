@@ -1,15 +1,13 @@
 """roquet dlq ls, show, resend: messages that groups gave up."""
 
-import asyncio
 import base64
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli import running
+from roquet.cli import output, running
 from roquet.cli.messages import Namesrv, servers
 from roquet.model.errors import UsageError
 
@@ -65,10 +63,8 @@ def resend(  # noqa: PLR0913 - each is an option
     again: Annotated[
         bool, typer.Option("--again", help="With --all: also what was sent before.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be sent.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: output.DryRun = False,
+    yes: output.Yes = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Send dead letters once more to the topics they came from.
@@ -118,7 +114,7 @@ class _Resending:
             lost = [letter for letter in letters if letter.origin_topic is None]
             letters = [letter for letter in letters if letter.origin_topic is not None]
             self._preview(letters, lost)
-            if dry_run or not letters or not await _agreed(len(letters), yes=yes):
+            if dry_run or not letters or not await self._agreed(len(letters), yes=yes):
                 return
             await self._send(letters)
             if self._is_all:
@@ -140,6 +136,9 @@ class _Resending:
                 f"{len(lost)} cannot be sent: they do not say what topic they came from", err=True
             )
 
+    async def _agreed(self, count: int, *, yes: bool) -> bool:
+        return await output.agreed(f"Send {output.counted(count, 'message')} again?", yes=yes)
+
     async def _send(self, letters: "Sequence[DeadLetter]") -> None:
         from roquet.admin import dead_letters
         from roquet.client.producer import Producer
@@ -152,12 +151,6 @@ class _Resending:
             ) as bar:
                 await dead_letters.resend(producer, letters, bar.update)
         typer.echo(f"{len(letters)} sent; {STAY.format(topic=dlq_topic(self._group))}")
-
-
-async def _agreed(count: int, *, yes: bool) -> bool:
-    """Whether the user wants it."""
-    question = f"Send {count} message{'s' if count > 1 else ''} again?"
-    return yes or await asyncio.to_thread(typer.confirm, question, default=False)
 
 
 async def _list(namesrv: str, *, as_json: bool) -> None:
@@ -202,14 +195,10 @@ def _shown(count: int | None) -> str:
 def _line(letter: "DeadLetter") -> str:
     """One letter for eyes."""
     message = letter.message
-    stored = datetime.fromtimestamp(message.stored_ms / 1000).astimezone()
-    text = message.body.decode("utf-8", "replace")
-    preview = "".join(one if one.isprintable() else " " for one in text[: PREVIEW_MAX + 1])
-    if len(preview) > PREVIEW_MAX:
-        preview = f"{preview[: PREVIEW_MAX - 1]}…"
+    preview = output.preview(message.body, PREVIEW_MAX)
     key = " ".join(message.keys) or "-"
     return (
-        f"{letter.message_id}  {stored:%Y-%m-%d %H:%M:%S}  from {letter.origin_topic or '?'}"
+        f"{letter.message_id}  {output.when(message.stored_ms)}  from {letter.origin_topic or '?'}"
         f"  key {key}  failed {message.reconsume_times}  {preview}"
     )
 

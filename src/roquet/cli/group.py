@@ -1,18 +1,20 @@
-"""roquet group show, ls: who is in a group, who works on which queue, and how much waits."""
+"""roquet group: who is in one, what waits for it, where it goes on; made, reset and deleted."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli import running
+from roquet.cli import output, running
 from roquet.cli.messages import Namesrv, servers
+from roquet.cli.output import DRY, DryRun, Json, Yes, table
+from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from roquet.admin.group_view import Group, Summary
+    from roquet.admin.progress import Move
 
 group: Final = typer.Typer(
     name="group", help="Consumer groups.", no_args_is_help=True, rich_markup_mode=None
@@ -22,8 +24,6 @@ COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "
 """One for each member, as far as they go; a red queue is one with a fault."""
 
 FAULT: Final = "bold red"
-
-Json = Annotated[bool, typer.Option("--json", help="JSON, with everything that is known.")]
 
 
 @group.command()
@@ -50,6 +50,132 @@ def list_groups(
     running.run(_list(namesrv, system=system, json=json))
 
 
+@group.command()
+def create(
+    name: Annotated[str, typer.Argument(help="The group's name.")],
+    *,
+    retries: Annotated[
+        int | None, typer.Option(min=-1, help="How often a failed message is tried again.")
+    ] = None,
+    ordered: Annotated[bool | None, typer.Option(help="Whether messages come in order.")] = None,
+    broadcast: Annotated[bool | None, typer.Option(help="Whether members may broadcast.")] = None,
+    enabled: Annotated[bool | None, typer.Option(help="Whether it may consume.")] = None,
+    namesrv: Namesrv = None,
+) -> None:
+    """Create a group on all brokers, or change it; what is not given stays."""
+    running.log_to_stderr(verbose=False)
+    given = {
+        "retry_max_times": retries,
+        "consume_message_orderly": ordered,
+        "consume_broadcast_enable": broadcast,
+        "consume_enable": enabled,
+    }
+    changes = {key: value for key, value in given.items() if value is not None}
+    running.run(_create(namesrv, name, changes))
+
+
+@group.command()
+def delete(
+    name: Annotated[str, typer.Argument(help="The group's name.")],
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Delete a group and its progress on all brokers."""
+    running.log_to_stderr(verbose=False)
+    running.run(_delete(namesrv, name, dry_run=dry_run, yes=yes))
+
+
+@group.command()
+def reset(
+    name: Annotated[str, typer.Argument(help="The group's name.")],
+    *,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Of which topic.")],
+    to: Annotated[str, typer.Option(help="first, last, or a time like 2026-01-31T12:00.")],
+    queues: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="BROKER:ID", help="This one alone; may be repeated."),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Have a group go on elsewhere: earlier messages come again, later ones are skipped."""
+    running.log_to_stderr(verbose=False)
+    only = [_place(text) for text in queues or ()]
+    running.run(_reset(namesrv, (name, topic, to), only, dry_run=dry_run, yes=yes))
+
+
+async def _create(namesrv: str | None, name: str, changes: dict[str, int]) -> None:
+    from roquet.admin import groups
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        done = await groups.create(reach, name, changes)
+    typer.echo(f"{name}: on {', '.join(done)}")
+
+
+async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool) -> None:
+    from roquet.admin import groups
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        found = await groups.show(reach, name)
+        typer.echo(_headline(found))
+        if found.members:
+            raise UsageError(f"group {name!r} has members: stop them first")
+        if dry_run:
+            typer.echo(DRY)
+        elif await output.agreed(f"Delete {name} and its progress?", yes=yes):
+            typer.echo(f"{name}: deleted on {', '.join(await groups.delete(reach, name))}")
+
+
+async def _reset(
+    namesrv: str | None,
+    what: tuple[str, str, str],
+    only: list[tuple[str, int]],
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    from roquet.admin import progress
+    from roquet.admin.reach import Reach
+
+    name, topic, to = what
+    edges = {edge.value: edge for edge in progress.Edge}
+    target = edges[to] if to in edges else output.time_ms(to, "--to")
+    async with Reach(servers(namesrv)) as reach:
+        moves = await progress.plan(reach, name, topic, target, only)
+        output.console().print(_moves(moves))
+        if dry_run:
+            typer.echo(DRY)
+        elif await output.agreed(f"Reset {name} in {len(moves)} queues?", yes=yes):
+            await progress.reset(reach, name, moves)
+            typer.echo(f"{name}: goes on there")
+
+
+def _place(text: str) -> tuple[str, int]:
+    broker, colon, queue_id = text.rpartition(":")
+    if not colon or not queue_id.isdecimal():
+        raise UsageError(f"--queue {text!r}: BROKER:ID is wanted, as broker-a:3")
+    return broker, int(queue_id)
+
+
+def _moves(moves: "list[Move]") -> "Table":
+    shown = table("broker", "queue", "now", "then", "again", "skipped", numbers=1)
+    for move in moves:
+        shown.add_row(
+            move.queue.broker_name,
+            str(move.queue.queue_id),
+            "-" if move.now is None else f"{move.now:,}",
+            f"{move.then:,}",
+            f"{move.again:,}",
+            f"{move.skipped:,}",
+        )
+    return shown
+
+
 async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
     from roquet.admin import groups
     from roquet.admin.reach import Reach
@@ -57,9 +183,9 @@ async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
     async with Reach(servers(namesrv)) as reach:
         found = await groups.show(reach, name)
     if json:
-        typer.echo(_as_json(found))
+        output.echo_json([found])
         return
-    console = _console()
+    console = output.console()
     for part in _parts(found):
         console.print(part, markup=False)
 
@@ -71,10 +197,9 @@ async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
     async with Reach(servers(namesrv)) as reach:
         found = await groups.summaries(reach, system=system)
     if json:
-        for one in found:
-            typer.echo(_as_json(one))
+        output.echo_json(found)
     elif found:
-        _console().print(_summaries(found))
+        output.console().print(_summaries(found))
     else:
         typer.echo("no group")
 
@@ -109,10 +234,10 @@ def _headline(found: "Group") -> str:
 def _members(found: "Group", colours: Mapping[str, str]) -> "Table":
     from rich.text import Text
 
-    table = _table("member", "address", "language", "version", "listens to", "strategy")
+    shown = table("member", "address", "language", "version", "listens to", "strategy")
     for one in found.members:
         wishes = ", ".join(f"{topic} {wish}" for topic, wish in sorted((one.wishes or {}).items()))
-        table.add_row(
+        shown.add_row(
             Text(one.client_id, style=colours[one.client_id]),
             one.address,
             one.language or "?",
@@ -120,17 +245,17 @@ def _members(found: "Group", colours: Mapping[str, str]) -> "Table":
             Text(wishes),
             one.strategy or "",
         )
-    return table
+    return shown
 
 
 def _queues(found: "Group", colours: Mapping[str, str]) -> "Table":
     from rich.text import Text
 
-    table = _table("topic", "broker", "queue", "owner", "committed", "end", "lag", numbers=4)
+    shown = table("topic", "broker", "queue", "owner", "committed", "end", "lag", numbers=4)
     for queue in found.queues:
         owner = "?" if queue.owners is None else ", ".join(queue.owners) or "nobody"
         style = FAULT if queue.fault else colours.get(owner, "")
-        table.add_row(
+        shown.add_row(
             queue.topic,
             queue.broker,
             str(queue.queue_id),
@@ -139,34 +264,11 @@ def _queues(found: "Group", colours: Mapping[str, str]) -> "Table":
             f"{queue.end:,}",
             f"{queue.lag:,}",
         )
-    return table
+    return shown
 
 
 def _summaries(found: "list[Summary]") -> "Table":
-    table = _table("group", "members", "lag", numbers=1)
+    shown = table("group", "members", "lag", numbers=1)
     for one in found:
-        table.add_row(one.name, f"{one.members:,}", f"{one.lag:,}")
-    return table
-
-
-def _table(*columns: str, numbers: int | None = None) -> "Table":
-    """A table without lines; columns from the place `numbers` on hold numbers."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for place, column in enumerate(columns):
-        right = numbers is not None and place >= numbers
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    return table
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def _as_json(value: "Group | Summary") -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
+        shown.add_row(one.name, f"{one.members:,}", f"{one.lag:,}")
+    return shown

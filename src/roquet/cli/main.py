@@ -12,7 +12,18 @@ from typing import Annotated, Final
 import typer
 
 from roquet import __version__
-from roquet.cli import dlq, group, inspect, messages, serve, simulate
+from roquet.cli import (
+    cluster,
+    dlq,
+    group,
+    inspect,
+    message,
+    messages,
+    serve,
+    simulate,
+    supervise,
+    topic,
+)
 from roquet.cli.balance import command as balance
 from roquet.cli.demo import command as demo
 from roquet.model.errors import ConfigError, RoquetError, UsageError
@@ -29,6 +40,7 @@ app: Final = typer.Typer(
 )
 COMMANDS: Final[Sequence[Callable[..., None]]] = (
     serve.dev,
+    supervise.serve,
     serve.namesrv,
     serve.broker,
     messages.produce,
@@ -43,6 +55,9 @@ for _command in COMMANDS:
     app.command()(_command)
 app.add_typer(dlq.app)
 app.add_typer(group.group)
+app.add_typer(topic.app)
+app.add_typer(message.app)
+app.add_typer(cluster.app)
 
 
 def _show_version(wanted: bool) -> None:

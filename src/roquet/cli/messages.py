@@ -65,7 +65,7 @@ def produce(  # noqa: PLR0913 - each is an option
         running.run(_produce(namesrv, _repeated(message, count), quiet=quiet))
 
 
-def consume(
+def consume(  # noqa: PLR0913 - each is an option
     topic: Topic,
     *,
     group: Annotated[
@@ -79,13 +79,17 @@ def consume(
     ] = "first",
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
     tags: Annotated[str, typer.Option(help="Only these: 'A || B'.")] = "*",
+    sql: Annotated[
+        str | None, typer.Option(help='Only those with such properties: "amount > 5".')
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Print a topic's messages as they come, until Ctrl-C."""
     running.log_to_stderr(verbose=False)
     config = _beginning(begin)
-    running.run(_consume(topic, group, tags, config, namesrv, count=count, as_json=json))
+    wanted = {"tags": tags, "sql": sql}
+    running.run(_consume(topic, group, wanted, config, namesrv, count=count, as_json=json))
 
 
 async def _produce(namesrv: str | None, messages: AsyncIterator["Message"], *, quiet: bool) -> None:
@@ -116,7 +120,7 @@ async def _typed(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]
 async def _consume(
     topic: str,
     group: str | None,
-    tags: str,
+    wanted: dict[str, Any],
     config: "ConsumerConfig",
     namesrv: str | None,
     *,
@@ -128,15 +132,17 @@ async def _consume(
 
     addresses = servers(namesrv)
     if group is not None:
-        member = PushConsumer(addresses, group=group, topic=topic, tags=tags, config=config)
+        member = PushConsumer(addresses, group=group, topic=topic, config=config, **wanted)
         async with member:
             await _until_stopped(_print(member, count, as_json=as_json))
         return
     async with PullConsumer(addresses, group=GROUP, config=config) as reader:
-        await _until_stopped(_read(reader, topic, tags, count, as_json=as_json))
+        await _until_stopped(_read(reader, topic, wanted, count, as_json=as_json))
 
 
-async def _read(reader: "Any", topic: str, tags: str, count: int | None, *, as_json: bool) -> None:
+async def _read(
+    reader: "Any", topic: str, wanted: dict[str, Any], count: int | None, *, as_json: bool
+) -> None:
     """Everything in all queues of the topic, which may not be there yet."""
     waited = False
     while not (queues := await reader.queues(topic)):
@@ -144,7 +150,7 @@ async def _read(reader: "Any", topic: str, tags: str, count: int | None, *, as_j
             typer.echo(f"waiting for the first message of {topic} (Ctrl-C stops)", err=True)
         waited = True
         await asyncio.sleep(TOPIC_POLL_S)
-    await reader.assign(queues, tags=tags)
+    await reader.assign(queues, **wanted)
     await _print(reader, count, as_json=as_json)
 
 

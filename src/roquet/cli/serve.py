@@ -77,6 +77,7 @@ def dev(
         broker_config.read("", "", os.environ),
         store_dir=_where(data, memory, DEV_DATA),
         port=port,
+        vip_port=False,  # whose clients are so old? and other brokers may want that port
         host=host,
         advertise=advertise,
         broker_name="broker-a",

@@ -1,5 +1,6 @@
 """The client library: what users import."""
 
+from roquet.client.checking import TransactionState
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.pop import PopConsumer
 from roquet.client.popped import PoppedMessage
@@ -9,6 +10,7 @@ from roquet.client.push import PushConsumer
 from roquet.client.received import ReceivedMessage
 from roquet.client.requests import ReplyMessage
 from roquet.client.selectors import Chance, KeyHash, MachineRoom
+from roquet.client.transaction import Transaction, TransactionProducer, TransactionReceipt
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
@@ -41,4 +43,8 @@ __all__ = [
     "SendStatus",
     "StoredMessage",
     "Tls",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionReceipt",
+    "TransactionState",
 ]

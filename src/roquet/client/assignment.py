@@ -5,10 +5,9 @@ a look does not end well. What cannot be found out leaves all as it is.
 """
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from roquet.client.background import Alarm, Trouble
 from roquet.client.config import ConsumerConfig
@@ -17,8 +16,10 @@ from roquet.client.locks import QueueLocks
 from roquet.client.offsets import Offsets
 from roquet.client.ordered import OrderedReader
 from roquet.client.pulling import Taste
+from roquet.client.resetting import go_on_at
 from roquet.client.session import Session
 from roquet.client.shares import Shares
+from roquet.client.watchers import Watchers
 from roquet.model.errors import RoquetError
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
@@ -29,34 +30,11 @@ from roquet.wire.calls.heartbeat import ConsumersChanged
 
 log = logging.getLogger(__name__)
 
-Watcher: TypeAlias = Callable[[Sequence[MessageQueue]], Awaitable[object] | object]
-"""What is told of queues that came or went; a plain function or an `async def`."""
-
 PATIENCE: Final = 3
 """Looks without an answer before a word is said: a topic may be new, its route not known yet."""
 
 RETRY_LOOKS: Final = 8
 """Looks in quick succession for a retry topic: brokers make it when they first hear of a group."""
-
-
-class Watchers:
-    """Who is told of queues that come and go. Retry topics are our own affair."""
-
-    def __init__(self) -> None:
-        self.assigned: list[Watcher] = []
-        self.revoked: list[Watcher] = []
-        self.lost: list[Watcher] = []
-
-    async def tell(self, watchers: Sequence[Watcher], queues: Iterable[MessageQueue]) -> None:
-        """Tell them of some queues; one that raises does not keep the others from hearing."""
-        visible = tuple(queue for queue in queues if not is_retry(queue.topic))
-        for watcher in watchers if visible else ():
-            try:
-                answer = watcher(visible)
-                if inspect.isawaitable(answer):
-                    await answer
-            except Exception:
-                log.exception("a watcher of the assignment failed")
 
 
 class Assignment:
@@ -88,6 +66,7 @@ class Assignment:
         """Whose turn it is to look."""
         self._troubles: dict[str, Trouble] = {}
         self._retry_looks = 0
+        self._is_begun = False
         self._is_locked_out = False
         self._locks: QueueLocks | None = None
         self._leaving: dict[MessageQueue, tuple[OrderedReader, asyncio.Task[None]]] = {}
@@ -104,12 +83,18 @@ class Assignment:
         """Begin; ConfigError when the brokers cannot do what the strategy wants."""
         await self._shares.check(list(self._tastes))
         self._session.routes.on_change(lambda _: self._look.ring())
+        self._is_begun = True
         if self._locks is not None:
             self._locks.start()
         return self._session.background.start(self._keep(), f"rebalance of {self.group}")
 
-    async def unlock_all(self) -> None:
-        """Give every lock back: nothing is handled any more."""
+    async def end(self, queues: Sequence[MessageQueue]) -> None:
+        """These were ours to the end: give every lock back, nothing is handled any more."""
+        await self._unlock_all()
+        if self._is_begun:
+            await self.watchers.tell(self.watchers.revoked, queues)
+
+    async def _unlock_all(self) -> None:
         if self._locks is None:
             return
         ending = [task for reader, task in self._leaving.values() if reader.is_over]
@@ -118,6 +103,15 @@ class Assignment:
         if held := self._locks.held:
             await self._locks.unlock(held)
 
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at other offsets in those of some queues that are ours; no look meanwhile."""
+        async with self._turn:
+            await go_on_at(offsets, self._holding, self._offsets, self._tastes, self._is_ours)
+
+    def _is_ours(self, queue: MessageQueue) -> bool:
+        """Whether a queue may be read, also when that needs its lock."""
+        return self._session.is_open and (self._locks is None or queue in self._locks.held)
+
     def _members_changed(self, call: ConsumersChanged, peer: Peer) -> None:
         """The broker's notice that somebody came or went."""
         del peer
@@ -125,14 +119,16 @@ class Assignment:
             self._look.ring()
 
     async def _keep(self) -> None:
-        failures = 0
+        failures, is_said = 0, False
         while True:
             try:
                 failures = 0 if await self.look() else failures + 1
+                is_said = is_said and failures > 0
             except Exception:
                 failures += 1
-                if failures == 1:
+                if not is_said:
                     log.exception("rebalance of %s failed, all queues are kept", self.group)
+                is_said = True
             period_ms = self._config.rebalance_period_ms
             await self._look.wait(
                 next_look_ms(failures, period_ms, is_locked_out=self._is_locked_out)

@@ -9,11 +9,14 @@ All of a process share one thread, which does the waiting. May be used from any 
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
 from roquet.client import pop, popped, pull, push, received
 from roquet.client import producer as sending
+from roquet.client import transaction as transacting
+from roquet.client.checking import Check
 from roquet.client.config import ConsumerConfig, ProducerConfig, Selector
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.delivery import Turn
@@ -25,6 +28,7 @@ from roquet.client.outgoing import MessageFields, message_of
 from roquet.client.pull import POLL_COUNT
 from roquet.client.received import Received
 from roquet.client.requests import ReplyMessage
+from roquet.client.watchers import Watcher
 from roquet.model.errors import UsageError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
@@ -34,6 +38,7 @@ from roquet.model.subscription import ALL
 T = TypeVar("T")
 C = TypeVar("C", bound=Consumer)
 M = TypeVar("M", bound=push.PushConsumer | pop.PopConsumer)
+W = TypeVar("W", bound=push.PushConsumer | pull.PullConsumer)
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _PRODUCER: Final = ProducerConfig()
@@ -170,6 +175,10 @@ class Producer:
             self._producer.send_batch(messages, selector=selector, timeout_ms=timeout_ms)
         )
 
+    def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take a message back before its delivery time, by its receipt's handle; gives its id."""
+        return self._thread.wait(self._producer.recall(topic, handle, timeout_ms=timeout_ms))
+
     def request(
         self,
         message: Message | str,
@@ -205,6 +214,69 @@ class Producer:
             return await self._producer.send_many(messages, in_flight=in_flight)
 
         return self._thread.wait(all_of_them())
+
+
+class TransactionProducer(Producer):
+    """Sends messages that are delivered only if something else is done as well.
+
+        with producer.transaction("orders", b"...", keys="4711") as tx:
+            database.insert(...)                        # raising rolls the message back
+
+    See `roquet.client.TransactionProducer`. A check that is a plain `def` is called in a thread.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        check: Check,
+        topics: Sequence[str] = (),
+        config: ProducerConfig = _PRODUCER,
+    ) -> None:
+        super().__init__(namesrv, group=group, config=config)
+        self._transactions = transacting.TransactionProducer(
+            namesrv, group=group, check=check, topics=topics, config=config
+        )
+        self._producer = self._transactions
+
+    @contextmanager
+    def transaction(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Iterator[transacting.Transaction]:
+        """A message that is committed at the normal end of a block, rolled back when it raises."""
+        begin, wait = self._transactions.transaction, self._thread.wait
+        whole = message_of(message, body, fields)
+        tx = wait(_of(begin, whole, selector=selector, timeout_ms=timeout_ms))
+        wait(tx.__aenter__())
+        try:
+            yield tx
+        except BaseException as error:
+            wait(tx.__aexit__(type(error), error, error.__traceback__))
+            raise
+        wait(tx.__aexit__(None, None, None))
+
+    def send_in_transaction(
+        self,
+        message: Message | str,
+        body: bytes | None = None,
+        *,
+        local: transacting.Local,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> transacting.TransactionReceipt:
+        """The same as one call: `local` does the work, in a thread, and says what became of it."""
+        return self._thread.wait(
+            self._transactions.send_in_transaction(
+                message, body, local=local, timeout_ms=timeout_ms, **fields
+            )
+        )
 
 
 class _Consumer(Generic[C]):
@@ -315,16 +387,35 @@ class _Consumer(Generic[C]):
 class _Subscriber(_Consumer[M]):
     """What members have in common whose messages come by themselves."""
 
-    def subscribe(self, topic: str, tags: str = ALL) -> None:
-        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`)."""
-        self._thread.wait(_of(self._consumer.subscribe, topic, tags))
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`).
+
+        `sql` chooses by properties instead.
+        """
+        self._thread.wait(_of(self._consumer.subscribe, topic, tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
         """Listen to a topic no more."""
         self._thread.wait(_of(self._consumer.unsubscribe, topic))
 
 
-class PushConsumer(_Subscriber[push.PushConsumer]):
+class _Watched(_Consumer[W]):
+    """A consumer whose queues the group assigns."""
+
+    def on_assigned(self, watcher: Watcher) -> None:
+        """Tell a function, on the loop's thread, which queues have become this member's."""
+        self._consumer.on_assigned(watcher)
+
+    def on_revoked(self, watcher: Watcher) -> None:
+        """Tell a function, on the loop's thread, which queues are no longer this member's."""
+        self._consumer.on_revoked(watcher)
+
+    def on_lost(self, watcher: Watcher) -> None:
+        """Tell a function, on the loop's thread, which ordered queues were lost."""
+        self._consumer.on_lost(watcher)
+
+
+class PushConsumer(_Subscriber[push.PushConsumer], _Watched[push.PushConsumer]):
     """A member of a group that shares all queues of its topics."""
 
     def __init__(
@@ -334,26 +425,15 @@ class PushConsumer(_Subscriber[push.PushConsumer]):
         group: str,
         topic: str | None = None,
         tags: str = ALL,
+        sql: str | None = None,
         config: ConsumerConfig = _CONSUMER,
     ) -> None:
         super().__init__(
-            push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, config=config)
+            push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
         )
 
-    def on_assigned(self, watcher: push.Watcher) -> None:
-        """Tell a function, on the loop's thread, which queues have become this member's."""
-        self._consumer.on_assigned(watcher)
 
-    def on_revoked(self, watcher: push.Watcher) -> None:
-        """Tell a function, on the loop's thread, which queues are no longer this member's."""
-        self._consumer.on_revoked(watcher)
-
-    def on_lost(self, watcher: push.Watcher) -> None:
-        """Tell a function, on the loop's thread, which ordered queues were lost."""
-        self._consumer.on_lost(watcher)
-
-
-class PullConsumer(_Consumer[pull.PullConsumer]):
+class PullConsumer(_Watched[pull.PullConsumer]):
     """Reads the queues that you name, from where you say."""
 
     def __init__(
@@ -376,11 +456,12 @@ class PullConsumer(_Consumer[pull.PullConsumer]):
         count: int = pull.PULL_COUNT,
         *,
         tags: str = ALL,
+        sql: str | None = None,
         wait_ms: int = 0,
     ) -> PullResult:
         """Messages from an offset on: at once, or after waiting so long for the first new one."""
         return self._thread.wait(
-            self._consumer.pull(queue, offset, count, tags=tags, wait_ms=wait_ms)
+            self._consumer.pull(queue, offset, count, tags=tags, sql=sql, wait_ms=wait_ms)
         )
 
     def min_offset(self, queue: MessageQueue) -> int:
@@ -403,13 +484,18 @@ class PullConsumer(_Consumer[pull.PullConsumer]):
         """Save an offset as the group's progress; see `roquet.client.PullConsumer`."""
         self._thread.wait(self._consumer.commit(queue, offset))
 
-    def assign(self, queues: Sequence[MessageQueue], *, tags: str = ALL) -> None:
+    def assign(
+        self, queues: Sequence[MessageQueue], *, tags: str = ALL, sql: str | None = None
+    ) -> None:
         """Read these queues, and no others, from the group's progress on."""
-        self._thread.wait(self._consumer.assign(queues, tags=tags))
+        self._thread.wait(self._consumer.assign(queues, tags=tags, sql=sql))
 
-    def subscribe(self, topic: str, tags: str = ALL) -> None:
-        """Read this member's share of a topic: all of it, or messages with one of some tags."""
-        self._thread.wait(self._consumer.subscribe(topic, tags))
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Read this member's share of a topic: all of it, or messages with one of some tags.
+
+        `sql` chooses by properties instead.
+        """
+        self._thread.wait(self._consumer.subscribe(topic, tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more."""
@@ -446,10 +532,11 @@ class PopConsumer(_Subscriber[pop.PopConsumer]):
         group: str,
         topic: str | None = None,
         tags: str = ALL,
+        sql: str | None = None,
         config: ConsumerConfig = _CONSUMER,
     ) -> None:
         super().__init__(
-            pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, config=config)
+            pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
         )
 
     def next(self, timeout_ms: int | None = None) -> PoppedMessage | None:
@@ -468,6 +555,6 @@ class PopConsumer(_Subscriber[pop.PopConsumer]):
             yield message
 
 
-async def _of(act: Callable[..., T], *args: Any) -> T:
+async def _of(act: Callable[..., T], *args: Any, **named: Any) -> T:
     """A plain function as a coroutine: what it touches belongs to the loop's thread."""
-    return act(*args)
+    return act(*args, **named)

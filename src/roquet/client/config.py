@@ -11,12 +11,13 @@ import msgspec
 
 from roquet.model.errors import ConfigError
 from roquet.model.message import Message
+from roquet.model.names import TRACE_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import parse_addresses
 from roquet.model.subscription import ConsumeFromWhere, MessageModel
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.tls import Tls
-from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, Strategy
+from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, MachineRoom, Strategy, name_of
 from roquet.rules.flow import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, SPAN_MAX, Limits
 from roquet.rules.rebalance import REBALANCE_PERIOD_MS
 from roquet.wire.compression import Compression
@@ -83,6 +84,15 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     tls: bool | str | Path | Tls | None = None
     """True, the file of the authority that signs the servers' certificates, or all there is to
     say; None is what ROCKETMQ_TLS says."""
+
+    trace: bool = False
+    """Whether to write into the trace topic what becomes of each message: `mqadmin
+    queryMsgTraceById` and others show it. A trace that cannot be written is lost, nothing else."""
+    trace_topic: str = TRACE_TOPIC
+    """It has to exist: our brokers make it where `trace_topic` is set."""
+    namespace: str | None = None
+    """Put before the names of topics and groups (`namespace%topic`), and taken off again: clients
+    of several namespaces do not see each other. Queues, and so receipts, show whole names."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
@@ -196,6 +206,9 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     pull_count: int = 256
     """Messages that one pull asks for; genuine brokers answer with 32 at most."""
     pull_bytes: int = 256 * 1024
+    sql_compatibility: bool = False
+    """Whether a filter expression may be one that the genuine broker misreads: it is an error
+    else."""
     suspend_ms: int = 15_000
     """How long the broker may keep a pull that finds nothing new."""
     pull_timeout_ms: int = 30_000
@@ -220,7 +233,9 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
                 raise ConfigError(f"{name}: {value} is less than {least}")
         if self.message_model is MessageModel.LITE_SELECTIVE:
             raise ConfigError("message_model: CLUSTERING or BROADCASTING, others are not for us")
-        self.find_strategy()
+        strategy = self.find_strategy()
+        if isinstance(strategy, MachineRoom) and not strategy.rooms:
+            raise ConfigError("strategy: MACHINE_ROOM needs a room, without one it shares nothing")
 
     @property
     def limits(self) -> Limits:
@@ -236,6 +251,11 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
         """The name of a strategy that only brokers can work out; None when it is another one."""
         name = self.strategy
         return name if isinstance(name, str) and name in BROKER_DECIDED else None
+
+    @property
+    def strategy_name(self) -> str:
+        """What operators know the strategy by."""
+        return self.strategy if isinstance(self.strategy, str) else name_of(self.strategy)
 
     def find_strategy(self) -> Strategy | None:
         """The rule that `strategy` names, or is; None when the broker decides."""

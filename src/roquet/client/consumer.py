@@ -3,10 +3,8 @@
 import asyncio
 import logging
 import os
-import signal
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Self
 
 from roquet.client import members
@@ -14,18 +12,24 @@ from roquet.client.assignment import Assignment
 from roquet.client.background import stop
 from roquet.client.broadcast import LocalOffsets, folder_of
 from roquet.client.config import ConsumerConfig
+from roquet.client.directly import Direct
 from roquet.client.handling import Handler, workers
 from roquet.client.holding import Holding
 from roquet.client.inbox import Inbox
+from roquet.client.notices import Notices
 from roquet.client.offsets import Offsets
 from roquet.client.pulling import Puller, Taste
 from roquet.client.reader import QueueReader, Surroundings
 from roquet.client.received import ReceivedMessage
 from roquet.client.requests import Replies
+from roquet.client.running_info import Condition
 from roquet.client.sendback import Failures, Here, Return
 from roquet.client.session import Session
+from roquet.client.signals import on_sigterm
+from roquet.client.trace import Tracer
 from roquet.model.errors import UsageError
-from roquet.model.names import check_group, is_retry, is_system_group
+from roquet.model.names import check_group, is_retry, takes_consumers
+from roquet.model.namespaces import unwrap, wrap
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from roquet.net.clock import every
@@ -34,9 +38,6 @@ log = logging.getLogger(__name__)
 
 FETCH_TIMEOUT_MS: Final = 5_000
 """How long a fetch waits by itself: Java's poll does."""
-
-DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
-"""Java's name for a group that was not named: it refuses it, too."""
 
 
 class Consumer:
@@ -48,11 +49,15 @@ class Consumer:
 
     _consume_type: ConsumeType
     _saves_progress: bool
+    _message_kind: type[ReceivedMessage] = ReceivedMessage
+    _own_group: str | None = None
+    """The only group of the system that this consumer is for."""
 
     def __init__(
         self, namesrv: str | Sequence[str] | None, group: str, config: ConsumerConfig
     ) -> None:
-        if is_system_group(check_group(group)) or group == DEFAULT_GROUP:
+        group = wrap(config.namespace, group)
+        if not takes_consumers(check_group(group)) and group != self._own_group:
             raise UsageError(f"group {group} is the system's own: choose another name")
         config.check()
         self.group = group
@@ -64,19 +69,23 @@ class Consumer:
         self._puller = Puller(self._session, config, group, saves_progress=saves)
         self._inbox = Inbox()
         self._failures = self._find_failures()
+        replies = Replies(self._session, config, group)
         around = Surroundings(
-            self._inbox, self._puller, self._failures, self._session.background,
-            Replies(self._session, config, group),
+            self._inbox, self._puller, self._failures, self._session.background, replies
         )  # fmt: skip
         self._holding = Holding(around, self._offsets, config)
         self._tastes: dict[str, Taste] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._tracer = Tracer(self._session, config, group) if config.trace else None
         self._running: set[asyncio.Task[None]] = set()
         self._saving: asyncio.Task[None] | None = None
         self._assignment = Assignment(
             self._session, config, group, self._holding, self._offsets, self._tastes,
             saves=self._saves_progress,
         )  # fmt: skip
+        self._direct = Direct(config, replies, self._message_kind)
+        self._condition = Condition(self._session, self._holding, around.rates, self._data)
+        Notices(self._session, group, self._assignment, self._direct, self._condition)
 
     def _find_offsets(self) -> Offsets:
         if not self._is_broadcast:
@@ -102,10 +111,14 @@ class Consumer:
     def subscriptions(self) -> Mapping[str, str]:
         """Topics, and which of their messages are wanted."""
         return {
-            topic: taste.subscription.sub_string
+            unwrap(self._config.namespace, topic): taste.subscription.sub_string
             for topic, taste in self._tastes.items()
             if not is_retry(topic)
         }
+
+    def _whole(self, topic: str) -> str:
+        """A topic's name with the namespace."""
+        return wrap(self._config.namespace, topic)
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues that are this member's now, without those of the group's retry topic."""
@@ -128,6 +141,9 @@ class Consumer:
         except BaseException:
             await self._end()
             raise
+        self._session.background.start(self._condition.keep(), f"rates of {self.group}")
+        if self._tracer is not None:
+            self._tracer.start()
         if self._saves_progress:
             self._saving = self._session.background.start(
                 self._keep_saving(), f"progress of {self.group}"
@@ -158,8 +174,11 @@ class Consumer:
         try:
             await self._finish_running()
             await self._holding.settled(self._config.close_timeout_ms)
-            await self._holding.release(list(self._holding.readers), save=self._saves_progress)
-            await self._assignment.unlock_all()
+            ours = list(self._holding.readers)
+            await self._holding.release(ours, save=self._saves_progress)
+            await self._assignment.end(ours)
+            if self._tracer is not None:
+                await self._tracer.close()
             await self._session.membership.leave(consumer=self.group)
         finally:
             await self._end()
@@ -232,12 +251,14 @@ class Consumer:
         again after a pause. An `async def` runs on the event loop, a plain `def` in threads.
         """
         self._session.check()
-        work = workers(handler, self._inbox, self._config)
+        traced = handler if self._tracer is None else self._tracer.around(handler)
+        work = workers(traced, self._inbox, self._config)
         task = asyncio.create_task(work.run(), name=f"handlers of {self.group}")
         self._running.add(task)
+        self._direct.ask(handler, task)
         task.add_done_callback(self._running.discard)
         try:
-            with _on_sigterm(self.stop):
+            with on_sigterm(self.stop):
                 await asyncio.shield(task)
         except asyncio.CancelledError:
             await stop(task)
@@ -271,7 +292,10 @@ class Consumer:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Read one of our queues from an offset on."""
         self._session.check()
-        self._holding.seek(queue, offset, self._tastes[queue.topic])
+        reader = self._holding.reader(queue)
+        if (taste := self._tastes.get(queue.topic)) is None:
+            raise UsageError(f"topic {queue.topic} is not subscribed any more: {queue} is leaving")
+        self._holding.seek(reader.queue, offset, taste)
 
     async def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
         """Read one of our queues from the first message on that was stored at a time or later."""
@@ -299,6 +323,10 @@ class Consumer:
         step = self._holding.save
         await every(self._config.save_period_ms, lambda _: step(), self._config.clock)
 
+    def _shares_by(self) -> str | None:
+        """The strategy by which the group's members share queues, if they do."""
+        return None
+
     def _data(self) -> HeartbeatData:
         subscriptions = [taste.subscription for taste in self._tastes.values()]
         data = ConsumerData(
@@ -307,6 +335,7 @@ class Consumer:
             message_model=self._config.message_model,
             consume_from_where=self._config.consume_from.on_the_wire,
             subscription_data_set=subscriptions,
+            strategy=self._shares_by(),
         )
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[data])
 
@@ -317,43 +346,3 @@ def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
-
-
-_AT_SIGTERM: Final[dict[asyncio.AbstractEventLoop, list[Callable[[], object]]]] = {}
-"""What is done on SIGTERM: a loop has one handler, and may run many consumers."""
-
-
-@contextmanager
-def _on_sigterm(act: Callable[[], object]) -> Iterator[None]:
-    """Act on SIGTERM instead of dying, where nobody else has a say in it."""
-    loop = asyncio.get_running_loop()
-    if loop not in _AT_SIGTERM and not _handle_sigterm(loop):
-        yield
-        return
-    acts = _AT_SIGTERM.setdefault(loop, [])
-    acts.append(act)
-    try:
-        yield
-    finally:
-        acts.remove(act)
-        if not acts:
-            del _AT_SIGTERM[loop]
-            loop.remove_signal_handler(signal.SIGTERM)
-
-
-def _handle_sigterm(loop: asyncio.AbstractEventLoop) -> bool:
-    """Have the loop hear of SIGTERM; False when that is not ours to do."""
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        return False
-    try:
-        loop.add_signal_handler(signal.SIGTERM, _sigterm, loop)
-    except NotImplementedError:  # Windows
-        return False
-    return True
-
-
-def _sigterm(loop: asyncio.AbstractEventLoop) -> None:
-    for act in tuple(_AT_SIGTERM.get(loop, ())):
-        act()

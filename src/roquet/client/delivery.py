@@ -6,11 +6,12 @@ others go to another broker, when there is one. A message keeps its unique key i
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from roquet.client.config import ProducerConfig
+from roquet.client.lineup import Lineup
 from roquet.client.outgoing import Outgoing
 from roquet.client.session import Session
 from roquet.client.tolerance import Tolerance
@@ -71,6 +72,20 @@ class Parcel(msgspec.Struct, frozen=True):
         return self.lead.topic
 
 
+class Traces(Protocol):
+    """Who writes down what was sent."""
+
+    def sent(
+        self,
+        parcel: Parcel,
+        receipts: Sequence[SendReceipt],
+        address: str,
+        region: str | None,
+        began_ms: int,
+    ) -> None:
+        """A broker has taken a parcel."""
+
+
 class Turn:
     """Whose turn it is, for one who sends: any start will do, and it only grows."""
 
@@ -88,7 +103,10 @@ class Delivery:
         self._config = config
         self._group = group
         self._turn = self.new_turn()
+        self.tracer: Traces | None = None
         self.tolerance = Tolerance(session, config)
+        self._routing = Lineup(config.clock)
+        """Bound messages that wait for their topic's route: a later one must not pass them."""
 
     def new_turn(self) -> Turn:
         """A count of its own, from a start that chance gives."""
@@ -132,6 +150,20 @@ class Delivery:
         turn = turn or self._turn
         queue, turn.value = next_queue(queues, turn.value, avoid=avoid, usable=usable)
         return queue
+
+    async def choose_in_line(
+        self, made: Outgoing, deadline_ms: int, turn: Turn | None = None
+    ) -> MessageQueue:
+        """The same for messages whose order counts, also while their topic's route is unknown."""
+        queues = self.known_queues(made.topic)
+        line = (made.topic, 0)
+        if queues is None or line in self._routing:
+            place = await self._routing.enter(line, deadline_ms)
+            try:
+                queues = await self.queues(made.topic, deadline_ms)
+            finally:
+                self._routing.leave(line, place)
+        return self.choose(queues, made, turn=turn)
 
     async def send(
         self,
@@ -236,7 +268,10 @@ class Delivery:
             raise
         if config.fault_tolerance:
             self.tolerance.answered(queue, config.clock.monotonic_ms() - began_ms)
-        return receipts(parcel, queue, reply, tries)
+        found = receipts(parcel, queue, reply, tries)
+        if self.tracer is not None:
+            self.tracer.sent(parcel, found, address, reply.region, began_ms)
+        return found
 
     def _call(self, parcel: Parcel, queue: MessageQueue) -> Send:
         first = parcel.items[0]
@@ -284,6 +319,7 @@ def receipts(
                 queue=queue,
                 queue_offset=reply.queue_offset,
                 tries=tries,
+                recall_handle=reply.recall_handle,
             ),
         )
     ids = reply.msg_id.split(",")

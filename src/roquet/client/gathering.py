@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, TypeAlias
 from roquet.client.background import Background
 from roquet.client.config import ProducerConfig
 from roquet.client.delivery import RETRIED, Delivery, Parcel, Turn
-from roquet.client.lineup import Lineup
 from roquet.client.many import BATCH_COUNT_MAX
 from roquet.client.outgoing import Outgoing
 from roquet.model.errors import CallError, CallRefused, ConnectFailed
@@ -45,8 +44,6 @@ class Gathering:
         self._background = background
         self._loop = asyncio.get_running_loop()
         self._groups: dict[str | MessageQueue, Group] = {}
-        self._routing = Lineup(config.clock)
-        """Bound messages that wait for their topic's route: a later one must not pass them."""
 
     async def send(self, made: Outgoing, deadline_ms: int, turn: Turn) -> SendReceipt:
         """The receipt of one message, which goes with others."""
@@ -55,24 +52,13 @@ class Gathering:
                 return (await self.delivery.send(Parcel.of([made]), deadline_ms, None, turn))[0]
             key: str | MessageQueue = made.topic
         else:
-            key = await self._queue_of(made, deadline_ms, turn)
+            key = await self.delivery.choose_in_line(made, deadline_ms, turn)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(self, key)
         answer: Answer = self._loop.create_future()
         group.put(Entry(made, answer, deadline_ms))
         return await answer
-
-    async def _queue_of(self, made: Outgoing, deadline_ms: int, turn: Turn) -> MessageQueue:
-        queues = self.delivery.known_queues(made.topic)
-        line = (made.topic, 0)
-        if queues is None or line in self._routing:
-            place = await self._routing.enter(line, deadline_ms)
-            try:
-                queues = await self.delivery.queues(made.topic, deadline_ms)
-            finally:
-                self._routing.leave(line, place)
-        return self.delivery.choose(queues, made, turn=turn)
 
     def fits(self, entry: Entry, first: Entry) -> bool:
         """Whether a message may be in one batch with another."""

@@ -7,6 +7,7 @@ handlers do.
 
 import asyncio
 import inspect
+import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -21,11 +22,17 @@ from roquet.client.received import ReceivedMessage
 from roquet.client.timelimit import Slot, watch
 from roquet.model.errors import UsageError
 
+log = logging.getLogger(__name__)
+
 TURN: Final = 64
 """Messages that one worker handles before others on the event loop have their turn."""
 
 AHEAD: Final = 4
 """Messages for each thread that are handed over in advance."""
+
+HANGING_MAX: Final = 64
+"""Threads that hang and are replaced: each costs memory, and a handler that hangs for so many
+messages will hang for the next one, too."""
 
 LATE_DELAY_MS: Final = 10_000
 """Before a message whose handler took too long comes again: level 3, as in Java."""
@@ -46,9 +53,16 @@ def workers(handler: Handler, inbox: Inbox, config: ConsumerConfig) -> Workers:
     """The right kind for this handler."""
     if not callable(handler):
         raise UsageError(f"a handler is a function, not {type(handler).__name__}")
-    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+    if is_coroutine_function(handler):
         return Coroutines(cast("AsyncHandler", handler), inbox, config)
     return Threads(handler, inbox, config)
+
+
+def is_coroutine_function(handler: Handler) -> bool:
+    """Whether a handler is an `async def`, or an object that is called like one."""
+    if inspect.iscoroutinefunction(handler):
+        return True
+    return inspect.iscoroutinefunction(type(handler).__call__)
 
 
 class Coroutines:
@@ -153,6 +167,8 @@ class Threads:
         self._out = 0
         self._late: set[ReceivedMessage] = set()
         """Those whose handlers hang: nobody waits for them any more."""
+        self._missing = 0
+        """Threads that hang and have not been replaced."""
         self._back = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._results = Results()
@@ -166,7 +182,7 @@ class Threads:
             while (message := self._inbox.pop() or await self._inbox.take()) is not None:
                 self._out += 1
                 self._todo.put(message)
-                await self._until(self._count * AHEAD)
+                await self._until(AHEAD)
             await self._until(0)
         finally:
             for _ in range(self._count):
@@ -181,8 +197,9 @@ class Threads:
             target=self._work, args=(slot,), name=f"roquet-handler-{len(self._slots)}", daemon=True
         ).start()
 
-    async def _until(self, count: int) -> None:
-        while self._out > count:
+    async def _until(self, ahead: int) -> None:
+        """Wait until no more than so many are handed over for each thread."""
+        while self._out > len(self._slots) * ahead:
             self._back.clear()
             await self._back.wait()
 
@@ -196,7 +213,12 @@ class Threads:
         self._late.add(message)
         self._out -= 1
         self._back.set()
-        self._begin()
+        if len(self._late) <= HANGING_MAX:
+            self._begin()
+            return
+        if not self._missing:
+            log.error("%d handlers hang: they are replaced when one of them ends", len(self._late))
+        self._missing += 1
 
     def _work(self, slot: Slot) -> None:
         while not slot.is_left and (message := self._todo.get()) is not None:
@@ -232,6 +254,9 @@ class Threads:
             message, outcome = self._done.popleft()
             if self._late and message in self._late:
                 self._late.discard(message)
+                if self._missing:
+                    self._missing -= 1
+                    self._begin()
                 continue
             self._out -= 1
             if outcome is None:

@@ -100,6 +100,7 @@ class Holding:
     async def save(self) -> None:
         """Tell how far each queue is, where that has changed."""
         for reader in list(self.readers.values()):
+            reader.moved()
             progress = reader.window.committable
             if reader.is_held and progress != reader.saved:
                 try:

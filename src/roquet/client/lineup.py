@@ -1,5 +1,7 @@
 """Lineup: sends of one order key leave one after the other, in the order in which they were made.
 
+So do those that one selector has bound to a queue.
+
 A second message that leaves before the first one is stored would overtake it when the first one
 has to be tried again. Other keys do not wait.
 """
@@ -8,10 +10,12 @@ import asyncio
 from typing import TypeAlias
 
 from roquet.model.errors import CallError
+from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
 
-Key: TypeAlias = tuple[str, int]
-"""A topic, and the hash of an order key: two keys of one hash share a queue anyway."""
+Key: TypeAlias = tuple[str, int] | MessageQueue
+"""A topic, and the hash of an order key: two keys of one hash share a queue anyway. Or the queue
+itself, where a selector chose it."""
 
 Place: TypeAlias = asyncio.Future[None]
 

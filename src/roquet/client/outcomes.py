@@ -231,13 +231,15 @@ class PopOutcomes:
 
     async def close(self, timeout_ms: int) -> None:
         """Tell what there is to tell."""
-        self._hurry.ring()
-        tasks = {*self._telling.values(), *self._changing}
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout_ms / 1000)
-        if tasks := set(self._telling.values()):  # what was given up is acknowledged at last
+        clock = self._config.clock
+        deadline_ms = clock.monotonic_ms() + timeout_ms
+        # More than once: what was given up is acknowledged at last.
+        while tasks := {*self._telling.values(), *self._changing}:
             self._hurry.ring()
-            await asyncio.wait(tasks, timeout=timeout_ms / 1000)
+            left_ms = deadline_ms - clock.monotonic_ms()
+            if left_ms <= 0:
+                break
+            await asyncio.wait(tasks, timeout=left_ms / 1000)
 
     async def _ask(self, broker: str, call: Call[R]) -> R:
         address = self._session.routes.leader(broker)

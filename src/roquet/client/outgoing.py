@@ -14,12 +14,16 @@ from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.message import Message
 from roquet.model.names import NOT_FOR_CLIENTS, check_topic, is_retry
+from roquet.model.namespaces import wrap
 from roquet.wire.batch import BATCH_ITEM_SIZE_MIN, encode_item
 from roquet.wire.compression import compress, flagged
 from roquet.wire.java import hash_code
 
 ORDER_KEYS_MAX: Final = 8_192
 """Order keys whose hash is remembered: they come again and again."""
+
+NO_LEVEL: Final = -1
+"""A delay level that delays nothing, as 0 does."""
 
 _SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
 
@@ -99,19 +103,19 @@ class Preparer:
         self._keys = keys
         self._selector = config.selector
         self._body_size_max = config.body_size_max
-        self._topics: dict[str, bool] = {}
-        """Those whose names are fine, and whether their messages go alone."""
+        self._namespace = config.namespace
+        self._topics: dict[str, tuple[str, bool]] = {}
+        """Those whose names are fine: the whole names, and whether their messages go alone."""
 
     def prepare(self, message: Message, now_ms: int, selector: Selector | None = None) -> Outgoing:
         """The message checked; MessageIllegal or UsageError say what is wrong with it."""
-        topic, body, order_key = message.topic, message.body, message.order_key
-        alone = self._topics.get(topic)
-        if alone is None:
-            alone = self._topics[topic] = is_retry(_checked_topic(topic))
+        body, order_key = message.body, message.order_key
+        topic, alone = self._topics.get(message.topic) or self._known(message.topic)
         if type(body) is not bytes or not 0 < len(body) <= self._body_size_max:
             raise _wrong_body(body, self._body_size_max)
         message_id = self._keys.make(now_ms)
         delayed = bool(message.delay_level or message.delay or message.deliver_at)
+        delayed = delayed and _is_delayed(message)
         properties = _properties(message, message_id, delayed=delayed)
         size = len(properties) if properties.isascii() else _size(properties)
         if size > names.PROPERTIES_SIZE_MAX:
@@ -132,6 +136,11 @@ class Preparer:
             alone or delayed,
             None if selector is None else Selection(selector, message),
         )
+
+    def _known(self, topic: str) -> tuple[str, bool]:
+        whole = wrap(self._namespace, topic)
+        known = self._topics[topic] = whole, is_retry(_checked_topic(whole))
+        return known
 
 
 def _checked_topic(topic: str) -> str:
@@ -179,15 +188,20 @@ def _wrong_body(body: object, size_max: int) -> UsageError | MessageIllegal:
     return MessageIllegal(f"a body of {len(body)} bytes is over the limit of {size_max}")
 
 
+def _is_delayed(message: Message) -> bool:
+    """Whether it is for later: a level of -1 says that it is not, as in Java."""
+    return bool(message.delay_level != NO_LEVEL or message.delay or message.deliver_at)
+
+
 def _delay(message: Message) -> str:
     """The property that says when; one of three, as clients of version 5 write them."""
-    if sum(map(bool, (message.delay_level, message.delay, message.deliver_at))) > 1:
+    level = 0 if message.delay_level == NO_LEVEL else message.delay_level
+    if sum(map(bool, (level, message.delay, message.deliver_at))) > 1:
         raise MessageIllegal("delay_level, delay and deliver_at exclude each other: choose one")
     if message.delay:
         return f"{names.TIMER_DELAY_MS}\x01{_delay_ms(message.delay)}\x02"
     if message.deliver_at:
         return f"{names.TIMER_DELIVER_MS}\x01{_epoch_ms(message.deliver_at)}\x02"
-    level = message.delay_level
     if type(level) is not int or level < 0:
         raise MessageIllegal(f"a delay level is a whole number from 0, not {level!r}")
     return f"{names.DELAY}\x01{level}\x02"

@@ -4,19 +4,21 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from roquet.client.background import Trouble, stop
+from roquet.client.background import Trouble
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.consumer import Consumer
+from roquet.client.directly import LonePoppedMessage
 from roquet.client.outcomes import PopOutcomes
 from roquet.client.popped import Place
 from roquet.client.popper import ANY_QUEUE, Popper
-from roquet.client.pulling import Taste
+from roquet.client.pulling import Taste, check
 from roquet.client.stock import Stock
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, ConsumeType, MessageModel
 from roquet.rules.pop import COUNT_MAX
+from roquet.wire.calls.relay import PopInfo
 
 SEARCH_MS: Final = 1_000
 """Between two looks for a topic that nobody knows yet."""
@@ -39,6 +41,7 @@ class PopConsumer(Consumer):
 
     _consume_type = ConsumeType.CONSUME_POP
     _saves_progress = False
+    _message_kind = LonePoppedMessage
 
     def __init__(
         self,
@@ -47,24 +50,29 @@ class PopConsumer(Consumer):
         group: str,
         topic: str | None = None,
         tags: str = ALL,
+        sql: str | None = None,
         config: ConsumerConfig = _DEFAULTS,
     ) -> None:
         _check(config)
         super().__init__(namesrv, group, config)
         self._stock = Stock(config.clock, config.pop_count)
         self._inbox = self._stock
-        self._outcomes = PopOutcomes(self._session, config, group)
-        self._poppers: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._outcomes = PopOutcomes(self._session, config, self.group)
+        self._poppers: dict[tuple[str, str], Popper] = {}
         """By topic and broker."""
         self._finding: asyncio.Task[None] | None = None
-        self._trouble = Trouble(f"brokers of {group}")
+        self._trouble = Trouble(f"brokers of {self.group}")
+        self._condition.popped = self._popped
         if topic is not None:
-            self.subscribe(topic, tags)
+            self.subscribe(topic, tags, sql=sql)
 
-    def subscribe(self, topic: str, tags: str = ALL) -> None:
-        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`)."""
-        now_ms = self._config.clock.now_ms()
-        self._tastes[check_topic(topic)] = Taste.of(topic, tags, now_ms)
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`).
+
+        `sql` chooses by properties instead, as a PushConsumer's does.
+        """
+        topic = self._whole(topic)
+        self._tastes[check_topic(topic)] = Taste.chosen(topic, tags, sql, self._config)
         self._stop_popping(topic)
         if self.is_open:
             self._session.membership.hurry()
@@ -72,6 +80,7 @@ class PopConsumer(Consumer):
 
     def unsubscribe(self, topic: str) -> None:
         """Listen to a topic no more."""
+        topic = self._whole(topic)
         self._tastes.pop(topic, None)
         self._stop_popping(topic)
         if self.is_open:
@@ -86,6 +95,11 @@ class PopConsumer(Consumer):
         self._session.check()
         queues = [q for t in self._tastes for q in self._session.routes.readable(t) or ()]
         return dict(zip(queues, await asyncio.gather(*map(self._lag, queues)), strict=True))
+
+    def _popped(self) -> Mapping[MessageQueue, PopInfo]:
+        """For operators: what is taken and waits here, told of each broker that we pop."""
+        info = PopInfo(wait_ack_count=len(self._stock))
+        return dict.fromkeys(self.assignment(), info)
 
     async def _lag(self, queue: MessageQueue) -> int:
         begin = await self._offsets.committed(queue)
@@ -106,6 +120,11 @@ class PopConsumer(Consumer):
     async def start(self) -> None:
         """Join the group; `async with` does this."""
         await super().start()
+        try:
+            await check(self._session, self.group, self._tastes.values())
+        except BaseException:
+            await self._end()
+            raise
         self._session.routes.on_change(lambda _: self._look())
         self._find()
 
@@ -115,10 +134,13 @@ class PopConsumer(Consumer):
             self._session.identity.check_process()
             self.stop()
             await self._finish_running()
-            # Not sooner: pops that wait may still be answered, and then give back what they got.
-            await stop(*self._poppers.values())
             await self._outcomes.close(self._config.timeout_ms)
         await super().close()
+
+    async def _end(self) -> None:
+        # Pops that wait are heard to the last moment: what they still bring is given back.
+        await self._outcomes.close(self._config.timeout_ms)
+        await super()._end()
 
     def _find(self) -> None:
         """Look for the brokers of our topics."""
@@ -147,19 +169,19 @@ class PopConsumer(Consumer):
             for queue in self._session.routes.readable(topic) or ()
         }
         for key in [key for key in self._poppers if key not in wanted]:
-            self._poppers.pop(key).cancel()
+            self._poppers.pop(key).leave()
         for topic, broker in wanted - self._poppers.keys():
             place = Place(broker, topic, self.group, self._outcomes, self._config.clock)
+            place.namespace = self._config.namespace
             popper = Popper(
                 place, self._tastes[topic], self._stock, self._session, self._config, self._outcomes
             )
-            self._poppers[topic, broker] = self._session.background.start(
-                popper.run(), f"pop of {topic} at {broker}"
-            )
+            popper.start(self._session.background)
+            self._poppers[topic, broker] = popper
 
     def _stop_popping(self, topic: str) -> None:
         for key in [key for key in self._poppers if key[0] == topic]:
-            self._poppers.pop(key).cancel()
+            self._poppers.pop(key).leave()
 
 
 def _check(config: ConsumerConfig) -> None:

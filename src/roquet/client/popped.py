@@ -38,7 +38,7 @@ class Outcomes(Protocol):
 class Place:
     """One topic of one broker, as a group pops it."""
 
-    __slots__ = ("broker", "clock", "group", "outcomes", "topic")
+    __slots__ = ("broker", "clock", "group", "namespace", "outcomes", "topic")
 
     def __init__(
         self, broker: str, topic: str, group: str, outcomes: Outcomes, clock: Clock
@@ -48,6 +48,7 @@ class Place:
         self.group = group
         self.outcomes = outcomes
         self.clock = clock
+        self.namespace: str | None = None
 
 
 class Popped:
@@ -64,6 +65,11 @@ class Popped:
         self.acked = 0
         """Bit n: the message at offset `start + n` is handled, and the broker not told yet."""
         self.is_listed = False
+
+    @property
+    def namespace(self) -> str | None:
+        """What messages do not show of their topic's name."""
+        return self.place.namespace
 
     @property
     def is_held(self) -> bool:

@@ -1,5 +1,6 @@
 """Popper: pops one topic of one broker, whenever there is room for more."""
 
+import asyncio
 import logging
 from collections.abc import Container, Sequence
 from contextlib import suppress
@@ -7,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.client.background import Trouble
+from roquet.client.background import Background, Trouble
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.outcomes import GIVE_BACK_MS, PopOutcomes
 from roquet.client.popped import Place, PoppedMessage, Sorter
@@ -37,7 +38,7 @@ FROM_MIN: Final = 0
 
 
 class Popper:
-    """One topic of one broker, popped until its task is cancelled."""
+    """One topic of one broker, popped until it is left."""
 
     def __init__(
         self,
@@ -55,25 +56,50 @@ class Popper:
         self._config = config
         self._outcomes = outcomes
         self._trouble = Trouble(f"pop of {place.topic} at {place.broker}")
+        self._task: asyncio.Task[None] | None = None
+        self._is_asking = False
+        self._is_left = False
 
-    async def run(self) -> None:
-        """Pop, for ever."""
+    def start(self, background: Background) -> None:
+        """Pop from now on."""
+        name = f"pop of {self._place.topic} at {self._place.broker}"
+        self._task = background.start(self._run(), name)
+
+    def leave(self) -> None:
+        """Pop no more; what a pop brings that is under way, others get at once.
+
+        It waits at the broker. Without anybody who hears the answer, the messages that it is given
+        would be nobody's for as long as they are invisible.
+        """
+        self._is_left = True
+        if self._task is not None and not self._is_asking:
+            self._task.cancel()
+
+    async def _run(self) -> None:
         clock = self._config.clock
-        while True:
+        while not self._is_left:
             count = await self._stock.hunger()
             before_ms = clock.monotonic_ms()
-            try:
-                reply = await self._pop(count)
-                found = await self._take(reply)
-                self._trouble.over()
-            except Exception as error:
-                self._say(error)
-                self._session.routes.doubt()
-                self._session.membership.hurry()
+            found = await self._ask(count)
+            if found is None:
                 await clock.sleep(POP_PAUSE_MS)
-                continue
-            if not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
+            elif not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
                 await clock.sleep(IDLE_PAUSE_MS)
+
+    async def _ask(self, count: int) -> bool | None:
+        """Pop once: whether to ask again at once; None when it failed."""
+        self._is_asking = True
+        try:
+            found = await self._take(await self._pop(count))
+            self._trouble.over()
+        except Exception as error:
+            self._say(error)
+            self._session.routes.doubt()
+            self._session.membership.hurry()
+            return None
+        finally:
+            self._is_asking = False
+        return found
 
     def _say(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a fault of our own: show where
@@ -104,12 +130,13 @@ class Popper:
         messages = self._messages(reply)
         if any(message.reconsume_times for message in messages):
             messages = await self._alive(messages)
+        if self._is_left or self._stock.is_closed:
+            for message in messages:
+                message.fail(GIVE_BACK_MS)
+            return True
         tags = self._taste.tags
         if tags is not None:  # the broker compares hashes, we the texts
             messages = [message for message in messages if self._is_wanted(message, tags)]
-        if self._stock.is_closed:
-            for message in messages:
-                message.fail(GIVE_BACK_MS)
         self._stock.put(messages)
         return True
 

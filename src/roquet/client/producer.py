@@ -6,16 +6,20 @@ from typing import Final, Self, Unpack
 from roquet.client.config import ProducerConfig, Selector
 from roquet.client.delivery import Delivery, Parcel, Turn
 from roquet.client.gathering import Gathering
-from roquet.client.lineup import Lineup
+from roquet.client.lineup import Key, Lineup
 from roquet.client.many import IN_FLIGHT, Sending
 from roquet.client.outgoing import MessageFields, Outgoing, Preparer, message_of
 from roquet.client.requests import ReplyMessage, Requests
 from roquet.client.session import Session
-from roquet.model.errors import MessageIllegal, UsageError
+from roquet.client.trace import Tracer
+from roquet.model.errors import FieldError, MessageIllegal, UsageError
 from roquet.model.message import Message
 from roquet.model.names import check_group
+from roquet.model.namespaces import wrap
 from roquet.model.results import SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
+from roquet.wire.calls.timer import Recall
+from roquet.wire.recall import decode_recall_handle
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 """Java's; a group of producers matters to transactions alone."""
@@ -47,11 +51,13 @@ class Producer:
         group: str = DEFAULT_GROUP,
         config: ProducerConfig = _DEFAULTS,
     ) -> None:
-        self.group = check_group(group)
+        self.group = check_group(wrap(config.namespace, group))
         self._config = config
         self._session = Session(namesrv, config)
         self._preparer = Preparer(self._session.identity.keys, config)
         self._delivery = Delivery(self._session, config, self.group)
+        self._tracer = Tracer(self._session, config, group) if config.trace else None
+        self._delivery.tracer = self._tracer
         self._lineup = Lineup(config.clock)
         self._requests = Requests(self._session, config)
         self._turn = self.new_turn()
@@ -66,6 +72,8 @@ class Producer:
         self._session.start(self._data)
         self._session.membership.is_awaited = lambda: bool(self._requests)
         background = self._session.background
+        if self._tracer is not None:
+            self._tracer.start()
         if self._config.linger_ms is not None:
             self._gathering = Gathering(self._delivery, self._config, background)
         if self._config.fault_tolerance and self._config.fault_detector:
@@ -76,6 +84,8 @@ class Producer:
         if self._session.is_open:
             self._session.identity.check_process()
             try:
+                if self._tracer is not None:
+                    await self._tracer.close()
                 await self._session.membership.leave(producer=self.group)
             finally:
                 if self._gathering is not None:
@@ -102,8 +112,9 @@ class Producer:
         """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
         Messages of one order key go to one queue, one after the other; `selector` chooses the queue
-        otherwise. A failed send is tried again on another broker (one whose queue is bound by a key
-        or a selector on the same queue) as often as the settings say, within the time.
+        otherwise, and then one message of that queue goes at a time, unless the selector spreads. A
+        failed send is tried again on another broker (one whose queue is bound by a key or a
+        selector on the same queue) as often as the settings say, within the time.
         """
         whole = message_of(message, body, fields)
         return await self.send_in_turn(self._turn, whole, selector, timeout_ms)
@@ -119,12 +130,23 @@ class Producer:
         if self._gathering is not None:
             return await self._gathering.send(made, deadline_ms, turn)
         parcel = Parcel((made,), made)
-        if made.order_hash is None:
+        if made.order_hash is None and made.selection is None:
             return (await self._delivery.send(parcel, deadline_ms, None, turn))[0]
-        key = (made.topic, made.order_hash)
+        return (await self._in_line(turn, parcel, deadline_ms))[0]
+
+    async def _in_line(self, turn: Turn, parcel: Parcel, deadline_ms: int) -> Sequence[SendReceipt]:
+        """Send what is bound to a queue once those before it have their receipts, or errors."""
+        lead, queue = parcel.lead, None
+        if not lead.is_bound:
+            return await self._delivery.send(parcel, deadline_ms, None, turn)
+        if lead.selection is None:
+            assert lead.order_hash is not None
+            key: Key = (lead.topic, lead.order_hash)
+        else:
+            key = queue = await self._delivery.choose_in_line(lead, deadline_ms, turn)
         place = await self._lineup.enter(key, deadline_ms)
         try:
-            return (await self._delivery.send(parcel, deadline_ms))[0]
+            return await self._delivery.send(parcel, deadline_ms, queue)
         finally:
             self._lineup.leave(key, place)
 
@@ -151,6 +173,35 @@ class Producer:
             made, limit_ms, lambda asked: self._deliver(self._turn, asked, deadline_ms)
         )
 
+    async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take a message back before its delivery time, by its receipt's handle; gives its id.
+
+            receipt = await producer.send("orders", b"...", delay=timedelta(hours=1))
+            await producer.recall("orders", receipt.recall_handle)
+
+        CallRefused when the time has come, or the broker does not allow it (recall_message).
+        """
+        self._session.check()
+        try:
+            found = decode_recall_handle(handle)
+        except FieldError:
+            raise UsageError(f"{handle[:80]!r} is no recall handle: receipts have them") from None
+        deadline_ms = self._delivery.deadline_ms(timeout_ms)
+        topic = wrap(self._config.namespace, topic)
+        await self._delivery.queues(topic, deadline_ms)
+        call = Recall(
+            producer_group=self.group,
+            topic=topic,
+            recall_handle=handle,
+            broker_name=found.broker,
+        )
+        address = self._session.routes.leader(found.broker)
+        left_ms = max(deadline_ms - self._config.clock.monotonic_ms(), 1)
+        message_id = (await self._session.pool.call(address, call, left_ms)).msg_id
+        if self._tracer is not None:
+            self._tracer.recalled(topic, message_id)
+        return message_id
+
     def new_turn(self) -> Turn:
         """A count of whose turn it is, for one who sends."""
         return self._delivery.new_turn()
@@ -176,13 +227,14 @@ class Producer:
     ) -> SendReceipt:
         """Send messages of one topic to one queue, all or none; one receipt for all of them.
 
-        Those with an order key must share it; `selector` is asked about the first message.
-        `send_many` takes any messages, and as many.
+        Those with an order key must share it; `selector` is asked about the first message. Batches
+        of one key leave one after the other, and in turn with the key's single messages, unless
+        these linger to form batches of their own. `send_many` takes any messages, and as many.
         """
         made = [self._prepare(message, selector) for message in messages]
         self._check_batch(made)
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
-        return _joined(await self._delivery.send(Parcel.of(made), deadline_ms, None, self._turn))
+        return _joined(await self._in_line(self._turn, Parcel.of(made), deadline_ms))
 
     def send_many(
         self,
@@ -195,9 +247,10 @@ class Producer:
             receipts = await producer.send_many(messages)       # in the order of the messages
             async for receipt in producer.send_many(messages):  # as brokers store them
 
-        The order of messages with the same order key is kept, also when a batch is tried again. At
-        most `in_flight` messages are without a receipt at one time. When one fails, no more are
-        sent, and its error is raised after the receipts of those under way.
+        The order of messages with the same order key is kept, also when a batch is tried again, but
+        only within one call: await it before you send more with the same key. At most `in_flight`
+        messages are without a receipt at one time. When one fails, no more are sent, and its error
+        is raised after the receipts of those under way.
         """
         self._session.check()
         return Sending(messages, self._prepared, self._delivery, in_flight)

@@ -7,9 +7,10 @@ from typing import Final
 from roquet.client.background import stop
 from roquet.client.config import ConsumerConfig
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
-from roquet.client.pulling import Taste
+from roquet.client.pulling import Taste, check
 from roquet.client.received import ReceivedMessage
 from roquet.client.routes import SEARCH_PAUSE_MS
+from roquet.client.watchers import Watched
 from roquet.model.errors import UsageError
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
@@ -37,7 +38,7 @@ NEW_TOPIC_MS: Final = 1_000
 _DEFAULTS: Final = ConsumerConfig()
 
 
-class PullConsumer(Consumer):
+class PullConsumer(Watched, Consumer):
     """Reads the queues that you name, or its share of topics, from where you say.
 
         async with PullConsumer("127.0.0.1:9876", group="audit") as consumer:
@@ -77,6 +78,7 @@ class PullConsumer(Consumer):
         self._session.check()
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + NEW_TOPIC_MS
+        topic = self._whole(topic)
         while not (found := await self._session.routes.find_readable(check_topic(topic))):
             if clock.monotonic_ms() >= deadline_ms:
                 break
@@ -90,11 +92,12 @@ class PullConsumer(Consumer):
         count: int = PULL_COUNT,
         *,
         tags: str = ALL,
+        sql: str | None = None,
         wait_ms: int = 0,
     ) -> PullResult:
         """Messages from an offset on: at once, or after waiting so long for the first new one."""
         await self._know(queue)
-        taste = Taste.of(queue.topic, tags, self._config.clock.now_ms())
+        taste = Taste.chosen(queue.topic, tags, sql, self._config)
         reply = await self._puller.pull(queue, offset, taste, count=count, suspend_ms=wait_ms)
         found = [
             record.to_message(one, broker=queue.broker_name)
@@ -140,7 +143,9 @@ class PullConsumer(Consumer):
             self._settle_polled()
         if queue is None:
             for one in self.assignment():
-                await self.commit(one)
+                await self._know(one)
+                if (reader := self._holding.readers.get(one)) is not None:  # it may have gone
+                    await self._offsets.commit(one, reader.window.committable)
             return
         await self._know(queue)
         if offset is None:
@@ -165,11 +170,17 @@ class PullConsumer(Consumer):
         self._polled = found
         return found
 
-    async def assign(self, queues: Sequence[MessageQueue], *, tags: str = ALL) -> None:
+    async def assign(
+        self, queues: Sequence[MessageQueue], *, tags: str = ALL, sql: str | None = None
+    ) -> None:
         """Read these queues, and no others, from the group's progress on."""
         self._session.check()
         if self._rebalancing is not None:
             raise UsageError("this consumer has subscribed: its queues are assigned by the group")
+        tastes = {
+            queue.topic: Taste.chosen(queue.topic, tags, sql, self._config) for queue in queues
+        }
+        await check(self._session, self.group, tastes.values())
         self._is_assigned = True
         readers = self._holding.readers
         gone = [held for held in readers if held not in queues]
@@ -177,17 +188,21 @@ class PullConsumer(Consumer):
         for queue in queues:
             await self._know(queue)
             if queue not in readers:
-                taste = Taste.of(queue.topic, tags, self._config.clock.now_ms())
-                self._tastes[queue.topic] = taste
+                self._tastes[queue.topic] = taste = tastes[queue.topic]
                 self._holding.hold(queue, await self._offsets.begin(queue), taste)
         self._session.membership.hurry()
 
-    async def subscribe(self, topic: str, tags: str = ALL) -> None:
-        """Read this member's share of a topic: all of it, or messages with one of some tags."""
+    async def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Read this member's share of a topic: all of it, or messages with one of some tags.
+
+        `sql` chooses by properties instead, as a PushConsumer's does.
+        """
         self._session.check()
         if self._is_assigned:
             raise UsageError("this consumer reads queues that were named: it cannot subscribe, too")
-        taste = Taste.of(check_topic(topic), tags, self._config.clock.now_ms())
+        topic = self._whole(topic)
+        taste = Taste.chosen(check_topic(topic), tags, sql, self._config)
+        await check(self._session, self.group, [taste])
         self._tastes[topic] = taste
         self._holding.change(topic, taste)
         if self._rebalancing is None:
@@ -197,10 +212,14 @@ class PullConsumer(Consumer):
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more."""
-        self._tastes.pop(topic, None)
+        self._tastes.pop(self._whole(topic), None)
         if self._rebalancing is not None:
             self._session.membership.hurry()
             self._assignment.hurry()
+
+    def _shares_by(self) -> str | None:
+        is_shared = self._rebalancing is not None and not self._is_broadcast
+        return self._config.strategy_name if is_shared else None
 
     def _settle_polled(self) -> None:
         polled, self._polled = self._polled, ()

@@ -1,15 +1,25 @@
 """Pulling: one pull of one queue, for consumers of all kinds."""
 
+import logging
+from collections.abc import Iterable
+
 import msgspec
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.session import Session
+from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.flags import PullFlag
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import Subscription
+from roquet.model.subscription import ALL, SQL92, Subscription
+from roquet.rules import sql92
 from roquet.rules.filter import tags
+from roquet.wire import dialect
+from roquet.wire.calls.bodies import CheckClientBody
+from roquet.wire.calls.heartbeat import CheckSubscription
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.java import hash_code
+
+log = logging.getLogger(__name__)
 
 
 class Taste(msgspec.Struct, frozen=True):
@@ -17,7 +27,7 @@ class Taste(msgspec.Struct, frozen=True):
 
     subscription: Subscription
     tags: frozenset[str] | None
-    """Their tags; None when all are wanted. The broker compares hashes, we the texts."""
+    """Their tags; None when the broker alone chooses: it compares hashes of tags, we the texts."""
 
     @classmethod
     def of(cls, topic: str, expression: str, version: int) -> "Taste":
@@ -32,6 +42,22 @@ class Taste(msgspec.Struct, frozen=True):
             sub_version=version,
         )
         return cls(subscription, wanted)
+
+    @classmethod
+    def chosen(
+        cls, topic: str, expression: str, sql: str | None, config: ConsumerConfig
+    ) -> "Taste":
+        """What a user said: tags, or a filter expression on properties. UsageError for both."""
+        version = config.clock.now_ms()
+        if sql is None:
+            return cls.of(topic, expression, version)
+        if expression != ALL:
+            raise UsageError(f"topic {topic}: choose messages by tags or by sql, not by both")
+        sql92.parse(sql, genuine=config.sql_compatibility)
+        subscription = Subscription(
+            topic=topic, sub_string=sql, sub_version=version, expression_type=SQL92
+        )
+        return cls(subscription, None)
 
 
 class Puller:
@@ -84,3 +110,30 @@ class Puller:
         """A pull failed: the route may be stale, and the broker may have forgotten us."""
         self._session.routes.doubt()
         self._session.membership.hurry()
+
+
+async def check(session: Session, group: str, tastes: Iterable[Taste]) -> None:
+    """See that brokers can filter by what we want, as far as any can be asked now.
+
+    CallRefused says that one cannot. Tags are not asked about: every broker knows them.
+    """
+    for taste in tastes:
+        if taste.subscription.expression_type != SQL92:
+            continue
+        try:
+            await _check(session, group, taste.subscription)
+        except CallRefused:
+            raise
+        except RoquetError as error:
+            log.warning("group %s: no broker says whether it can filter: %s", group, error)
+
+
+async def _check(session: Session, group: str, wanted: Subscription) -> None:
+    if not (queues := await session.routes.find_readable(wanted.topic)):
+        return
+    body = CheckClientBody(
+        client_id=session.identity.client_id, group=group, subscription_data=wanted
+    )
+    address = session.routes.leader(queues[0].broker_name)
+    call = CheckSubscription(body=dialect.dumps(body))
+    await session.pool.call(address, call, session.config.timeout_ms)

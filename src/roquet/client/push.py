@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.client.assignment import Watcher
 from roquet.client.background import stop
 from roquet.client.config import ConsumerConfig
 from roquet.client.consumer import Consumer
-from roquet.client.pulling import Taste
+from roquet.client.pulling import Taste, check
 from roquet.client.sendback import Dropped, Failures, InPlace, Return, SentBack
+from roquet.client.watchers import Watched, Watcher
 from roquet.model.names import check_topic, retry_topic
 from roquet.model.subscription import ALL, ConsumeType
 
@@ -17,7 +17,7 @@ __all__ = ["PushConsumer", "Watcher"]
 _DEFAULTS: Final = ConsumerConfig()
 
 
-class PushConsumer(Consumer):
+class PushConsumer(Watched, Consumer):
     """A member of a group that shares all queues of its topics.
 
         async with PushConsumer("127.0.0.1:9876", group="billing", topic="orders") as consumer:
@@ -37,14 +37,15 @@ class PushConsumer(Consumer):
         group: str,
         topic: str | None = None,
         tags: str = ALL,
+        sql: str | None = None,
         config: ConsumerConfig = _DEFAULTS,
     ) -> None:
         super().__init__(namesrv, group, config)
         if not self._is_broadcast:
-            retry = retry_topic(group)
+            retry = retry_topic(self.group)
             self._tastes[retry] = Taste.of(retry, ALL, config.clock.now_ms())
         if topic is not None:
-            self.subscribe(topic, tags)
+            self.subscribe(topic, tags, sql=sql)
 
     def _find_failures(self) -> Failures:
         config = self._config
@@ -53,40 +54,32 @@ class PushConsumer(Consumer):
             return InPlace(config, back)
         return Dropped() if back is None else SentBack(back, self._sent_back)
 
-    def subscribe(self, topic: str, tags: str = ALL) -> None:
-        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`)."""
-        taste = Taste.of(check_topic(topic), tags, self._config.clock.now_ms())
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`).
+
+        `sql` chooses by properties instead: `amount > 5 AND region IN ('eu', 'us')`. UsageError
+        says what is wrong with an expression, and where.
+        """
+        topic = self._whole(topic)
+        taste = Taste.chosen(check_topic(topic), tags, sql, self._config)
         self._tastes[topic] = taste
         self._holding.change(topic, taste)
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
         """Listen to a topic no more."""
-        self._tastes.pop(topic, None)
+        self._tastes.pop(self._whole(topic), None)
         self._subscriptions_changed()
-
-    def on_assigned(self, watcher: Watcher) -> None:
-        """Tell a function which queues have become this member's, before they are read."""
-        self._assignment.watchers.assigned.append(watcher)
-
-    def on_revoked(self, watcher: Watcher) -> None:
-        """Tell a function which queues are no longer this member's, once progress is saved."""
-        self._assignment.watchers.revoked.append(watcher)
-
-    def on_lost(self, watcher: Watcher) -> None:
-        """Tell a function which queues were lost: another member may have them already.
-
-        That happens to ordered queues alone, whose lock could not be renewed.
-        """
-        self._assignment.watchers.lost.append(watcher)
 
     async def start(self) -> None:
         """Join the group; `async with` does this.
 
-        A ConfigError says that the brokers cannot do what the strategy wants.
+        A ConfigError says that the brokers cannot do what the strategy wants, CallRefused that
+        they do not filter by an expression.
         """
         await super().start()
         try:
+            await check(self._session, self.group, self._tastes.values())
             self._rebalancing = await self._assignment.start()
         except BaseException:
             await self._end()
@@ -102,6 +95,9 @@ class PushConsumer(Consumer):
     async def rebalance(self) -> bool:
         """Look once who is there and whose the queues are; whether that went well."""
         return await self._assignment.look()
+
+    def _shares_by(self) -> str | None:
+        return None if self._is_broadcast else self._config.strategy_name
 
     def _subscriptions_changed(self) -> None:
         if self._session.is_open:

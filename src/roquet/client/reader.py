@@ -10,6 +10,7 @@ import msgspec
 from roquet.client.background import Alarm, Background, Trouble
 from roquet.client.inbox import Inbox
 from roquet.client.pulling import Puller, Taste
+from roquet.client.rates import Rates
 from roquet.client.received import Received, ReceivedMessage, records
 from roquet.client.requests import Replies
 from roquet.client.sendback import Failures
@@ -37,6 +38,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     beside: Background
     replies: Replies | None = None
     """None for readers that nobody can answer through."""
+    rates: Rates = msgspec.field(default_factory=Rates)
 
 
 class QueueReader:
@@ -60,6 +62,8 @@ class QueueReader:
         self._replies = around.replies
         self._config = around.puller.config
         self._limits = self._config.limits
+        self.namespace = self._config.namespace
+        self._tally = around.rates.of(queue.topic)
         self._room = Alarm()
         self._is_waiting = False
         self._parked: list[ReceivedMessage] | None = None
@@ -68,12 +72,15 @@ class QueueReader:
         """Messages that failed once the queue had gone."""
         self._trouble = Trouble(f"pull of {queue}")
         self._clock = self._config.clock
-        self.looked_ms = self._clock.monotonic_ms()
+        self.looked_ms = self.moved_ms = self._clock.monotonic_ms()
         """When the queue was last pulled, or had no room: silence since then is a fault."""
+        self._seen_done = offset
         self._task = self._start()
 
     def release(self) -> None:
         """The queue is no longer ours: nothing that is in flight counts from now on."""
+        if self.is_held:
+            self._tally.gone += self.window.count
         self.is_held = False
         self._task.cancel()
 
@@ -93,6 +100,13 @@ class QueueReader:
         if self.is_held and not self.is_paused:
             self._task.cancel()
             self._task = self._start()
+
+    def moved(self) -> int:
+        """When messages were last seen to be handled: this look is one, each save is another."""
+        done = self.window.next_offset - self.window.count
+        if done != self._seen_done:
+            self._seen_done, self.moved_ms = done, self._clock.monotonic_ms()
+        return self.moved_ms
 
     @property
     def is_paused(self) -> bool:
@@ -171,6 +185,7 @@ class QueueReader:
         match reply.code:
             case ResponseCode.SUCCESS:
                 messages = self._wanted(reply.body)
+                self._tally.found(len(messages), self._clock.monotonic_ms() - self.looked_ms)
                 window.take([(m.queue_offset, m.size) for m in messages], next_offset)
                 self._offer(messages)
                 return True
@@ -243,7 +258,9 @@ class QueueReader:
 
     async def _fail(self, message: Received, delay_ms: int | None) -> None:
         pause_ms = await self._failures.settle(message, delay_ms)
+        self._tally.failed += 1
         if pause_ms is None:
+            self._tally.gone += 1
             self.finish(message)
         else:
             self._beside.start(self._again(message, pause_ms), f"next try of {message}")

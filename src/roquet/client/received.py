@@ -9,6 +9,7 @@ from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
 from roquet.model.names import is_retry
+from roquet.model.namespaces import unwrap
 from roquet.model.queue import MessageQueue
 from roquet.wire import record
 from roquet.wire.compression import decompress
@@ -52,6 +53,9 @@ class Answering(Protocol):
 class Received:
     """A message, where, when and from whom it was stored, and what becomes of it."""
 
+    has_failed = False
+    """Whether it was said of this try that it failed."""
+
     def __init__(self, queue: MessageQueue, found: Record, holder: Holder) -> None:
         self.queue = queue
         self.body = decompress(found.body, found.sys_flag) if found.sys_flag & 1 else found.body
@@ -68,6 +72,11 @@ class Received:
     @property
     def topic(self) -> str:
         """The topic it was sent to, also when it comes again from the retry topic."""
+        return unwrap(getattr(self._holder, "namespace", None), self.whole_topic)
+
+    @property
+    def whole_topic(self) -> str:
+        """The same with the namespace that the client took off."""
         topic = self.queue.topic
         return (self.properties.get(names.RETRY_TOPIC) or topic) if is_retry(topic) else topic
 
@@ -191,13 +200,13 @@ class Received:
         if delay_ms is not None and delay_ms < 0:
             raise UsageError(f"a message cannot come again after {delay_ms} ms")
         if not self._is_settled:
-            self._is_settled = True
+            self._is_settled = self.has_failed = True
             self._holder.again(self, delay_ms)
 
     def give_up(self) -> None:
         """It shall not come again: it goes to the group's dead letters."""
         if not self._is_settled:
-            self._is_settled = True
+            self._is_settled = self.has_failed = True
             self._holder.again(self, DEAD)
 
     @property
@@ -209,7 +218,7 @@ class Received:
         """The same message once more; whatever is said of this try, late, does not touch that."""
         again = object.__new__(type(self))
         again.__dict__.update(self.__dict__)
-        again._is_settled = False
+        again._is_settled = again.has_failed = False
         again.tries += 1
         return again
 

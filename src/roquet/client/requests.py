@@ -110,7 +110,7 @@ class Requests:
                 answer.set_exception(ConnectFailed("the producer was closed: no reply can come"))
 
     def _asked(self, made: Outgoing, correlation_id: str, timeout_ms: int) -> Outgoing:
-        return _with(
+        return with_system(
             made,
             {
                 names.CORRELATION_ID: correlation_id,
@@ -176,7 +176,7 @@ class Replies:
         now_ms = self._config.clock.now_ms()
         plain = Message(reply_topic(cluster), body, properties=properties)
         repeated = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
-        made = _with(
+        made = with_system(
             self._preparer.prepare(plain, now_ms),
             {
                 names.MESSAGE_TYPE: REPLY,
@@ -195,7 +195,7 @@ class Replies:
         )
 
 
-def _with(made: Outgoing, system: Mapping[str, str]) -> Outgoing:
+def with_system(made: Outgoing, system: Mapping[str, str]) -> Outgoing:
     """The same with properties that users may not set."""
     text = made.properties + "".join([f"{name}\x01{value}\x02" for name, value in system.items()])
     size = len(text.encode("utf-8", "surrogatepass"))

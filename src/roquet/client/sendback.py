@@ -86,7 +86,7 @@ class Return:
             group=self._group,
             delay_level=level,
             origin_msg_id=message.message_id,
-            origin_topic=message.topic,
+            origin_topic=message.whole_topic,
             max_reconsume_times=self.retries_max,
             broker_name=message.broker_name,
         )
@@ -122,7 +122,7 @@ class Return:
     ) -> Send:
         kept = {k: v for k, v in message.properties.items() if k not in _NOT_PASSED_ON}
         origin = kept.get(names.ORIGIN_MESSAGE_ID) or message.message_id
-        system = {names.RETRY_TOPIC: message.topic, names.ORIGIN_MESSAGE_ID: origin}
+        system = {names.RETRY_TOPIC: message.whole_topic, names.ORIGIN_MESSAGE_ID: origin}
         if level > 0:
             system[names.DELAY] = str(level)
         body, sys_flag = message.stored_body

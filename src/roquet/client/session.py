@@ -10,6 +10,7 @@ from roquet.client.membership import Describe, Membership
 from roquet.client.routes import NameServers, Routes
 from roquet.client.security import security
 from roquet.model.errors import UsageError
+from roquet.model.namespaces import check_namespace
 from roquet.net.pool import Pool
 from roquet.net.router import Router
 
@@ -22,6 +23,7 @@ class Session:
     membership: Membership
 
     def __init__(self, namesrv: str | Sequence[str] | None, config: ClientConfig) -> None:
+        check_namespace(config.namespace or "")
         self.addresses = name_servers(namesrv, os.environ)
         self.config = config
         self.security = security(config, os.environ)
@@ -29,6 +31,7 @@ class Session:
         self.router = Router()
         self.background = Background()
         self.is_open = False
+        self.started_ms = 0
         self._is_over = False
 
     def start(self, data: Describe) -> None:
@@ -37,6 +40,7 @@ class Session:
         if self.is_open or self._is_over:
             raise UsageError("a client is started once: make a new one")
         config = self.config
+        self.started_ms = config.clock.now_ms()
         self.pool = Pool(self.router, clock=config.clock, security=self.security)
         self.routes = Routes(NameServers(self.pool, self.addresses, config), config)
         self.membership = Membership(self.pool, self.routes, config, data)

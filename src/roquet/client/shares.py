@@ -11,7 +11,7 @@ from roquet.model.errors import CallError, CallRefused, ConfigError, UsageError
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel
-from roquet.rules.allocate import average
+from roquet.rules.allocate import average, leaves_out
 from roquet.rules.rebalance import share
 from roquet.wire import dialect
 from roquet.wire.calls.assignment import QueryAssignment
@@ -61,6 +61,7 @@ class Shares:
 
         A cluster that is not there yet is not judged: the looks that follow will tell.
         """
+        self._warn_of_retries(topics)
         if not self._config.decided_by_broker or not self._shares_all:
             return
         routes, membership = self._session.routes, self._session.membership
@@ -71,6 +72,18 @@ class Shares:
         for topic, queues in zip(known, found, strict=True):
             if isinstance(queues, list) and queues:
                 await self._check(topic)
+
+    def _warn_of_retries(self, topics: Sequence[str]) -> None:
+        """A fixed list seldom names the retry topic; ordered messages do not need it."""
+        if not self._shares_all or self._config.ordered:
+            return
+        for topic in topics:
+            if is_retry(topic) and leaves_out(self._strategy, topic):
+                log.warning(
+                    "the list of CONFIG has no queue of %s: messages that fail here come again "
+                    "only where another member's list names them",
+                    topic,
+                )
 
     async def _check(self, topic: str) -> None:
         for _ in range(CHECKS):
@@ -117,12 +130,15 @@ class Shares:
             message_model=self._config.message_model,
         )
         call = QueryAssignment(body=dialect.dumps(query))
-        address = self._session.routes.leader(self._first(topic))
+        routes = self._session.routes
+        address = routes.leader(self._first(topic))
         try:
             reply = await self._session.pool.call(address, call, self._config.timeout_ms)
         except CallRefused as error:
             if error.code in INCAPABLE:
                 raise self._incapable(topic) from error
+            if error.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+                routes.doubt()  # another broker has come that our route does not name yet
             raise
         found = dialect.loads(reply.body, Assignments).message_queue_assignments
         return None if found is None else [one.message_queue for one in found]

@@ -23,7 +23,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     properties: Mapping[str, str] = _NONE
     flag: int = 0
     delay_level: int = 0
-    """Consumers get it after one of the broker's set times (1 is 1 s, 18 is 2 h); 0 at once."""
+    """Consumers get it after one of the broker's set times (1 is 1 s, 18 is 2 h); 0 and -1: now."""
     delay: timedelta | None = None
     """Consumers get it after this time: for brokers with timer messages, as of version 5."""
     deliver_at: datetime | None = None

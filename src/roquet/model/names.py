@@ -37,6 +37,17 @@ NOT_FOR_CLIENTS: Final = frozenset(
 )
 """Topics to which the broker itself writes: a client's message to one of them is refused."""
 
+SYSTEM_TOPICS: Final = NOT_FOR_CLIENTS | {
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    TRACE_TOPIC,
+    TIMER_TOPIC,
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+    "CHECKPOINT_TOPIC",
+}
+"""Topics that are the system's on every broker, whether or not they exist there."""
+
 SYSTEM_GROUPS: Final = frozenset(
     {
         "TOOLS_CONSUMER",
@@ -49,6 +60,15 @@ SYSTEM_GROUPS: Final = frozenset(
         "CID_RMQ_SYS_TRANS",
     }
 )
+
+DLQ_READER_GROUP: Final = "roquet-dlq"
+"""Under which our own commands note how far dead letters were sent again."""
+
+NOT_FOR_CONSUMERS: Final = frozenset(
+    {"DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER", "__MONITOR_CONSUMER", DLQ_READER_GROUP}
+)
+"""Groups whose members would be taken for something else: Java's name of a group that was not
+named, those of genuine clients' and tools' own use, and ours."""
 
 TOPIC_LENGTH_MAX: Final = 127
 """Bytes: the record's first version keeps the length in a signed byte."""
@@ -89,7 +109,8 @@ def reply_topic(cluster: str) -> str:
 
 def takes_clients(topic: str) -> bool:
     """Whether clients may send to a topic; what they could forge in others would be believed."""
-    return topic not in NOT_FOR_CLIENTS and not topic.startswith(REVIVE_PREFIX)
+    is_ours = topic in NOT_FOR_CLIENTS or topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
+    return not is_ours
 
 
 def is_retry(topic: str) -> bool:
@@ -105,6 +126,12 @@ def is_dlq(topic: str) -> bool:
 def is_system_group(group: str) -> bool:
     """Whether a group belongs to the system itself."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def takes_consumers(group: str) -> bool:
+    """Whether users may consume as members of a group; `%RETRY%` and `%DLQ%` begin topics."""
+    is_ours = is_system_group(group) or group in NOT_FOR_CONSUMERS
+    return not (is_ours or is_retry(group) or is_dlq(group))
 
 
 def topic_fault(topic: str) -> str | None:

@@ -30,6 +30,8 @@ class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of the message; of the first one of a batch."""
     tries: int = 1
     """With the successful one: an earlier one may have stored the message, too."""
+    recall_handle: str | None = None
+    """Of a message with a delivery time: what `recall` takes it back with before."""
 
     @property
     def ok(self) -> bool:

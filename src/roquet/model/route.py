@@ -1,10 +1,15 @@
 """TopicRoute, BrokerData, QueueData: where a topic lives."""
 
+from typing import Final
+
 import msgspec
 
 from roquet.model.flags import Permission
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import MASTER_ID, READ_WRITE
+
+ORDERED_QUEUES_MAX: Final = 16_384
+"""Of one broker in an operator's order: as many as a topic may have there."""
 
 
 class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,7 +53,13 @@ class TopicRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     filter_server_table: dict[str, list[str]] = {}
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues that a producer may send to, sorted: those of brokers that have a leader."""
+        """Queues that a producer may send to, sorted: those of brokers that have a leader.
+
+        An operator's order says itself which they are: a key must not change its queue when a
+        broker is away, so those are taken as they stand.
+        """
+        if ordered := self.ordered_queues(topic):
+            return ordered
         led = {broker.broker_name for broker in self.broker_datas if broker.leader}
         return sorted(
             MessageQueue(topic, data.broker_name, queue_id)
@@ -56,6 +67,17 @@ class TopicRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if data.perm & Permission.WRITE and data.broker_name in led
             for queue_id in range(data.write_queue_nums)
         )
+
+    def ordered_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `broker-a:4;broker-b:2`, in that order; none if nobody ordered it so."""
+        parts = [part.partition(":") for part in (self.order_topic_conf or "").split(";") if part]
+        if not all(broker and count.isascii() and count.isdigit() for broker, _, count in parts):
+            return []
+        return [
+            MessageQueue(topic, broker, queue_id)
+            for broker, _, count in parts
+            for queue_id in range(min(int(count), ORDERED_QUEUES_MAX))
+        ]
 
     def read_queues(self, topic: str) -> list[MessageQueue]:
         """Queues that a consumer may read from, sorted."""

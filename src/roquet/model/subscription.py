@@ -68,6 +68,8 @@ class ConsumerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     subscription_data_set: list[Subscription] = []
     unit_mode: bool = False
+    strategy: str | None = None
+    """Ours, for operators: how the member shares the queues. Genuine brokers pass over it."""
 
 
 class HeartbeatData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -11,7 +11,8 @@ from roquet.model.settings import join_address
 from roquet.namesrv import janitor
 from roquet.namesrv.brokers import Brokers
 from roquet.namesrv.config import NameServerConfig
-from roquet.namesrv.handlers import HANDLERS, State
+from roquet.namesrv.handlers import HANDLERS
+from roquet.namesrv.state import State
 from roquet.namesrv.values import Values
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.router import Router

@@ -18,11 +18,13 @@ class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where a name server listens, what it keeps and how patient it is."""
 
     host: str = "0.0.0.0"
+    """The interface to listen on."""
     port: int = PORT
     """Zero takes any free port."""
     directory: Path | None = None
     """Where kept values are saved; None keeps them in memory."""
     scan_ms: int = SCAN_MS
+    """How often silent brokers are looked for, in ms."""
     order_messages: bool = False
     """Whether a route tells the order setting of its topic."""
     all_topics: bool = True

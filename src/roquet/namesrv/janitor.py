@@ -1,6 +1,6 @@
 """Forgets brokers that have fallen silent: one step, done every few seconds."""
 
-from roquet.namesrv.handlers import State
+from roquet.namesrv.state import State
 
 
 def step(state: State) -> None:

@@ -47,7 +47,11 @@ Step = Callable[[int], Awaitable[object] | object]
 """What a loop does each time: plain or async, given `now_ms`."""
 
 
-async def every(interval_ms: int, step: Step, clock: Clock = SYSTEM_CLOCK) -> None:
+Interval = int | Callable[[], int]
+"""So many milliseconds, or who knows how many it are now."""
+
+
+async def every(interval_ms: Interval, step: Step, clock: Clock = SYSTEM_CLOCK) -> None:
     """Run a step after each interval, for ever: `create_task(every(10_000, step, clock))`.
 
     A step that raises is logged with its traceback, the same kind of error only once until the
@@ -55,7 +59,8 @@ async def every(interval_ms: int, step: Step, clock: Clock = SYSTEM_CLOCK) -> No
     """
     complained: set[type[Exception]] = set()
     while True:
-        await clock.sleep(interval_ms)
+        pause_ms = interval_ms() if callable(interval_ms) else interval_ms
+        await clock.sleep(pause_ms)
         try:
             outcome = step(clock.now_ms())
             if isinstance(outcome, Awaitable):
@@ -63,7 +68,7 @@ async def every(interval_ms: int, step: Step, clock: Clock = SYSTEM_CLOCK) -> No
         except Exception as error:
             if type(error) not in complained:
                 complained.add(type(error))
-                log.exception("%s failed; it is tried again every %d ms", _name(step), interval_ms)
+                log.exception("%s failed; it is tried again every %d ms", _name(step), pause_ms)
         else:
             complained.clear()
 

@@ -6,7 +6,8 @@ Both ends are alike: a server's guests and a client's channel are links.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine, Set
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Set
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, cast
@@ -14,13 +15,15 @@ from typing import Any, Final, cast
 from roquet.model.errors import ConnectFailed, RemoteProtocolError
 from roquet.net.address import join_address
 from roquet.net.clock import Clock
+from roquet.net.gates import Gate
+from roquet.net.hall import OUTSIDE, Hall
 from roquet.net.questions import Questions, understood
-from roquet.net.router import CALL_TIMEOUT_MS, Dispatched, Peer, R
+from roquet.net.router import CALL_TIMEOUT_MS, Dispatched, Later, Peer, R
 from roquet.net.tls import explained
 from roquet.wire.call import Call
 from roquet.wire.codes import FLAG_ONEWAY, Language
 from roquet.wire.command import Command
-from roquet.wire.connection import Connection, ReplyReceived
+from roquet.wire.connection import Connection, Event, ReplyReceived
 from roquet.wire.fields import encode_call
 from roquet.wire.host import encode_host
 from roquet.wire.signing import Signer
@@ -29,6 +32,9 @@ log = logging.getLogger(__name__)
 
 WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
 """More bytes than this that a peer has not taken, and we wait for it: a few pulls' replies."""
+
+WRITE_TOGETHER_MAX: Final = 256 * 1024
+"""Bytes of answers that leave in one write: more are sent before the next request is served."""
 
 CLOSE_MS: Final = 1_000
 """How long a peer may take to take its last bytes."""
@@ -48,19 +54,34 @@ Dispatch = Callable[[Command, Peer], Dispatched]
 class Link(asyncio.Protocol):
     """One end of a connection."""
 
-    def __init__(self, dispatch: Dispatch, clock: Clock, signer: Signer | None = None) -> None:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        clock: Clock,
+        signer: Signer | None = None,
+        hall: Hall = OUTSIDE,
+    ) -> None:
         self._dispatch = dispatch
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._transport = _NOT_YET
         self._connection = Connection(encode=signer.encode_call if signer else encode_call)
+        self._reader = self._connection.reader
         self._questions = Questions(self._connection, clock)
-        self._tasks: dict[asyncio.Task[bytes | None], int] = {}
+        self._tasks: dict[asyncio.Task[None], tuple[int, Gate | None, int]] = {}
+        """What is being served: the request's flag, where it waits, and its size."""
+        self._put_off: deque[Event] | None = None
+        """What came behind a request whose answer the peer did not take."""
         self._outbox: list[bytes] = []
+        self._outbox_size = 0
         self._written = 0
-        self._room = asyncio.Event()
-        self._room.set()
-        self._ended = asyncio.Event()
+        self._tally = hall.tally
+        self._turn = hall.turn
+        self._full: asyncio.Event | None = None
+        """Made when the peer takes nothing, set when it does again."""
+        self._ended: asyncio.Event | None = None
+        """Made when somebody wants to see the end."""
+        self._has_ended = False
         self._reason = ""
         self._gone: list[Callable[[Any], object]] = []
         self._heard_ms = clock.monotonic_ms()
@@ -83,9 +104,19 @@ class Link(asyncio.Protocol):
         """The peer's address as a record holds it."""
         return encode_host(self.address)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the peer does not take what is written to it."""
+        return self._full is not None
+
+    async def room(self) -> None:
+        """Wait until the peer has taken most of that, or has gone."""
+        while self._full is not None:
+            await self._full.wait()
+
     async def call(self, call: Call[R], timeout_ms: int = CALL_TIMEOUT_MS) -> R:
         """Ask the peer; raises a CallError when no good answer comes in time."""
-        if not self._room.is_set():
+        if self._full is not None:
             await self.writable(timeout_ms)
         if self.closed:
             raise ConnectFailed(await self._how_it_ended())
@@ -97,7 +128,7 @@ class Link(asyncio.Protocol):
         """Why nothing can be asked any more: a server that refuses our certificate says so late."""
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
-                await self._ended.wait()
+                await self._end()
         return f"the connection to {self.address} is closed" + (
             f": {self._reason}" if self._reason else ""
         )
@@ -110,7 +141,7 @@ class Link(asyncio.Protocol):
 
     def on_close(self, callback: Callable[[Any], object]) -> None:
         """Call back once when the connection has ended; at once when it already has."""
-        if self._ended.is_set():
+        if self._has_ended:
             callback(self)
         else:
             self._gone.append(callback)
@@ -118,7 +149,7 @@ class Link(asyncio.Protocol):
     # What its owner does with it.
 
     @property
-    def in_flight(self) -> Set[asyncio.Task[bytes | None]]:
+    def in_flight(self) -> Set[asyncio.Task[None]]:
         """Requests that are being served."""
         return self._tasks.keys()
 
@@ -126,6 +157,11 @@ class Link(asyncio.Protocol):
     def taken(self) -> int:
         """How many bytes the peer has taken from us."""
         return self._written - self._transport.get_write_buffer_size()
+
+    @property
+    def untaken(self) -> int:
+        """How many bytes wait for the peer."""
+        return self._transport.get_write_buffer_size()
 
     def idle_ms(self) -> int:
         """For how long nothing was heard, nothing asked and nothing served."""
@@ -137,7 +173,7 @@ class Link(asyncio.Protocol):
         """Wait until the peer has taken most of what was sent; ConnectFailed when it does not."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._room.wait()
+                await self.room()
         except TimeoutError as error:
             raise ConnectFailed(f"{self.address} took nothing for {timeout_ms} ms") from error
 
@@ -163,10 +199,10 @@ class Link(asyncio.Protocol):
         self.hang_up("we closed the connection")
         try:
             async with asyncio.timeout(within_ms / 1000):
-                await self._ended.wait()
+                await self._end()
         except TimeoutError:
             self._transport.abort()
-            await self._ended.wait()
+            await self._end()
 
     # What the event loop tells us.
 
@@ -181,34 +217,30 @@ class Link(asyncio.Protocol):
     def data_received(self, chunk: bytes) -> None:
         """Serve what came; all answers that are ready leave together."""
         self._heard_ms = self._clock.monotonic_ms()
-        answers: list[bytes] = []
         try:
-            for event in self._connection.receive_data(chunk):
-                command = event.command
-                if type(event) is ReplyReceived:
-                    self._questions.answer(command)
-                    continue
-                self.language = command.language
-                self.version = command.version
-                answer = self._dispatch(command, self)
-                if isinstance(answer, bytes):
-                    answers.append(answer)
-                elif answer is not None:
-                    self._serve_later(answer, command)
+            events = self._connection.receive_data(chunk)
+            self._turn.count += len(events)
+            if self._put_off is not None:
+                self._put_off.extend(events)
+            else:
+                self._serve(events)
         except RemoteProtocolError as error:
             log.warning("%s: connection closed: %s", self.address, error)
             self.hang_up(f"the peer broke the protocol: {error}")
-            return
-        if answers:
-            self._write(answers)
 
     def pause_writing(self) -> None:
         """The peer does not take what we write."""
-        self._room.clear()
+        if self._full is None:
+            self._full = asyncio.Event()
 
     def resume_writing(self) -> None:
-        """The peer has taken most of what was written."""
-        self._room.set()
+        """The peer has taken most of what was written: go on with what it asked meanwhile."""
+        full, self._full = self._full, None
+        if full is not None:
+            full.set()
+        put_off, self._put_off = self._put_off, None
+        if put_off is not None and not self.closed:
+            self._serve(put_off)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended: nobody will answer us, and nobody waits for our answers."""
@@ -216,44 +248,99 @@ class Link(asyncio.Protocol):
         reason = self._reason
         log.debug("%s: %s", self.address, reason)
         self._questions.lose(f"{self.address}: {reason}")
-        for task, flag in self._tasks.items():
+        for task, (flag, _, _) in self._tasks.items():
             if not flag & FLAG_ONEWAY:
                 task.cancel()
-        self._ended.set()
-        self._room.set()
+        self._has_ended = True
+        self._put_off = None
+        if self._ended is not None:
+            self._ended.set()
+        self.resume_writing()
         for callback in self._gone:
             callback(self)
         self._gone.clear()
 
-    def _serve_later(self, answer: Coroutine[Any, Any, bytes | None], command: Command) -> None:
-        task = self._loop.create_task(answer)
-        self._tasks[task] = command.flag
+    # How it is done.
+
+    def _serve(self, events: Iterable[Event]) -> None:
+        """Serve them in turn; the rest waits when the peer does not take the answers."""
+        answers: list[bytes] = []
+        size = 0
+        rest = iter(events)
+        for event in rest:
+            command = event.command
+            if type(event) is ReplyReceived:
+                self._questions.answer(command)
+                continue
+            self.language = command.language
+            self.version = command.version
+            answer = self._dispatch(command, self)
+            if isinstance(answer, bytes):
+                answers.append(answer)
+                size += len(answer)
+                if size > WRITE_TOGETHER_MAX:
+                    self._write(answers)
+                    if self._full is not None:
+                        self._put_off = deque(rest)
+                        return
+                    answers, size = [], 0
+            elif answer is not None:
+                self._serve_later(answer, command.flag)
+        if answers:
+            self._write(answers)
+
+    def _serve_later(self, later: Later, flag: int) -> None:
+        frame, gate, size = later
+        task = self._loop.create_task(self._answer(frame))
+        self._tasks[task] = (flag, gate, size)
+        if gate is not None:
+            gate.enter(self, size)
         task.add_done_callback(self._served)
 
-    def _served(self, task: asyncio.Task[bytes | None]) -> None:
-        del self._tasks[task]
+    async def _answer(self, later: Awaitable[bytes | None]) -> None:
+        """Send what comes at once, so that the next one knows whether there is room left."""
+        frame = await later
+        if frame is not None and not self.closed:
+            self._send(frame)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        _, gate, size = self._tasks.pop(task)
+        if gate is not None:
+            gate.leave(self, size)
         if not task.cancelled():
-            frame = task.result()
-            if frame is not None and not self.closed:
-                self._send(frame)
+            task.result()  # a fault of ours is told to the event loop
+
+    async def _end(self) -> None:
+        """Wait until the connection has ended."""
+        if not self._has_ended:
+            if self._ended is None:
+                self._ended = asyncio.Event()
+            await self._ended.wait()
 
     def _send(self, frame: bytes) -> None:
         """Send with whatever else is sent in this turn of the event loop."""
         if not self._outbox:
             self._loop.call_soon(self._flush)
         self._outbox.append(frame)
+        self._outbox_size += len(frame)
+        if self._outbox_size > WRITE_TOGETHER_MAX:
+            self._flush()
 
     def _flush(self) -> None:
         if self._outbox:
-            frames, self._outbox = self._outbox, []
+            frames, self._outbox, self._outbox_size = self._outbox, [], 0
             if not self.closed:
                 self._write(frames)
 
     def _write(self, frames: list[bytes]) -> None:
         data = frames[0] if len(frames) == 1 else b"".join(frames)
-        self._written += len(data)
+        size = len(data)
+        self._written += size
         self._transport.write(data)
-        if not self._room.is_set() and self._transport.get_write_buffer_size() > UNTAKEN_MAX:
+        self._tally.left -= size
+        if self._tally.left < 0:
+            self._tally.settle()
+        if self._full is not None and self._transport.get_write_buffer_size() > UNTAKEN_MAX:
             self.drop(f"{UNTAKEN_MAX} bytes wait for it")
 
 

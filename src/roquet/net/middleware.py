@@ -42,6 +42,11 @@ def unknown(code: int) -> Reply:
     )
 
 
+def busy(remark: str) -> Reply:
+    """The answer to a request that found too many others before it: nothing of it was done."""
+    return Reply(code=ResponseCode.SYSTEM_BUSY, remark=remark)
+
+
 def go_away(command: Command, _: object) -> bytes | None:
     """What a server that stops answers to new requests: the peer may ask another one.
 

@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from roquet.model.errors import UsageError
 from roquet.net import middleware
+from roquet.net.gates import Gate
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
@@ -43,6 +44,13 @@ class Peer(Protocol):
     def closed(self) -> bool:
         """Whether the connection has ended."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it does not take what is written to it."""
+
+    async def room(self) -> None:
+        """Wait until it has taken most of that."""
+
     def oneway(self, call: Call[Any]) -> None:
         """Tell it something; nothing happens when it has gone."""
 
@@ -62,7 +70,17 @@ answers whenever it is ready, while others are served; it is cancelled when its 
 the request was one-way. Raising refuses: CallRefused says how.
 """
 
-Dispatched = bytes | Coroutine[Any, Any, bytes | None] | None
+
+class Later(NamedTuple):
+    """An answer that will come, and where its request waits until then."""
+
+    frame: Coroutine[Any, Any, bytes | None]
+    gate: Gate | None = None
+    size: int = 0
+    """Bytes of the request's body."""
+
+
+Dispatched = bytes | Later | None
 """A frame to send, one that will come, or nothing to send."""
 
 _DONE: Final = Reply()
@@ -72,27 +90,34 @@ class Router:
     """Which handler serves which call."""
 
     def __init__(self) -> None:
-        self._served: dict[int, tuple[type[Call[Any]], Handler[Any]]] = {}
+        self._served: dict[int, tuple[type[Call[Any]], Handler[Any], Gate | None]] = {}
         self._faults: set[tuple[int, type[Exception]]] = set()
 
     @property
     def handlers(self) -> Mapping[type[Call[Any]], Handler[Any]]:
         """What is served, and by whom."""
-        return dict(self._served.values())
+        return {call_type: handler for call_type, handler, _ in self._served.values()}
 
-    def add(self, call_type: type[C], handler: Handler[C]) -> None:
-        """Have a kind of call served by a handler."""
+    @property
+    def gates(self) -> list[Gate]:
+        """Where requests wait for their answers."""
+        return list(dict.fromkeys(gate for _, _, gate in self._served.values() if gate))
+
+    def add(self, call_type: type[C], handler: Handler[C], gate: Gate | None = None) -> None:
+        """Have a kind of call served by a handler, if its gate lets it pass."""
         code = int(call_type.code)
         if code in self._served:
             raise UsageError(f"code {code} is served already: {self._served[code][0].__name__}")
-        self._served[code] = (call_type, handler)
+        self._served[code] = (call_type, handler, gate)
 
     def dispatch(self, command: Command, peer: Peer) -> Dispatched:
         """Serve one request. This never raises: a peer is told what went wrong."""
         served = self._served.get(command.code)
         if served is None:
             return _frame(middleware.unknown(command.code), command)
-        call_type, handler = served
+        call_type, handler, gate = served
+        if gate is not None and gate.is_tight and (remark := gate.refusal(peer)) is not None:
+            return _frame(middleware.busy(remark), command)
         try:
             answer = handler(decode_call(command, call_type), peer)
             if answer is None:
@@ -101,11 +126,23 @@ class Router:
                 return None if command.flag & FLAG_ONEWAY else encode_reply(answer, command)
         except Exception as error:
             return self._refuse(error, command)
-        return self._later(answer, command)
+        # While it waits its body is not kept: for a send that is on its way to the disk, too.
+        asked = Command(
+            command.code,
+            opaque=command.opaque,
+            flag=command.flag,
+            serialize_type=command.serialize_type,
+        )
+        return Later(self._later(answer, asked, peer), gate, len(command.body))
 
-    async def _later(self, answer: Awaitable[Reply | None], command: Command) -> bytes | None:
+    async def _later(
+        self, answer: Awaitable[Reply | None], command: Command, peer: Peer
+    ) -> bytes | None:
         try:
-            return _frame(await answer or _DONE, command)
+            reply = await answer or _DONE
+            while peer.is_full:  # a body is a view of the log until its frame is made
+                await peer.room()
+            return _frame(reply, command)
         except Exception as error:
             return self._refuse(error, command)
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import ssl
+import sys
 from collections.abc import Callable, Set
 from typing import Final, Self
 
@@ -11,7 +12,8 @@ from roquet.model.errors import ConfigError
 from roquet.net import middleware
 from roquet.net.address import failure
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.net.link import Dispatch, Link
+from roquet.net.guest import LOOKS_PER_IDLE, Guest
+from roquet.net.hall import Hall
 from roquet.net.router import Peer, Router
 
 log = logging.getLogger(__name__)
@@ -25,44 +27,9 @@ GRACE_MS: Final = 3_000
 BACKLOG: Final = 1_024
 """Connections that may queue up: after a restart all clients come at once."""
 
-LOOKS_PER_IDLE: Final = 4
-"""How often a connection is looked at within its idle time."""
-
-
-class Guest(Link):
-    """A server's end of a connection: a client that does not read is not read either."""
-
-    def __init__(self, dispatch: Dispatch, clock: Clock, arrived: Callable[["Guest"], object]):
-        super().__init__(dispatch, clock)
-        self._arrived = arrived
-        self._taken_before = -1
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
-        super().connection_made(transport)
-        self._arrived(self)
-
-    def pause_writing(self) -> None:
-        """The peer does not take its answers: take no more of its requests."""
-        super().pause_writing()
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """The peer has taken most of its answers."""
-        super().resume_writing()
-        self._taken_before = -1
-        if not self.closed:
-            self._transport.resume_reading()
-
-    def look(self, idle_ms: int) -> None:
-        """Close the connection when the peer has gone silent or takes nothing."""
-        if not self._room.is_set():
-            taken = self.taken
-            if taken == self._taken_before:
-                self.drop(f"it took none of its answers for {idle_ms // LOOKS_PER_IDLE} ms")
-            self._taken_before = taken
-        elif self.idle_ms() >= idle_ms:
-            self.hang_up(f"silent for {idle_ms} ms")
+DESCRIPTORS_KEPT: Final = 128
+"""Open files that connections never get: for the files that a flush or a new queue opens, and for
+connections of our own."""
 
 
 class Server:
@@ -77,16 +44,21 @@ class Server:
         clock: Clock = SYSTEM_CLOCK,
         idle_ms: int = IDLE_MS,
         grace_ms: int = GRACE_MS,
+        also: int | None = None,
     ) -> None:
         self._router = router
         self._host = host
         self._port = port
+        self._also = also
         self._clock = clock
         self._idle_ms = idle_ms
         self._grace_ms = grace_ms
         self._guests: set[Guest] = set()
+        self._hall = Hall(self._guests, router.gates)
+        self._descriptors_max = 0
+        self._is_refusing = False
         self._on_stopping: list[Callable[[], object]] = []
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._looking: asyncio.TimerHandle | None = None
         self.stopping = False
         self.tls: ssl.SSLContext | None = None
@@ -96,6 +68,11 @@ class Server:
     def port(self) -> int:
         """Where it listens; chosen by the system when 0 was asked for."""
         return self._port
+
+    @property
+    def ports(self) -> list[int]:
+        """Every port where it listens."""
+        return [_port_of(listener) for listener in self._listeners]
 
     @property
     def peers(self) -> Set[Peer]:
@@ -108,23 +85,36 @@ class Server:
 
     async def start(self) -> None:
         """Listen; ConfigError when the address cannot be had."""
-        loop = asyncio.get_running_loop()
+        self._descriptors_max = descriptors_max()
         try:
-            listener = await loop.create_server(
-                self._welcome, self._host, self._port, backlog=BACKLOG, ssl=self.tls
-            )
+            await self._listen(self._port)
         except (OSError, UnicodeError) as error:
             raise ConfigError(self._why_not(error)) from error
-        self._listener = listener
-        self._port = listener.sockets[0].getsockname()[1]
+        self._port = _port_of(self._listeners[0])
+        if self._also is not None:
+            try:
+                await self._listen(self._also)
+            except OSError as error:
+                log.warning(
+                    "nobody is served at port %d, which some old clients use: %s",
+                    self._also,
+                    failure(error),
+                )
         self._look_later()
+
+    async def _listen(self, port: int) -> None:
+        listener = await asyncio.get_running_loop().create_server(
+            self._welcome, self._host, port, backlog=BACKLOG, ssl=self.tls
+        )
+        self._listeners.append(listener)
 
     async def stop(self, grace_ms: int | None = None) -> None:
         """Take nothing new, answer what is in flight within the grace, flush, close."""
-        if self._listener is None or self.stopping:
+        if not self._listeners or self.stopping:
             return
         self.stopping = True
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         if self._looking is not None:
             self._looking.cancel()
         for guest in self._guests:
@@ -145,14 +135,33 @@ class Server:
         await self.stop()
 
     def _welcome(self) -> Guest:
-        return Guest(self._router.dispatch, self._clock, self._arrived)
+        return Guest(self._router.dispatch, self._clock, self._arrived, self._hall)
 
     def _arrived(self, guest: Guest) -> None:
         if self.stopping:
             guest.drop("the server stops")
             return
+        if guest.descriptor >= self._descriptors_max - DESCRIPTORS_KEPT:
+            self._turn_away(guest)
+            return
         self._guests.add(guest)
         guest.on_close(self._guests.discard)
+
+    def _turn_away(self, guest: Guest) -> None:
+        """Without a descriptor to spare, files could not be opened: those who are here come first.
+
+        The log hears of it once within a look around.
+        """
+        if not self._is_refusing:
+            self._is_refusing = True
+            log.error(
+                "new connections are refused: %d are open, and of %d open files that this process"
+                " may have %d are kept for its own (see ulimit -n)",
+                len(self._guests),
+                self._descriptors_max,
+                DESCRIPTORS_KEPT,
+            )
+        guest.turn_away()
 
     def _look_later(self) -> None:
         pause_s = self._idle_ms / LOOKS_PER_IDLE / 1000
@@ -160,6 +169,7 @@ class Server:
 
     def _look_around(self) -> None:
         """Find out who has gone without a word."""
+        self._is_refusing = False
         for guest in tuple(self._guests):
             guest.look(self._idle_ms)
         self._look_later()
@@ -170,3 +180,18 @@ class Server:
                 f"port {self._port} is in use: stop the other process or choose another with --port"
             )
         return f"cannot listen on {self._host}:{self._port}: {failure(error)}"
+
+
+def _port_of(listener: asyncio.Server) -> int:
+    port: int = listener.sockets[0].getsockname()[1]
+    return port
+
+
+def descriptors_max() -> int:
+    """How many files and connections this process may have open."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return sys.maxsize
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

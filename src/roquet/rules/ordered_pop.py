@@ -70,13 +70,12 @@ def hold(
 def acknowledge(held: Held | None, offset: int, pop_ms: int, progress: int) -> int | None:
     """The group's progress after an acknowledgement; None when it is not the holder's.
 
-    Without a holder only the next message counts: those before it must not be skipped.
+    Without a holder nothing new counts, where the genuine broker moves on: who holds messages is
+    saved with the progress, so nobody was given them out. What is behind the progress is done.
     """
     if offset < progress:
         return progress
-    if held is None:
-        return offset + 1 if offset == progress else None
-    if held.pop_ms != pop_ms or offset not in held.offsets:
+    if held is None or held.pop_ms != pop_ms or offset not in held.offsets:
         return None
     held.acked |= 1 << held.offsets.index(offset)
     for index, known in enumerate(held.offsets):

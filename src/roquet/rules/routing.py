@@ -5,14 +5,19 @@ one name, the member with the lowest id speaks for the topics. As long as that i
 they can be written; while only followers are left they can still be read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from roquet.model.flags import Permission
 from roquet.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
-from roquet.model.topic import DataVersion, TopicConfig
+from roquet.model.topic import READ_WRITE, DataVersion, TopicConfig
+
+UNIT: Final = 1
+UNIT_SUBSCRIBED: Final = 2
+"""Flags of topics in clusters that are divided into units (Java's TopicSysFlag)."""
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +76,11 @@ def merge(known: Registrations, new: Registration, *, whole: bool = False) -> Re
     (a follower that became the leader leaves its old seat).
     """
     old = known.get(new.seat)
-    if old is not None and old.address == new.address and not whole:
-        topics = {**old.topics, **new.topics} if new.version != old.version else old.topics
-        new = msgspec.structs.replace(new, topics=topics)
+    if old is not None and old.address == new.address:
+        if new.version == old.version:  # what operators changed here meanwhile stays
+            new = msgspec.structs.replace(new, topics=old.topics)
+        elif not whole:
+            new = msgspec.structs.replace(new, topics={**old.topics, **new.topics})
     rest = {
         seat: r
         for seat, r in known.items()
@@ -114,9 +121,88 @@ def cluster(known: Registrations) -> ClusterInfo:
     )
 
 
-def topics(known: Registrations) -> list[str]:
-    """The names of all topics."""
-    return sorted({topic for members in _by_name(known) for topic in members[0].topics})
+def topics(known: Registrations, cluster: str | None = None) -> list[str]:
+    """The names of all topics, or of those of one cluster."""
+    speakers = (members[0] for members in _by_name(known))
+    found = [one for one in speakers if cluster is None or one.cluster == cluster]
+    return sorted({topic for speaker in found for topic in speaker.topics})
+
+
+def topics_with(known: Registrations, flag: int) -> list[str]:
+    """The names of the topics whose first broker sets a flag."""
+    first: dict[str, TopicConfig] = {}
+    for members in _by_name(known):
+        first = {**members[0].topics, **first}
+    return sorted(topic for topic, config in first.items() if config.topic_sys_flag & flag)
+
+
+def members(known: Registrations, broker_name: str) -> dict[int, str]:
+    """The addresses of one broker name, by id."""
+    return {i: known[name, i].address for name, i in sorted(known) if name == broker_name}
+
+
+# What operators change here, until the broker registers another edition of its topics.
+
+
+def topic_count(known: Registrations, broker_name: str) -> int:
+    """How many topics a broker has."""
+    found = [m[0].topics for m in _by_name(known) if m[0].broker_name == broker_name]
+    return len(found[0]) if found else 0
+
+
+def permitted(known: Registrations, broker_name: str, *, may_write: bool) -> Registrations:
+    """The registrations when nobody may write to a broker, or all may read and write."""
+
+    def changed(config: TopicConfig) -> TopicConfig:
+        perm = READ_WRITE if may_write else config.perm & ~Permission.WRITE
+        return msgspec.structs.replace(config, perm=int(perm))
+
+    def topics_of(one: Registration) -> Mapping[str, TopicConfig]:
+        if one.broker_name != broker_name:
+            return one.topics
+        return {topic: changed(config) for topic, config in one.topics.items()}
+
+    return _with_topics(known, topics_of)
+
+
+def without_topic(known: Registrations, topic: str, cluster: str | None = None) -> Registrations:
+    """The registrations without a topic, in one cluster or everywhere."""
+
+    def topics_of(one: Registration) -> Mapping[str, TopicConfig]:
+        if topic not in one.topics or (cluster and one.cluster != cluster):
+            return one.topics
+        return {name: config for name, config in one.topics.items() if name != topic}
+
+    return _with_topics(known, topics_of)
+
+
+def with_topic(known: Registrations, topic: str, queues: Iterable[QueueData]) -> Registrations:
+    """The registrations with a topic on some brokers; unchanged when one of them is not known."""
+    given = {one.broker_name: one for one in queues}
+    if not given.keys() <= {name for name, _ in known}:
+        return known
+
+    def topics_of(one: Registration) -> Mapping[str, TopicConfig]:
+        if (data := given.get(one.broker_name)) is None:
+            return one.topics
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=data.read_queue_nums,
+            write_queue_nums=data.write_queue_nums,
+            perm=data.perm,
+            topic_sys_flag=data.topic_sys_flag,
+        )
+        return {**one.topics, topic: config}
+
+    return _with_topics(known, topics_of)
+
+
+def _with_topics(
+    known: Registrations, topics_of: Callable[[Registration], Mapping[str, TopicConfig]]
+) -> Registrations:
+    return {
+        seat: msgspec.structs.replace(one, topics=topics_of(one)) for seat, one in known.items()
+    }
 
 
 def _by_name(known: Registrations) -> list[list[Registration]]:

@@ -10,6 +10,7 @@ from roquet.model.errors import StoreError
 from roquet.rules.recovery import Damage, Run, is_tail, true_end
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import StoreConfig
+from roquet.store.deleted import Deleted
 from roquet.store.dispatch import KeyHasher
 from roquet.store.files import Files, RealFiles
 from roquet.store.index import KeyIndex
@@ -88,6 +89,7 @@ class _Check:
         self._problems: list[str] = []
         self._pending: list[str] = []
         self._holes: Sequence[Run] = ()
+        self._deleted: dict[bytes, int] = {}
         self._records = 0
         self._begin = 0
 
@@ -101,6 +103,7 @@ class _Check:
             commit_log = load_log(self._pool, self._directory, self._config, checkpoint)
             queues = load_queues(self._pool, self._directory, self._config, checkpoint)
             self._begin = begin = commit_log.begin
+            self._deleted = Deleted(self._files, self._directory).positions
             queue_names = queues.names()
             reach = queues.reach() if self._is_closed else begin
             durable = checkpoint.note.position if checkpoint.note else reach
@@ -170,7 +173,7 @@ class _Check:
         """One record against the entry that should lead to it."""
         size, queue_id, offset, sys_flag, _, topic, _ = found
         self._records += 1
-        if not has_entry(sys_flag):
+        if not has_entry(sys_flag) or position < self._deleted.get(topic, 0):
             return
         seen = self._seen.get((topic, queue_id))
         if seen is None:

@@ -10,12 +10,17 @@ it is given a snapshot and touches nothing else.
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from roquet.model.errors import StoreError
 from roquet.store.commitlog import CommitLog
+from roquet.store.config import MIB
 from roquet.store.index import KeyIndex
 from roquet.store.layout import CHECKPOINT_SIZE, Checkpoint, Note, pack_checkpoint
-from roquet.store.mapped import MappedFile, MapPool
+from roquet.store.mapped import PAGE_SIZE, MappedFile, MapPool
+
+LOG_KEPT: Final = 16 * MIB
+"""Of the log's end, which consumers read at once, the pages stay."""
 
 
 class Flusher:
@@ -55,8 +60,30 @@ class Flusher:
             self.flush_log()
             self._sync(dirty)
             self._save(checkpoint)
+            self._let_go(dirty, checkpoint.flushed_position - LOG_KEPT)
 
         return run
+
+    def letting_go(self) -> Callable[[], None]:
+        """A snapshot of what was written, as something that takes it out of memory; any thread.
+
+        What is not durable yet stays with the system: it is only mapped again when it is looked at.
+        """
+        dirty, position = list(self._pool.dirty), self.position - LOG_KEPT
+        return lambda: self._let_go(dirty, position)
+
+    def _let_go(self, files: Iterable[MappedFile], position: int) -> None:
+        """Let pages that are on the disk leave this process; the system keeps them while it can.
+
+        Otherwise a broker would be as large as all that it has written since its last new file.
+        """
+        forget = self._pool.files.forget
+        for file in files:
+            if (view := file.held) is not None:
+                forget(view, file.size)
+        tail = self._log.segments.file_at(position)
+        if tail is not None and (view := tail.held) is not None:
+            forget(view, (position - tail.start) // PAGE_SIZE * PAGE_SIZE)
 
     def _describe(
         self, queue_file_size: int, index: KeyIndex, indexed: int, now_ms: int

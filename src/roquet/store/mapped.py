@@ -1,8 +1,15 @@
 """MappedFile: one file of full length, seen as memory; MapPool bounds how many are held."""
 
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from roquet.model.errors import StoreError
 from roquet.store.files import Files
+
+log = logging.getLogger(__name__)
 
 
 class MappedFile:
@@ -13,12 +20,12 @@ class MappedFile:
     """
 
     __slots__ = (
+        "_path",
         "held",
         "is_dirty",
         "is_growing",
         "is_new",
         "is_used",
-        "path",
         "pool",
         "reach",
         "size",
@@ -27,7 +34,7 @@ class MappedFile:
 
     def __init__(self, pool: "MapPool", path: Path, start: int, size: int) -> None:
         self.pool = pool
-        self.path = path
+        self._path = str(path)  # a Path takes four times the memory, and there are many files
         self.start = start
         self.size = size
         self.held: memoryview | None = None
@@ -36,6 +43,11 @@ class MappedFile:
         self.is_dirty = False
         self.is_growing = False
         self.is_new = False
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return Path(self._path)
 
     def view(self) -> memoryview:
         """The whole file as memory. Parts of it that are in others' hands outlive the map."""
@@ -67,19 +79,34 @@ class MappedFile:
             if self.held is not None:
                 self.pool.files.growing(self.held, is_growing)
 
+    @contextmanager
+    def leaping(self) -> Iterator[None]:
+        """Pages are looked at here and there: reading ahead would make megabytes of zeros."""
+        was_growing = self.is_growing
+        self.grow(True)
+        try:
+            yield
+        finally:
+            self.grow(was_growing)
+
     def clear(self, start: int) -> bool:
         """Zeros from `start` on; whether anything else was there.
 
         Pages that hold zeros are not touched: they may have no blocks to be written to.
         """
-        view, found = self.view(), False
         end = self.pool.files.data_end(self.path, self.size)
-        while start < end:
-            stop = min(end, (start // PAGE_SIZE + 1) * PAGE_SIZE)
-            if bytes(view[start:stop]).strip(b"\x00"):
-                view[start:stop] = bytes(stop - start)
-                found = True
-            start = stop
+        if start >= end:
+            return False
+        found = False
+        with self.leaping():
+            view = self.view()
+            while start < end:
+                stop = min(end, (start // PAGE_SIZE + 1) * PAGE_SIZE)
+                zeros = bytes(stop - start)
+                if bytes(view[start:stop]) != zeros:
+                    view[start:stop] = zeros
+                    found = True
+                start = stop
         if found:
             self.mark()
         return found
@@ -112,7 +139,13 @@ class MapPool:
         """Map a file, and unmap another when there are too many."""
         while len(self._held) >= self._maps_max:
             self._drop_one()
-        view = self.files.map(file.path, file.size, writable=self._writable)
+        try:
+            view = self.files.map(file.path, file.size, writable=self._writable)
+        except StoreError as error:
+            if not self._held or not _is_too_many(error):
+                raise
+            self._shrink()
+            view = self.files.map(file.path, file.size, writable=self._writable)
         file.held = view
         if file.is_growing:
             self.files.growing(view, True)
@@ -136,6 +169,13 @@ class MapPool:
         for file in list(self._held):
             self.drop(file)
 
+    def _shrink(self) -> None:
+        """The process may have fewer maps than was thought: connections take descriptors, too."""
+        self._maps_max = max(len(self._held) * 3 // 4, 1)
+        log.warning("only %d files can be held mapped (see ulimit -n)", self._maps_max)
+        while len(self._held) >= self._maps_max:
+            self._drop_one()
+
     def _drop_one(self) -> None:
         while True:
             oldest = next(iter(self._held))
@@ -145,3 +185,9 @@ class MapPool:
                 return
             oldest.is_used = False
             self._held[oldest] = None
+
+
+def _is_too_many(error: StoreError) -> bool:
+    """Whether the process has as many files open, or maps, as it may have."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENOMEM)

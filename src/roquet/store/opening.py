@@ -9,6 +9,7 @@ from roquet.model.errors import StoreError
 from roquet.rules.recovery import Run
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import StoreConfig
+from roquet.store.deleted import Deleted
 from roquet.store.dispatch import Dispatcher
 from roquet.store.files import Files
 from roquet.store.flush import Flusher
@@ -42,6 +43,7 @@ class Opened:
             config.index_step,
         )  # fmt: skip
         self.index.load(files.list(directory / "index"))
+        self.deleted = Deleted(files, directory)
         is_clean = "abort" not in files.list(directory)
         self._recover(config, is_clean=is_clean)
 
@@ -49,7 +51,10 @@ class Opened:
         found = recover(
             self.log, self.queues, self.index, self.checkpoint,
             is_clean=is_clean, delay_levels_ms=config.delay_levels_ms,
+            deleted=self.deleted.positions,
         )  # fmt: skip
+        self.deleted.limit(found.end)
+        self.queues.listed.clear()
         self.damage: Sequence[Run] = found.damage
         self.flusher = Flusher(self.directory, self.pool, self.log, found.durable)
         self.dispatcher = Dispatcher(self.log, self.index, found.index_from)
@@ -128,7 +133,8 @@ def load_queues(
             if inner is None and name.isdigit() and name.isascii():
                 queues.know(topic, int(name))
                 queue_path = path / topic / name
-                sizes[queue_path] = numbered(queue_path, files.list(queue_path))
+                listed = queues.listed[topic, int(name)] = files.list(queue_path)
+                sizes[queue_path] = numbered(queue_path, listed)
             else:
                 log.warning("%s does not belong there and is ignored", path / topic / name)
     queues.file_size = _queue_size(sizes, queues.file_size, checkpoint)

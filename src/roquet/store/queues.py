@@ -1,7 +1,7 @@
 """ConsumeQueues: queue offset to (position, size, tag hash)."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
@@ -156,16 +156,10 @@ class ConsumeQueue:
     def find_end(self) -> None:
         """Learn from the files where the queue ends: entries are dense, zeros follow."""
         for file in reversed(self.segments.files):
-            view = file.view()
-            low, high = 0, file.size // ENTRY_SIZE
-            while low < high:
-                middle = (low + high) // 2
-                if ENTRY.unpack_from(view, middle * ENTRY_SIZE)[1] > 0:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low:
-                self.end = file.start // ENTRY_SIZE + low
+            with file.leaping():
+                count = _count(file.view(), file.size // ENTRY_SIZE)
+            if count:
+                self.end = file.start // ENTRY_SIZE + count
                 return
         self.end = self.begin
 
@@ -227,6 +221,24 @@ class ConsumeQueue:
         return self._min
 
 
+def _count(view: memoryview, room: int) -> int:
+    """How many entries a file holds: looked for from its begin, where they end in most files.
+
+    Every look costs a page, also where there was none.
+    """
+    high = 1
+    while high < room and ENTRY.unpack_from(view, (high - 1) * ENTRY_SIZE)[1] > 0:
+        high *= 2
+    low, high = high // 2, min(high, room)
+    while low < high:
+        middle = (low + high) // 2
+        if ENTRY.unpack_from(view, middle * ENTRY_SIZE)[1] > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 class ConsumeQueues:
     """All queues of a directory; a queue's files are looked at when it is first used."""
 
@@ -237,6 +249,9 @@ class ConsumeQueues:
         self.file_size = entries * ENTRY_SIZE
         self._ids: dict[str, set[int]] = {}
         self.loaded: dict[tuple[str, int], ConsumeQueue] = {}
+        self.listed: dict[tuple[str, int], Mapping[str, int | None]] = {}
+        """What their directories hold, as long as the store opens: reading them costs as much as
+        all else that is done with a queue then."""
 
     def know(self, topic: str, queue_id: int) -> None:
         """There are files of this queue."""
@@ -273,10 +288,23 @@ class ConsumeQueues:
     def remove(self, topic: str) -> None:
         """Delete all queues of a topic."""
         for queue_id in self.ids(topic):
+            self.listed.pop((topic, queue_id), None)
             if queue := self.loaded.get((topic, queue_id)):
                 self.unload(queue)
         self._ids.pop(topic, None)
         self._pool.files.remove(self.directory / topic)
+        self._pool.files.sync(self.directory)
+
+    def remove_one(self, topic: str, queue_id: int) -> None:
+        """Delete one queue of a topic."""
+        self.listed.pop((topic, queue_id), None)
+        if queue := self.loaded.get((topic, queue_id)):
+            self.unload(queue)
+        self._ids[topic].discard(queue_id)
+        if not self._ids[topic]:
+            self.remove(topic)
+        else:
+            self._pool.files.remove(self.directory / topic / str(queue_id))
 
     def drop_before(self, topic: str, queue_id: int, position: int) -> list[str]:
         """Delete the files of a queue that lead only to positions in front of one."""
@@ -321,7 +349,8 @@ class ConsumeQueues:
     def _load(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = self.directory / topic / str(queue_id)
         segments = Segments(self._pool, directory, self.file_size)
-        segments.load(self._pool.files.list(directory))
+        listed = self.listed.pop((topic, queue_id), None)
+        segments.load(self._pool.files.list(directory) if listed is None else listed)
         queue = ConsumeQueue(topic, queue_id, segments, self._step)
         queue.find_end()
         self.loaded[topic, queue_id] = queue

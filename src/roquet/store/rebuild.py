@@ -1,7 +1,8 @@
 """Rebuilder: queue entries made again from the log."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from roquet.model.errors import MessageIllegal
@@ -26,11 +27,17 @@ class Rebuilder:
     """Gives records their queue entries, in the order of the log."""
 
     def __init__(
-        self, queues: ConsumeQueues, delay_levels_ms: Sequence[int], *, is_whole_log: bool = False
+        self,
+        queues: ConsumeQueues,
+        delay_levels_ms: Sequence[int],
+        *,
+        is_whole_log: bool = False,
+        deleted: Mapping[bytes, int] = MappingProxyType({}),
     ) -> None:
         self._queues = queues
         self._delay_levels_ms = delay_levels_ms
         self._is_whole_log = is_whole_log
+        self._deleted = deleted
         self._cursors: dict[tuple[bytes, int], _Cursor | None] = {}
         self._codes: dict[bytes, int] = {}
         self.last = -1
@@ -41,6 +48,8 @@ class Rebuilder:
         size, queue_id, offset, sys_flag, stored_ms, topic, properties = found
         self.last = position
         if sys_flag & _WITHOUT_ENTRY and not has_entry(sys_flag):
+            return True
+        if self._deleted and position < self._deleted.get(topic, 0):
             return True
         key = (topic, queue_id)
         try:
@@ -105,14 +114,14 @@ class Rebuilder:
         return code
 
 
-_WITHOUT_ENTRY: Final = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
+_INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
+_WITHOUT_ENTRY: Final = TRANSACTION_MASK | _INNER_BATCH
+_OPEN: Final = (int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK))
 
 
 def has_entry(sys_flag: int) -> bool:
     """Whether a record stands in a queue: not while prepared, nor rolled back, nor as a batch."""
-    kind = sys_flag & TRANSACTION_MASK
-    is_open = kind in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
-    return not is_open and not sys_flag & SysFlag.INNER_BATCH
+    return sys_flag & TRANSACTION_MASK not in _OPEN and not sys_flag & _INNER_BATCH
 
 
 def _behind_holes(queue: ConsumeQueue, offset: int, holes: Sequence[Run]) -> int:

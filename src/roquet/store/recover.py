@@ -10,7 +10,8 @@ Twice gives the same as once: nothing is written that is there already.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -19,7 +20,7 @@ from roquet.rules.recovery import Clues, Run, first_file, is_tail, true_end
 from roquet.store.commitlog import CommitLog
 from roquet.store.index import KeyIndex
 from roquet.store.layout import Checkpoint, Note
-from roquet.store.queues import ConsumeQueues
+from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rebuild import Rebuilder
 from roquet.wire.skim import Skimmed, is_torn
 
@@ -53,14 +54,17 @@ def recover(
     *,
     is_clean: bool,
     delay_levels_ms: Sequence[int],
+    deleted: Mapping[bytes, int] = MappingProxyType({}),
 ) -> Recovered:
     """Bring log, queues and index to one truth. Raises StoreError for a log that is cut short."""
+    bury(queues, deleted)
     start = choose_start(commit_log, queues, checkpoint, is_clean=is_clean)
-    scan = _Scan(commit_log, Rebuilder(queues, delay_levels_ms), start)
+    scan = _Scan(commit_log, Rebuilder(queues, delay_levels_ms, deleted=deleted), start)
     if not scan.run():
         log.warning("queue files are missing: making them again from the whole log")
         start = Start(commit_log.begin, start.durable, start.safe_ms)
-        scan = _Scan(commit_log, Rebuilder(queues, delay_levels_ms, is_whole_log=True), start)
+        rebuilder = Rebuilder(queues, delay_levels_ms, is_whole_log=True, deleted=deleted)
+        scan = _Scan(commit_log, rebuilder, start)
         scan.run()
     end = scan.settle(checkpoint.note.last_record if checkpoint.note else -1)
     if not is_clean:
@@ -71,6 +75,21 @@ def recover(
         damage=scan.damage,
         index_from=settle_index(index, commit_log, checkpoint, is_clean=is_clean),
     )
+
+
+def bury(queues: ConsumeQueues, deleted: Mapping[bytes, int]) -> None:
+    """Delete once more the queues of deleted topics that came back: a loss of power can do that."""
+    for topic, position in deleted.items():
+        name = topic.decode()
+        held = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
+        if held and all(queue is None or _ends_before(queue, position) for queue in held):
+            log.warning("the queues of topic %s had been deleted: they are so again", name)
+            queues.remove(name)
+
+
+def _ends_before(queue: ConsumeQueue, position: int) -> bool:
+    """Whether a queue holds old entries and no other."""
+    return queue.end > queue.begin and queue.entry(queue.end - 1)[0] < position
 
 
 def choose_start(

@@ -1,6 +1,7 @@
 """Retention: deletes what the rule names: files of the log first, then what led only there."""
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from roquet.rules.retention import DiskUsage, FileAge, RetentionPolicy, expendable
@@ -20,8 +21,8 @@ def expire(
     policy: RetentionPolicy,
 ) -> list[str]:
     """Delete expired files; gives their paths."""
-    local_hour = datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().hour
-    going = expendable(_ages(commit_log, now_ms), now_ms, local_hour, usage, policy)
+    ages = _ages(commit_log, now_ms)
+    going = expendable(ages, now_ms, local_hour(now_ms), usage, policy)
     if not going:
         return []
     begin = going[-1].start + commit_log.segments.file_size
@@ -31,6 +32,33 @@ def expire(
     gone += index.drop_before(begin)
     log.info("retention deleted %d files; the log begins at %d", len(gone), begin)
     return gone
+
+
+def local_hour(now_ms: int) -> int:
+    """The hour of the day, 0 to 23, as the operator's clock on the wall has it."""
+    return datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().hour
+
+
+def clean_queues(
+    queues: ConsumeQueues, begin: int, is_gone: Callable[[str, int], bool]
+) -> list[tuple[str, int]]:
+    """Delete files of queues that lead only in front of the log; gives the queues without any.
+
+    A queue goes wholly when nothing of it is left and `is_gone` says that it gets no more.
+    """
+    removed = []
+    for topic, queue_id in queues.names():
+        if is_gone(topic, queue_id) and _is_empty(queues, topic, queue_id, begin):
+            queues.remove_one(topic, queue_id)
+            removed.append((topic, queue_id))
+        else:
+            queues.drop_before(topic, queue_id, begin)
+    return removed
+
+
+def _is_empty(queues: ConsumeQueues, topic: str, queue_id: int, begin: int) -> bool:
+    queue = queues.get(topic, queue_id)
+    return queue is None or queue.min_offset(begin) >= queue.end
 
 
 def _ages(commit_log: CommitLog, now_ms: int) -> list[FileAge]:

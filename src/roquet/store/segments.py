@@ -14,26 +14,32 @@ log = logging.getLogger(__name__)
 class Segments:
     """Files of one directory, named by the first byte that they hold, without a gap."""
 
-    __slots__ = ("directory", "file_size", "files", "pool")
+    __slots__ = ("_directory", "file_size", "files", "pool")
 
     def __init__(self, pool: MapPool, directory: Path, file_size: int) -> None:
         self.pool = pool
-        self.directory = directory
+        self._directory = str(directory)  # as with the files' paths: there are many
         self.file_size = file_size
         self.files: list[MappedFile] = []
 
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return Path(self._directory)
+
     def load(self, listed: Mapping[str, int | None]) -> None:
         """Take the files that a directory holds. Raises StoreError for a missing or odd one."""
-        sizes = numbered(self.directory, listed)
+        directory = self.directory
+        sizes = numbered(directory, listed)
         starts = sorted(sizes)
         for start, following in zip(starts, [*starts[1:], None], strict=False):
-            path = self.directory / file_name(start)
+            path = directory / file_name(start)
             if sizes[start] == 0 and following is None:
                 self.pool.files.create(path, self.file_size)  # made, and then the power went
             elif sizes[start] != self.file_size:
                 raise odd_size(path, sizes[start], self.file_size)
             if following is not None and following != start + self.file_size:
-                raise _missing(path, self.directory / file_name(start + self.file_size))
+                raise _missing(path, directory / file_name(start + self.file_size))
             self.files.append(MappedFile(self.pool, path, start, self.file_size))
 
     @property

@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
+
 from roquet.model.errors import StoreError, StoreFull
 from roquet.rules.recovery import Damage
-from roquet.rules.retention import DiskUsage, must_refuse
+from roquet.rules.retention import DiskUsage, RetentionPolicy, must_refuse
 from roquet.store import retain
+from roquet.store.census import Census
 from roquet.store.config import StoreConfig
 from roquet.store.files import Files, RealFiles
 from roquet.store.memory import MemoryFiles
@@ -51,6 +54,8 @@ class Store:
         self._write = self._writer.append
         self._reader = Reader(opened.log, opened.queues, opened.index)
         self._scrub = Scrub(opened.log)
+        self.census = Census(opened.log, opened.queues)
+        """The queues in numbers."""
         self._refusal: StoreError | None = None
         self._is_closed = False
         for hole in opened.damage:
@@ -179,6 +184,10 @@ class Store:
         """The record that begins at a position of the log, if one does."""
         return self._reader.message_at(position)
 
+    def record_at(self, position: int, size: int) -> memoryview | None:
+        """The record of that size at a position, unlooked at but for its head; None without."""
+        return self._log.record(position, size) if position >= self._log.begin else None
+
     def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool = False) -> int:
         """The first offset stored at `ms` or later; with `upper` the last stored until then."""
         return self._reader.offset_by_time(topic, queue_id, ms, upper=upper)
@@ -227,6 +236,15 @@ class Store:
 
         return run
 
+    @property
+    def dirty_files(self) -> int:
+        """How many files a flush of everything would write, besides the log."""
+        return len(self._opened.pool.dirty)
+
+    def letting_go(self) -> Callable[[], None]:
+        """Work that makes this process smaller, and may run in another thread."""
+        return self._flusher.letting_go()
+
     def flush_all(self, now_ms: int) -> None:
         """Make log, queues and index durable, and note that in the checkpoint."""
         self.flushing(now_ms)()
@@ -243,6 +261,11 @@ class Store:
 
     # -- upkeep ------------------------------------------------------------------------------
 
+    @property
+    def disk(self) -> DiskUsage:
+        """The disk that the directory is on."""
+        return self._files.usage(self._opened.directory)
+
     def watch_disk(self, usage: DiskUsage | None = None) -> bool:
         """Refuse writes while the disk is almost full; whether they are refused."""
         usage = usage or self._files.usage(self._opened.directory)
@@ -258,17 +281,50 @@ class Store:
             log.info("there is room on the disk again: writes are taken")
         return is_full
 
-    def expire(self, now_ms: int, usage: DiskUsage | None = None) -> list[str]:
-        """Delete what retention lets go; gives the paths of deleted files."""
+    def expire(
+        self, now_ms: int, usage: DiskUsage | None = None, *, at_once: bool = False
+    ) -> list[str]:
+        """Delete what retention lets go; gives the paths of deleted files.
+
+        With `at_once` what is old enough goes at any hour.
+        """
         usage = usage or self._files.usage(self._opened.directory)
         policy = self._config.retention
+        if at_once:
+            policy = msgspec.structs.replace(policy, delete_hour=retain.local_hour(now_ms))
         gone = retain.expire(self._log, self._queues, self._index, now_ms, usage, policy)
+        if gone:
+            self._opened.deleted.forget_before(self._log.begin)
         self.watch_disk(None if gone else usage)
         return gone
 
     def delete_topic(self, topic: str) -> None:
-        """Delete the queues of a topic; its records stay in the log until they expire."""
+        """Delete the queues of a topic; its records stay in the log until they expire.
+
+        They are nobody's from now on: a recovery that finds them gives them no entries again.
+        """
+        if not self._queues.ids(topic):
+            return
+        # What is in front of the mark must be durable: other messages must never get its place.
+        self.flush_log()
+        self._opened.deleted.note(topic, self._log.end)
         self._queues.remove(topic)
+
+    def deleted_before(self, topic: str) -> int:
+        """Records of a topic in front of this position were deleted with it; 0 for none."""
+        return self._opened.deleted.before(topic)
+
+    def clean_queues(self, is_gone: Callable[[str, int], bool]) -> list[tuple[str, int]]:
+        """Delete what queues hold of deleted files of the log; gives the queues that went wholly.
+
+        Those go that are gone by their topic's settings; others keep the number of their next
+        message, else groups that were further on would have to begin again.
+        """
+        return retain.clean_queues(self._queues, self._log.begin, is_gone)
+
+    def keep(self, policy: RetentionPolicy) -> None:
+        """Retention is another from now on."""
+        self._config = msgspec.structs.replace(self._config, retention=policy)
 
     def close(self, now_ms: int) -> None:
         """Make everything durable and let the directory go; again does nothing."""

@@ -34,6 +34,7 @@ HOST: Final = "127.0.0.1"
 SMALL: Final[dict[str, Any]] = {
     "host": HOST,
     "port": 0,
+    "vip_port": False,
     "advertise": HOST,
     "log_file_size": 64 * 1024 * 1024,
     "queue_file_entries": 10_000,

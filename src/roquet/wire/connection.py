@@ -56,7 +56,7 @@ class Connection:
         first_opaque: int = 0,
         encode: Callable[..., bytes] = encode_call,
     ) -> None:
-        self._reader = FrameReader(size_max)
+        self.reader = FrameReader(size_max)
         self._encode = encode
         self._speaks = {
             "language": int(language),
@@ -77,7 +77,7 @@ class Connection:
         RemoteProtocolError: the peer does not speak our protocol; close the connection.
         """
         events: list[Event] = []
-        for frame in self._reader.feed(chunk):
+        for frame in self.reader.feed(chunk):
             command = decode(frame)
             if not command.flag & FLAG_RESPONSE:
                 events.append(RequestReceived(command))

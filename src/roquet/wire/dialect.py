@@ -19,6 +19,8 @@ from roquet.wire.loose_types import shape
 
 T = TypeVar("T")
 
+_INT: Final[set[type]] = {int}
+
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
@@ -36,13 +38,44 @@ def loads(data: bytes | str, wanted: type[T]) -> T:
         return cast("T", shape(_untyped(text), wanted))
 
 
-def dumps(value: object, *, standard: bool = False, pretty: bool = False) -> bytes:
+class Kept:
+    """Texts of a table's values, kept until it is written again: of thousands few have changed.
+
+    A value is known by itself, not by what it says: it must never change, as frozen ones do not.
+    """
+
+    __slots__ = ("_before", "_now")
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[object, str]] = {}
+        self._now: dict[int, tuple[object, str]] = {}
+
+    def begin(self) -> None:
+        """The table is written once more: what is no longer in it will be forgotten."""
+        self._before, self._now = self._now, {}
+
+    def text(self, value: object, write: Callable[[object, str], str], line: str) -> str:
+        """The value's text, as it was or made now."""
+        found = self._before.get(id(value))
+        if found is None or found[0] is not value:
+            found = (value, write(value, line))
+        self._now[id(value)] = found
+        return found[1]
+
+
+def dumps(
+    value: object, *, standard: bool = False, pretty: bool = False, kept: Kept | None = None
+) -> bytes:
     """The value as Java's JSON library writes it: compact, fields by alphabet, null left out.
 
     `standard` quotes and sorts the keys of maps and escapes what is not ASCII, as a name server
-    answers newer clients. `pretty` is the layout of configuration files.
+    answers newer clients. `pretty` is the layout of configuration files. `kept` makes a large
+    table cheap that is written again and again; it belongs to one table and one way of writing.
     """
-    writer = _Writer(standard=standard, pretty=pretty, quote=quoted_ascii if standard else quoted)
+    quote = quoted_ascii if standard else quoted
+    writer = _Writer(standard=standard, pretty=pretty, quote=quote, kept=kept)
+    if kept is not None:
+        kept.begin()
     text = writer.write(value, "\n")
     try:
         return text.encode()
@@ -77,6 +110,7 @@ class _Writer(msgspec.Struct, frozen=True):
     standard: bool
     pretty: bool
     quote: Callable[[str], str]
+    kept: Kept | None = None
 
     def write(self, value: object, line: str) -> str:
         """The text of any value."""
@@ -114,8 +148,17 @@ class _Writer(msgspec.Struct, frozen=True):
 
     def _map(self, value: dict[Any, object], line: str) -> Iterable[str]:
         inner = self._deeper(line)
+        if not self.standard and set(map(type, value.values())) == _INT == set(map(type, value)):
+            return [f"{key}:{item}" for key, item in value.items()]  # progress: by far the most
+        return self._pairs(value, inner)
+
+    def _pairs(self, value: dict[Any, object], inner: str) -> Iterable[str]:
+        kept = self.kept
         for key in sorted(value) if self.standard else value:
-            if (item := value[key]) is not None:
+            item = value[key]
+            if kept is not None and isinstance(item, msgspec.Struct):
+                yield f"{self._key(key)}:{kept.text(item, self.write, inner)}"
+            elif item is not None:
                 yield f"{self._key(key)}:{self.write(item, inner)}"
 
     def _key(self, key: object) -> str:

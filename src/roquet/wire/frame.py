@@ -29,18 +29,15 @@ _PREFIX: Final = Struct(">II")
 class FrameReader:
     """Chunks of a stream in, whole frames out."""
 
-    __slots__ = ("_parts", "_pending", "_size_max", "_wanted")
+    __slots__ = ("_parts", "_size_max", "pending", "wanted")
 
     def __init__(self, size_max: int = FRAME_SIZE_MAX) -> None:
         self._size_max = size_max
         self._parts: list[bytes] = []
-        self._pending = 0
-        self._wanted = LENGTH_SIZE
-
-    @property
-    def pending(self) -> int:
+        self.pending = 0
         """Bytes that wait for the rest of their frame."""
-        return self._pending
+        self.wanted = LENGTH_SIZE
+        """Bytes of that frame, as far as it is known, with its length word."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Every frame that this chunk completes, without its length word.
@@ -49,8 +46,8 @@ class FrameReader:
         """
         if self._parts:
             self._parts.append(chunk)
-            self._pending += len(chunk)
-            if self._pending < self._wanted:  # joined once, when the frame is whole
+            self.pending += len(chunk)
+            if self.pending < self.wanted:  # joined once, when the frame is whole
                 return []
             chunk = b"".join(self._parts)
             self._parts.clear()
@@ -69,9 +66,9 @@ class FrameReader:
                 break
             frames.append(buffer[at + LENGTH_SIZE : stop])
             at = stop
-        self._wanted = wanted
-        self._pending = end - at
-        if self._pending:
+        self.wanted = wanted
+        self.pending = end - at
+        if self.pending:
             self._parts.append(buffer[at:])
         return frames
 

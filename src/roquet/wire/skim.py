@@ -1,11 +1,12 @@
 """A record's facts without its values: what recovery and the key index look at, in passing."""
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 from zlib import crc32
 
 from roquet.wire.java import hash_code
-from roquet.wire.property_text import decode_text, pairs_well
+from roquet.wire.property_text import decode_properties, decode_text, pairs_well
 from roquet.wire.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 Skimmed = tuple[int, int, int, int, int, bytes, bytes]
@@ -27,6 +28,8 @@ _FIXED: Final = tuple(
 _PLAIN: Final = _FIXED[0]
 _HOSTS_V6: Final = 16 | 32
 _PROPERTY_END: Final = 2
+_TAIL: Final = Struct(">I28xi44xi")
+"""From the magic of a record with two IPv4 hosts: magic, system flag, body's length."""
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
@@ -65,6 +68,45 @@ def skim(view: memoryview, at: int, limit: int, position: int, check_crc: bool) 
         return None
     topic, properties = texts[width:topic_end], texts[properties_at:]
     return total, queue_id, offset, sys_flag, stored_ms, topic, properties
+
+
+def properties_of(block: bytes, at: int, stop: int) -> bytes:
+    """The properties' text of the whole record that lies there among others."""
+    magic, sys_flag, size = _TAIL.unpack_from(block, at + 4)
+    body_at = at + _PLAIN.size
+    if sys_flag & _HOSTS_V6:
+        body_at = at + _FIXED[sys_flag >> 4 & 3].size
+        size = int.from_bytes(block[body_at - 4 : body_at], "big")
+    topic_at = body_at + size
+    if magic == MAGIC_V1:
+        return block[topic_at + block[topic_at] + 3 : stop]
+    return block[topic_at + (block[topic_at] << 8 | block[topic_at + 1]) + 4 : stop]
+
+
+def property_finder(name: str) -> Callable[[bytes], str | None]:
+    """Finds the value of one property in encoded texts, as `decode_properties` would.
+
+    A piece without a value is no property, and of two with one name the last one counts.
+    """
+    start = name.encode() + b"\x01"
+
+    def find(properties: bytes) -> str | None:
+        before, found, rest = properties.rpartition(start)
+        if not found:
+            return None
+        value = rest.partition(b"\x02")[0]
+        if not value or (before and before[-1] != _PROPERTY_END):
+            return _plain_text(properties).get(name)  # inside of another, or one of two
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.decode("utf-8", "replace")
+
+    return find
+
+
+def _plain_text(properties: bytes) -> dict[str, str]:
+    return decode_properties(properties.decode("utf-8", "replace"))
 
 
 def property_value(properties: bytes, name: bytes) -> bytes | None:

@@ -20,7 +20,7 @@ from roquet.wire.calls.pop import (
     encode_acks,
 )
 from roquet.wire.codes import ResponseCode
-from roquet.wire.pop_text import Handle
+from roquet.wire.pop_text import ORDER_QUEUE, Handle
 
 replace = msgspec.structs.replace
 
@@ -113,13 +113,44 @@ async def test_bad_acknowledgements_are_refused(
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize("offset", [3, 50])
 async def test_an_offset_that_the_queue_does_not_hold_is_no_message(
-    broker: Broker, peer: Any, popped: Any
+    broker: Broker, peer: Any, popped: Any, offset: int
 ) -> None:
-    handle = replace(popped(), offset=50)
+    handle = replace(popped(), offset=offset)
     with pytest.raises(CallRefused) as refused:
         acknowledge(broker, peer, handle)
     assert refused.value.code == ResponseCode.NO_MESSAGE
+
+
+async def test_a_handle_that_only_says_that_it_is_ordered_loses_no_message(
+    broker: Broker, peer: Any, popped: Any, message: Any
+) -> None:
+    handle = popped()
+    for n in range(2):
+        send(broker, message(b"later %d" % n), peer)
+    before = broker.offsets.get("g", "orders", 0)
+    for pop_ms in (handle.pop_ms, 0):
+        ordered = replace(handle, pop_ms=pop_ms, revive_queue=ORDER_QUEUE)
+        for offset in (3, 4):
+            with pytest.raises(CallRefused) as refused:
+                acknowledge(broker, peer, replace(ordered, offset=offset))
+            assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.offsets.get("g", "orders", 0) == before == 3
+    (found,) = broker.revival.in_flight
+    assert found.left == 0b111
+
+
+async def test_a_handle_of_another_group_or_pop_takes_nothing_from_this_one(
+    broker: Broker, peer: Any, popped: Any
+) -> None:
+    handle = popped()
+    # Code 0 as from the genuine broker, which looks no checkpoint up either.
+    assert acknowledge(broker, peer, handle, consumer_group="other") == 0
+    assert acknowledge(broker, peer, replace(handle, pop_ms=handle.pop_ms + 1)) == 0
+    (found,) = broker.revival.in_flight
+    assert found.left == 0b111
+    assert broker.offsets.get("other", "orders", 0) is None
 
 
 async def test_a_message_that_the_pop_did_not_give_out_is_refused(
@@ -149,11 +180,16 @@ async def test_a_batch_acknowledges_many_at_once(broker: Broker, peer: Any, popp
         group="g", topic="orders", retry="0", start=0, queue_id=0,
         revive_queue=handle.revive_queue, pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BQ==",
     )  # fmt: skip
-    forged = replace(one, start=2**62, bits="////")
-    body = encode_acks(AckBatch(acks=[forged, one]))
+    changes: list[dict[str, Any]] = [
+        {"start": 2**62}, {"start": 1}, {"group": "other"}, {"queue_id": 1}, {"topic": "nowhere"},
+        {"pop_ms": handle.pop_ms + 1}, {"revive_queue": ORDER_QUEUE}, {"retry": "1"},
+    ]  # fmt: skip
+    forged = [replace(one, bits="////", **change) for change in changes]
+    body = encode_acks(AckBatch(acks=[*forged, one]))
     assert batch_ack(broker, BatchAck(body=body), peer).code == 0
     (found,) = broker.revival.in_flight
     assert found.left == 0b010
+    assert broker.offsets.get("g", "orders", 0) == 3
     empty = BatchAck(body=encode_acks(AckBatch()))
     assert batch_ack(broker, empty, peer).code == ResponseCode.NO_MESSAGE
 

@@ -76,6 +76,17 @@ async def test_what_each_listens_to_is_told_to_who_asks(
     assert [c.wishes for c in found] == [{"orders": "*"}, {"orders": "paid"}]
 
 
+async def test_how_each_shares_the_queues_is_told_to_who_asks(
+    broker: Broker, billing: dict[str, Any]
+) -> None:
+    data = ConsumerData(group_name="billing", strategy="AVG_BY_CIRCLE")
+    body = dialect.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
+    heartbeat(broker, Heartbeat(body=body), billing["c2"])
+    found = connections(broker, with_wishes=True).connection_set
+    assert [c.strategy for c in found] == [None, "AVG_BY_CIRCLE"]
+    assert [c.strategy for c in connections(broker).connection_set] == [None, None]
+
+
 async def test_an_unknown_language_is_another_one(broker: Broker, billing: dict[str, Any]) -> None:
     billing["c1"].language = 99
     assert connections(broker).connection_set[0].language is Language.OTHER
@@ -102,6 +113,17 @@ async def test_owners_are_told_to_who_asks(broker: Broker, billing: dict[str, An
     commit(broker, billing["c2"], 0, queue_id=1)
     table = stats(broker, with_owners=True).offset_table
     assert [progress.owners for progress in table.values()] == [["c1"], ["c2"]]
+
+
+@pytest.mark.usefixtures("billing")
+async def test_what_was_given_out_and_how_quickly_is_told(broker: Broker) -> None:
+    broker.statistics.got("orders", "billing", 2, 99).pulled[0] = 2
+    assert stats(broker).consume_tps == 0.0
+    broker.statistics.tick(broker.statistics.boot_ms + 10_000)
+    found = stats(broker)
+    progress = found.offset_table[MessageQueue("orders", broker.config.broker_name, 0)]
+    assert (progress.consumer_offset, progress.pull_offset) == (1, 2)
+    assert found.consume_tps == 0.2
 
 
 @pytest.mark.usefixtures("billing")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from roquet.broker.broker import Broker
+from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers import heartbeat as handlers
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
@@ -168,10 +169,54 @@ def check(broker: Broker, peer: Any, **subscription: Any) -> int:
 
 async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer: Any) -> None:
     assert check(broker, peer, sub_string="a || b") == 0
-    with pytest.raises(CallRefused) as refused:
+    assert check(broker, peer, sub_string="a > 1", expression_type="SQL92") == 0
+    with pytest.raises(CallRefused, match="at character 4 of 'a >'") as refused:
+        check(broker, peer, sub_string="a >", expression_type="SQL92")
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    broker.configure(BrokerConfig(property_filter=False))
+    with pytest.raises(CallRefused, match="filter message by SQL92") as refused:
         check(broker, peer, sub_string="a > 1", expression_type="SQL92")
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
     with pytest.raises(CallRefused) as refused:
         check(broker, peer, sub_string="||")
     assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert handlers.check_subscription(broker, CheckSubscription(), peer).code == 0
+
+
+async def test_members_that_listen_to_different_things_are_logged_once(
+    broker: Broker, new_peer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wish(peer: Any, client_id: str, tags: str) -> None:
+        wanted = Subscription(topic="orders", sub_string=tags)
+        retry = Subscription(topic="%RETRY%g")
+        subscriptions = [wanted, retry] if client_id == "c1" else [wanted]
+        data = HeartbeatData(
+            client_id=client_id,
+            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
+        )
+        handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+
+    first, second, third = new_peer(), new_peer(), new_peer()
+    wish(first, "c1", "*")
+    wish(second, "c2", "*")
+    assert "different things" not in caplog.text, "the retry topic is no difference"
+    wish(second, "c2", "A")
+    wish(third, "c3", "B")
+    assert caplog.text.count("members of g listen to different things") == 1
+    wish(second, "c2", "*")
+    wish(third, "c3", "*")
+    wish(third, "c3", "B")
+    assert caplog.text.count("members of g listen to different things") == 2
+
+
+async def test_a_bad_expression_in_heartbeats_is_logged_once(
+    broker: Broker, peer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    wants = Subscription(topic="orders", sub_string="a >", expression_type="SQL92")
+    data = ConsumerData(group_name="billing", subscription_data_set=[wants])
+    body = dialect.dumps(HeartbeatData(client_id="c", consumer_data_set=[data]))
+    for _ in range(3):
+        handlers.heartbeat(broker, Heartbeat(body=body), peer)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "group billing, topic orders"
+    ]

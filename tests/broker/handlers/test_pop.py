@@ -144,7 +144,8 @@ async def test_a_notification_says_when_there_is_something(
         ({"invisible_time": 0}, ResponseCode.INVALID_PARAMETER),
         ({"invisible_time": 2**63 - 1}, ResponseCode.INVALID_PARAMETER),
         ({"exp": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
-        ({"exp_type": "SQL92", "exp": "a > 1"}, ResponseCode.SYSTEM_ERROR),
+        ({"exp_type": "SQL92", "exp": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"exp_type": "SQL99", "exp": "a"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"consumer_group": "bad group"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ({"consumer_group": "shut"}, ResponseCode.NO_PERMISSION),
         ({"topic": "secret"}, ResponseCode.NO_PERMISSION),
@@ -210,3 +211,87 @@ async def test_a_notification_comes_when_an_ordered_queue_is_free_again(
     )  # fmt: skip
     reply: Any = await asyncio.wait_for(notification(broker, call, peer), 2)  # type: ignore[arg-type]
     assert reply.has_msg
+
+
+SQL: dict[str, Any] = {"exp_type": "SQL92", "exp": "TAGS IN ('a', 'b')"}
+
+
+class TestBySql:
+    """Pops with an expression on properties."""
+
+    async def test_only_what_matches_is_taken(self, broker: Broker, peer: Any, stored: Any) -> None:
+        stored("a", "x", "b", "x", "a")
+        reply: Any = pop(broker, ask(broker, **SQL), peer)
+        assert (sorted(bodies(reply)), reply.rest_num) == ([b"a", b"a", b"b"], 0)
+        assert "0 0 0,1,2" in reply.msg_offset_info
+        assert [broker.offsets.get("billing", "orders", queue) for queue in (0, 1)] == [3, 2]
+
+    async def test_the_offsets_are_those_of_what_matches(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("x", "x", "a", "x", "x", "x", "b")
+        reply: Any = pop(broker, ask(broker, queue_id=0, **SQL), peer)
+        assert (reply.start_offset_info, reply.msg_offset_info) == ("0 0 0", "0 0 1,3")
+
+    async def test_without_an_expression_its_kind_does_not_matter(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("x")
+        reply: Any = pop(broker, ask(broker, exp_type="SQL92"), peer)
+        assert bodies(reply) == [b"x"]
+
+    async def test_a_pop_waits_for_what_matches(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("x")
+        waits: Any = pop(broker, ask(broker, poll_time=5_000, **SQL), peer)
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(waits)
+        await asyncio.sleep(0.01)
+        stored("x", "x")
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        stored("b")
+        assert bodies(await asyncio.wait_for(waiting, 2)) == [b"b"]
+
+    async def test_one_pop_after_the_other_look_through_a_long_queue(
+        self, broker: Broker, peer: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.sift.LOOK_MAX", 16)
+        stored(*["x"] * 99, "a")
+        answer: Any = pop(broker, ask(broker, **SQL), peer)
+        assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 84)
+        answer = await pop(broker, ask(broker, poll_time=2_000, **SQL), peer)  # type: ignore[misc]
+        assert bodies(answer) == [b"a"]
+
+    async def test_a_notification_tells_of_what_matches(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("x", "x")
+
+        def watch(poll_ms: int, **fields: Any) -> Any:
+            call = Notification(
+                consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_ms,
+                born_time=broker.clock.now_ms(), **fields,
+            )  # fmt: skip
+            return notification(broker, call, peer)
+
+        assert not watch(0, **SQL).has_msg
+        assert watch(0).has_msg
+        waiting = asyncio.ensure_future(watch(5_000, **SQL))
+        await asyncio.sleep(0.01)
+        stored("x")
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        stored("a")
+        assert (await asyncio.wait_for(waiting, 2)).has_msg
+
+    async def test_a_notification_does_not_look_through_a_long_queue(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored(*["x"] * 200)
+        call = Notification(
+            consumer_group="billing", topic="orders", queue_id=0, poll_time=0,
+            born_time=broker.clock.now_ms(), **SQL,
+        )  # fmt: skip
+        answer: Any = notification(broker, call, peer)
+        assert answer.has_msg, "there may be some: the pop will see"

@@ -17,7 +17,7 @@ from roquet.model.subscription import (
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
-from roquet.wire.codes import ResponseCode
+from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.dialect import dumps
 from roquet.wire.java import hash_code
 from roquet.wire.record import decode_many
@@ -251,10 +251,13 @@ def refused(broker: Broker, peer: Any, **fields: Any) -> int:
         ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
         ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER),
         ({"subscription": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
-        ({"expression_type": "SQL92", "subscription": "a > 1"}, ResponseCode.SYSTEM_ERROR),
+        ({"expression_type": "SQL92", "subscription": "a >"},
+         ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"expression_type": "SQL99", "subscription": "a > 1"},
+         ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"sys_flag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
     ],
-)
+)  # fmt: skip
 async def test_what_cannot_be_answered_is_refused(
     broker: Broker, peer: Any, stored: Any, fields: dict[str, Any], code: int
 ) -> None:
@@ -262,10 +265,131 @@ async def test_what_cannot_be_answered_is_refused(
     assert refused(broker, peer, **fields) == code
 
 
-async def test_sql_is_refused_in_the_genuine_words(broker: Broker, peer: Any, stored: Any) -> None:
-    stored("a")
-    with pytest.raises(CallRefused, match="does not support consumer to filter message by SQL92"):
-        pull(broker, ask(expression_type="SQL92", subscription="a > 1"), peer)
+class TestBySql:
+    """A pull with an expression on properties."""
+
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"queue_file_entries": 300}
+
+    @pytest.fixture
+    def put(self, broker: Broker, peer: Any, message: Any) -> Callable[..., None]:
+        """Stores messages with these values of `a` in queue 0 of orders."""
+
+        def store(*values: int) -> None:
+            for value in values:
+                call = message(str(value).encode(), properties=f"a\x01{value}\x02")
+                send(broker, call, peer)
+
+        return store
+
+    @staticmethod
+    def ask(expression: str = "a > 5", **fields: Any) -> Pull:
+        return ask(**{"expression_type": "SQL92", "subscription": expression, **fields})
+
+    async def test_only_what_matches_comes(self, broker: Broker, peer: Any, put: Any) -> None:
+        put(3, 7, 5, 9, 1)
+        reply: Any = await pull(broker, self.ask(), peer)  # type: ignore[misc]
+        assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"7", b"9"])
+        assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (5, 0, 5)
+        tally = broker.statistics.gets["orders", "billing"]
+        assert (tally.count, tally.pulled) == (2, {0: 5})
+
+    async def test_nothing_that_matches_is_passed_over(
+        self, broker: Broker, peer: Any, put: Any
+    ) -> None:
+        put(1, 2, 3)
+        reply: Any = await pull(broker, self.ask(), peer)  # type: ignore[misc]
+        assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert (reply.body, reply.next_begin_offset) == (b"", 3)
+
+    async def test_count_and_bytes_are_limits(self, broker: Broker, peer: Any, put: Any) -> None:
+        put(*range(20))
+        reply: Any = await pull(broker, self.ask(max_msg_nums=2), peer)  # type: ignore[misc]
+        assert (bodies(reply), reply.next_begin_offset) == ([b"6", b"7"], 8)
+        reply = await pull(broker, self.ask(max_msg_bytes=1), peer)  # type: ignore[misc]
+        assert (bodies(reply), reply.next_begin_offset) == ([b"6"], 7)
+
+    async def test_an_offset_outside_the_queue_is_corrected(
+        self, broker: Broker, peer: Any, put: Any
+    ) -> None:
+        put(1)
+        reply: Any = await pull(broker, self.ask(offset=9), peer)  # type: ignore[misc]
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+
+    async def test_progress_is_noted_on_the_way(self, broker: Broker, peer: Any, put: Any) -> None:
+        put(7)
+        call = self.ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1)
+        await pull(broker, call, peer)  # type: ignore[misc]
+        assert broker.offsets.get("billing", "orders", 0) == 1
+
+    async def test_a_pull_waits_for_a_message_that_matches(
+        self, broker: Broker, peer: Any, put: Any
+    ) -> None:
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
+        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        for value in (2, 3):
+            await asyncio.sleep(0.01)
+            put(value)
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        put(4, 8, 9)
+        reply: Any = await asyncio.wait_for(waiting, 2)
+        assert (bodies(reply), reply.next_begin_offset) == ([b"8", b"9"], 6)
+
+    async def test_a_pull_that_waits_in_vain_says_how_far_it_looked(
+        self, broker: Broker, peer: Any, put: Any
+    ) -> None:
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
+        reply: Any = await pull(broker, call, peer)  # type: ignore[misc]
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
+        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        put(2)
+        reply = await asyncio.wait_for(waiting, 2)
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+
+    async def test_what_changes_while_a_pull_waits_is_heeded(
+        self, broker: Broker, peer: Any, put: Any
+    ) -> None:
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
+        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        broker.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+        broker.arrivals.arrived("orders", 0, 1, [0])
+        reply: Any = await asyncio.wait_for(waiting, 2)
+        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
+
+    async def test_an_end_of_the_broker_ends_the_wait(
+        self, broker: Broker, peer: Any, put: Any
+    ) -> None:
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
+        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        broker.arrivals.close()
+        reply: Any = await asyncio.wait_for(waiting, 2)
+        assert reply.code == ResponseCode.PULL_NOT_FOUND
+
+
+class TestByTagsAlone:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"property_filter": False}
+
+    async def test_sql_is_refused_in_the_genuine_words(
+        self, broker: Broker, peer: Any, stored: Any
+    ) -> None:
+        stored("a")
+        with pytest.raises(CallRefused) as caught:
+            pull(broker, ask(expression_type="SQL92", subscription="a > 1"), peer)
+        assert caught.value.code == ResponseCode.SYSTEM_ERROR
+        assert caught.value.remark == (
+            "The broker does not support consumer to filter message by SQL92"
+        )
 
 
 @pytest.mark.parametrize("kind", [None, "", "TAG"])
@@ -334,12 +458,15 @@ class TestByHeartbeat:
         code = refused(broker, peer, sub_version=6, sys_flag=0)
         assert code == ResponseCode.SUBSCRIPTION_NOT_LATEST
 
-    async def test_sql_in_a_heartbeat_is_refused(
+    async def test_sql_may_come_with_a_heartbeat(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
-        stored("a")
-        self.listen(broker, peer, "a > 1", expression_type="SQL92")
-        assert refused(broker, peer, sys_flag=0) == ResponseCode.SYSTEM_ERROR
+        stored("a", "b")
+        self.listen(broker, peer, "TAGS = 'b'", expression_type="SQL92")
+        reply: Any = await pull(broker, ask(sys_flag=0), peer)  # type: ignore[misc]
+        assert bodies(reply) == [b"b"]
+        self.listen(broker, peer, "TAGS = ", expression_type="SQL92")
+        assert refused(broker, peer, sys_flag=0) == ResponseCode.FILTER_DATA_NOT_EXIST
 
     async def test_a_group_that_may_not_broadcast_does_not(
         self, broker: Broker, peer: Any, stored: Any
@@ -365,6 +492,17 @@ class TestWriteOnly:
         stored("a")
         reply: Any = pull(broker, ask(), peer)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
+
+
+async def test_clients_in_other_languages_get_no_more_at_once_than_from_a_genuine_broker(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored(*("red" for _ in range(50)))
+    reply: Any = pull(broker, ask(max_msg_nums=50), peer)
+    assert (len(bodies(reply)), reply.next_begin_offset) == (32, 32)
+    peer.language = Language.PYTHON
+    reply = pull(broker, ask(max_msg_nums=50), peer)
+    assert len(bodies(reply)) == 50
 
 
 def test_an_expression_becomes_the_codes_of_its_tags() -> None:

@@ -44,14 +44,17 @@ async def test_a_message_is_found_by_its_unique_key(
     assert bodies(broker, peer, call) == [b"one"]
 
 
-async def test_nothing_found_is_said_with_how_far_the_index_is(
+async def test_how_far_the_index_is_is_said_with_what_is_found(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    reply = query.by_key(broker, ask("unknown"), peer)
-    assert reply.code == ResponseCode.QUERY_NOT_FOUND
-    assert (reply.body, reply.index_last_update_phyoffset) == (b"", 0)
+    send(broker, message(properties="KEYS\x01k1\x02"), peer)
+    reply = query.by_key(broker, ask("k1"), peer)
+    assert (reply.code, reply.index_last_update_phyoffset) == (ResponseCode.SUCCESS, 0)
     assert reply.index_last_update_timestamp > 0
+    reply = query.by_key(broker, ask("unknown"), peer)
+    assert (reply.code, reply.body) == (ResponseCode.QUERY_NOT_FOUND, b"")
+    assert reply.remark == "can not find message, maybe time range not correct"
+    assert (reply.index_last_update_phyoffset, reply.index_last_update_timestamp) == (0, 0)
 
 
 async def test_no_more_than_asked_for_is_found(broker: Broker, peer: Any, message: Any) -> None:
@@ -59,6 +62,44 @@ async def test_no_more_than_asked_for_is_found(broker: Broker, peer: Any, messag
         send(broker, message(properties="KEYS\x01same\x02"), peer)
     assert len(bodies(broker, peer, ask("same", max_num=2))) == 2
     assert len(bodies(broker, peer, ask("same", max_num=10**9))) == 5
+
+
+async def test_who_asks_for_none_finds_none(broker: Broker, peer: Any, message: Any) -> None:
+    send(broker, message(properties="KEYS\x01same\x02"), peer)
+    assert bodies(broker, peer, ask("same", max_num=0)) == []
+    with pytest.raises(CallRefused, match="-3 messages") as refused:
+        query.by_key(broker, ask("same", max_num=-3), peer)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_messages_are_found_by_their_tag(broker: Broker, peer: Any, message: Any) -> None:
+    for number, tag in enumerate(["Aa", "BB", "Aa", "Aa"]):  # two tags of one hash
+        text = f"TAGS\x01{tag}\x02"
+        send(broker, message(b"%d" % number, queue_id=number % 2, properties=text), peer)
+    assert bodies(broker, peer, ask("Aa", index_type="T")) == [b"0", b"2", b"3"]
+    assert bodies(broker, peer, ask("Aa", index_type="T", max_num=2)) == [b"2", b"3"]
+    assert bodies(broker, peer, ask("Aa", index_type="T", end_timestamp=1)) == []
+    assert bodies(broker, peer, ask("Aa", index_type="T", topic="other")) == []
+    reply = query.by_key(broker, ask("BB", index_type="T"), peer)
+    assert reply.index_last_update_phyoffset > 0
+
+
+async def test_a_tag_is_looked_for_among_the_newest_messages(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query, "TAG_LOOK_COUNT", 3)
+    monkeypatch.setattr(query, "LOOK_COUNT", 2)
+    for number in range(5):
+        send(broker, message(b"%d" % number, properties="TAGS\x01Aa\x02"), peer)
+    assert bodies(broker, peer, ask("Aa", index_type="T")) == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("kind", ["K", "U", "?"])
+async def test_other_kinds_of_index_are_the_one_that_there_is(
+    broker: Broker, peer: Any, message: Any, kind: str
+) -> None:
+    send(broker, message(b"one", properties="KEYS\x01k1\x02"), peer)
+    assert bodies(broker, peer, ask("k1", index_type=kind, last_key="x")) == [b"one"]
 
 
 async def test_a_message_is_found_by_its_position(broker: Broker, peer: Any, message: Any) -> None:

@@ -105,7 +105,7 @@ async def test_a_topic_that_shrinks_takes_what_was_on_its_way(
         ({"body": bytes(4 * 1024 * 1024 + 1)}, ResponseCode.MESSAGE_ILLEGAL, "4194304"),
         ({"properties": f"a\x01{'x' * 32_767}\x02"}, ResponseCode.MESSAGE_ILLEGAL, "32767"),
         ({"properties": "DELAY\x01soon\x02"}, ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
-        ({"properties": "TRAN_MSG\x01true\x02"}, ResponseCode.NO_PERMISSION, "transaction"),
+        ({"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "transaction"),
         ({"body": b"no batch", "batch": True}, ResponseCode.MESSAGE_ILLEGAL, "batch"),
         ({"flag": 2**33}, ResponseCode.MESSAGE_ILLEGAL, "out of range"),
     ],

@@ -1,15 +1,29 @@
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import topic as handlers
+from roquet.broker.handlers.pop import pop
+from roquet.broker.handlers.pull import pull
 from roquet.broker.handlers.send import send
-from roquet.model.errors import CallRefused, FieldError
+from roquet.model.errors import CallRefused, FieldError, StoreFull
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
+from roquet.rules.ordered_pop import hold
 from roquet.wire import dialect
 from roquet.wire.calls import topic as calls
-from roquet.wire.calls.bodies import TopicsOfBroker
+from roquet.wire.calls.bodies import (
+    GroupForbidden,
+    SubscriptionGroups,
+    TopicConfigs,
+    TopicsOfBroker,
+)
+from roquet.wire.calls.forbidden import ForbidGroup
+from roquet.wire.calls.pop import Pop
+from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
 
 
@@ -34,8 +48,8 @@ async def test_a_topic_is_created_and_changed(broker: Broker, peer: Any) -> None
 
 async def test_attributes_are_added_and_taken_away(broker: Broker, peer: Any) -> None:
     create(broker, peer, attributes="+message.type=FIFO,+reserve.time=1")
-    create(broker, peer, attributes="-reserve.time, +cleanup.policy=DELETE")
-    assert get(broker, peer).attributes == {"message.type": "FIFO", "cleanup.policy": "DELETE"}
+    create(broker, peer, attributes="-reserve.time, +message.type=DELAY")
+    assert get(broker, peer).attributes == {"message.type": "DELAY"}
 
 
 @pytest.mark.parametrize(
@@ -68,20 +82,20 @@ async def test_a_deleted_topic_takes_its_messages_and_progress_along(
 ) -> None:
     send(broker, message(), peer)
     broker.offsets.commit("billing", "orders", 0, 1)
-    handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
     assert broker.offsets.get("billing", "orders", 0) is None
     assert broker.store.bounds("orders", 0) == (0, 0)
     with pytest.raises(CallRefused) as refused:
         get(broker, peer)
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
-    handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
 
 
 async def test_a_topic_may_be_made_again_after_it_was_deleted(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     send(broker, message(b"old"), peer)
-    handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
     reply: Any = send(broker, message(b"new"), peer)
     assert (reply.code, reply.queue_offset) == (0, 0)
     assert broker.store.bounds("orders", 0) == (0, 1)
@@ -89,7 +103,7 @@ async def test_a_topic_may_be_made_again_after_it_was_deleted(
 
 async def test_the_systems_topics_cannot_be_deleted(broker: Broker, peer: Any) -> None:
     with pytest.raises(CallRefused):
-        handlers.delete_topic(broker, calls.DeleteTopic(topic="TBW102"), peer)
+        await handlers.delete_topic(broker, calls.DeleteTopic(topic="TBW102"), peer)
 
 
 async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: Any) -> None:
@@ -127,3 +141,272 @@ async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: Any) -> N
         handlers.delete_group(broker, calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer)
     with pytest.raises(FieldError):
         handlers.create_group(broker, calls.CreateGroup(body=b"{"), peer)
+
+
+# -- many at a time ------------------------------------------------------------------------------
+
+
+async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
+    create(broker, peer, "old", attributes="+message.type=FIFO")
+    before = broker.topics.version.counter
+    made = TopicConfigs(
+        topic_config_list=[
+            TopicConfig(topic_name="new", write_queue_nums=3, attributes={"+reserve.time": "5"}),
+            TopicConfig(topic_name="plain", attributes={"message.type": "DELAY"}),
+            TopicConfig(topic_name="old", attributes={"-message.type": ""}),
+        ]
+    )
+    handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+    assert get(broker, peer, "new").attributes == {"reserve.time": "5"}
+    assert get(broker, peer, "plain").attributes == {"message.type": "DELAY"}
+    assert get(broker, peer, "old").attributes == {}
+    assert broker.topics.version.counter == before + 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        TopicConfig(topic_name="TBW102"),
+        TopicConfig(topic_name="a b"),
+        TopicConfig(topic_name="t", attributes={"+color": "red"}),
+        TopicConfig(topic_name="t", read_queue_nums=1_000_000),
+        TopicConfig(topic_name="t", topic_filter_type="SOME_TAGS"),
+    ],
+)
+async def test_one_bad_topic_of_many_stops_all(broker: Broker, peer: Any, bad: TopicConfig) -> None:
+    made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
+    with pytest.raises(CallRefused) as refused:
+        handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert broker.topics.get("good") is None
+
+
+async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
+    broker: Broker, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker, peer)
+
+    def full() -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(broker.topics, "save", full)
+    made = TopicConfigs(
+        topic_config_list=[
+            TopicConfig(topic_name="new"),
+            TopicConfig(topic_name="orders", perm=4),
+        ]
+    )
+    with pytest.raises(StoreFull):
+        handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+    assert broker.topics.get("new") is None
+    assert get(broker, peer).perm == 6
+
+
+async def test_many_groups_are_made_at_once_or_none(broker: Broker, peer: Any) -> None:
+    one = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
+    two = SubscriptionGroup(group_name="two", retry_max_times=2)
+    made = SubscriptionGroups(group_config_list=[one, two])
+    handlers.create_groups(broker, calls.CreateGroups(body=dialect.dumps(made)), peer)
+    found = broker.groups.get("one")
+    assert found is not None
+    assert found.attributes == {"a": "1", "b": "2"}
+    assert broker.groups.get("two") == two
+
+    changed = msgspec.structs.replace(one, attributes={"-a": "", "+b": "3"})
+    bad = SubscriptionGroup(group_name="no good name")
+    made = SubscriptionGroups(group_config_list=[changed, bad])
+    with pytest.raises(CallRefused):
+        handlers.create_groups(broker, calls.CreateGroups(body=dialect.dumps(made)), peer)
+    assert broker.groups.get("one") == found
+    handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(changed)), peer)
+    found = broker.groups.get("one")
+    assert found is not None
+    assert found.attributes == {"b": "3"}
+
+
+# -- what a deleted topic takes along ------------------------------------------------------------
+
+
+async def test_what_was_popped_of_a_deleted_topic_does_not_come_again(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(), peer)
+    broker.groups.find("billing", 0)
+    popped: Any = pop(broker, popping(), peer)
+    assert popped.code == 0
+    for retry in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
+        broker.topics.create_for_group(retry, 1, 0)
+        send(broker, message(topic=retry), peer)
+        broker.offsets.commit("billing", retry, 0, 1)
+    broker.orders.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
+    broker.resets.put("billing", "orders", 0, 0)
+    broker.groups.forbid("billing", "orders", 0, readable=False)
+
+    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    assert [t for t in broker.store.topics() if "orders" in t] == []
+    assert [t.topic_name for t in broker.topics if "orders" in t.topic_name] == []
+    assert broker.offsets.topics("billing") == []
+    assert len(broker.revival.in_flight) == 0
+    assert broker.orders.get("billing", "orders", 0) is None
+    assert not broker.resets.pending
+    assert broker.groups.may_read("billing", "orders")
+
+
+async def test_who_waits_for_messages_hears_that_the_topic_is_deleted(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(), peer)
+    broker.groups.find("billing", 0)
+    waiting = [
+        pull(broker, pulling(queue_offset=1, suspend_timeout_millis=60_000), peer),
+        pop(broker, popping(topic="orders", poll_time=60_000, queue_id=1), peer),
+    ]
+    tasks = [asyncio.ensure_future(answer) for answer in waiting if isinstance(answer, Awaitable)]
+    assert len(tasks) == 2
+    await asyncio.sleep(0)
+    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    for task in tasks:
+        with pytest.raises(CallRefused) as refused:
+            await asyncio.wait_for(task, 5)
+        assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.offsets.topics("billing") == []
+
+
+async def test_a_blank_name_is_refused_in_genuine_words(broker: Broker, peer: Any) -> None:
+    with pytest.raises(CallRefused, match="The specified topic is blank"):
+        await handlers.delete_topic(broker, calls.DeleteTopic(topic=" "), peer)
+
+
+async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: Any) -> None:
+    broker.groups.find("billing", 0)
+    broker.orders.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
+    broker.resets.put("billing", "orders", 0, 0)
+    handlers.delete_group(broker, calls.DeleteGroup(group_name="billing", clean_offset=True), peer)
+    assert broker.orders.get("billing", "orders", 0) is None
+    assert not broker.resets.pending
+
+
+# -- what a group may not read -------------------------------------------------------------------
+
+
+def forbid(broker: Broker, peer: Any, readable: bool | None) -> bool | None:
+    call = ForbidGroup(group="billing", topic="orders", readable=readable)
+    reply = handlers.forbid_group(broker, call, peer)
+    assert reply.code == 0
+    return dialect.loads(reply.body, GroupForbidden).readable
+
+
+async def test_a_group_is_forbidden_a_topic_and_allowed_again(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(), peer)
+    broker.groups.find("billing", 0)
+    assert forbid(broker, peer, None) is True
+    assert forbid(broker, peer, False) is False
+    assert forbid(broker, peer, None) is False
+    table = broker.groups.content().forbidden_table
+    assert table == {"billing": {"orders": 4}}
+
+    refused: Any = pull(broker, pulling(), peer)
+    assert (refused.code, refused.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
+    assert refused.remark == "the consumer group[billing] is forbidden for topic[orders]"
+    with pytest.raises(CallRefused, match="is forbidden for topic") as popped:
+        pop(broker, popping(), peer)
+    assert popped.value.code == ResponseCode.NO_PERMISSION
+    other: Any = pull(broker, pulling(consumer_group="others"), peer)
+    assert other.code == 0
+
+    assert forbid(broker, peer, True) is True
+    assert broker.groups.content().forbidden_table == {}
+    again: Any = pull(broker, pulling(), peer)
+    assert again.code == 0
+
+
+async def test_who_waits_is_refused_when_it_is_forbidden(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(), peer)
+    broker.groups.find("billing", 0)
+    held = pull(broker, pulling(queue_offset=1, suspend_timeout_millis=60_000), peer)
+    assert isinstance(held, Awaitable)
+    task = asyncio.ensure_future(held)
+    await asyncio.sleep(0)
+    forbid(broker, peer, False)
+    reply: Any = await asyncio.wait_for(task, 5)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
+
+
+# -- read and write queues -----------------------------------------------------------------------
+
+
+async def test_a_topic_shrinks_first_for_writers_then_for_readers(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    create(broker, peer, read_queue_nums=8, write_queue_nums=8)
+    for queue_id in range(8):
+        send(broker, message(queue_id=queue_id), peer)
+    create(broker, peer, read_queue_nums=8, write_queue_nums=4)
+    anywhere = {send_anywhere(broker, peer, message) for _ in range(50)}
+    assert anywhere == {0, 1, 2, 3}
+    on_its_way: Any = send(broker, message(queue_id=7), peer)
+    assert (on_its_way.code, on_its_way.queue_offset) == (0, 1)
+    found: Any = pull(broker, pulling(queue_id=7), peer)
+    assert (found.code, found.max_offset) == (0, 2)
+
+    create(broker, peer, read_queue_nums=4, write_queue_nums=4)
+    late: Any = send(broker, message(queue_id=7), peer)
+    assert late.code == ResponseCode.INVALID_PARAMETER
+    with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
+        pull(broker, pulling(queue_id=7), peer)
+    create(broker, peer, read_queue_nums=8, write_queue_nums=8)
+    assert broker.store.bounds("orders", 7) == (0, 2)
+
+
+async def test_a_topic_may_be_read_from_fewer_queues_than_it_is_written_to(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    create(broker, peer, read_queue_nums=2, write_queue_nums=4)
+    reply: Any = send(broker, message(queue_id=3), peer)
+    assert reply.code == 0
+    with pytest.raises(CallRefused):
+        pull(broker, pulling(queue_id=3), peer)
+
+
+def send_anywhere(broker: Broker, peer: Any, message: Any) -> int:
+    reply: Any = send(broker, message(queue_id=-1), peer)
+    assert reply.code == 0
+    return int(reply.queue_id)
+
+
+def pulling(**fields: Any) -> Pull:
+    return Pull(
+        **{
+            "consumer_group": "billing",
+            "topic": "orders",
+            "queue_id": 0,
+            "queue_offset": 0,
+            "max_msg_nums": 32,
+            "sys_flag": 2 | 4,
+            "commit_offset": 0,
+            "suspend_timeout_millis": 0,
+            "subscription": "*",
+            "sub_version": 0,
+            **fields,
+        }
+    )
+
+
+def popping(**fields: Any) -> Pop:
+    return Pop(
+        **{
+            "consumer_group": "billing",
+            "topic": "orders",
+            "queue_id": -1,
+            "max_msg_nums": 8,
+            "invisible_time": 60_000,
+            "poll_time": 0,
+            "born_time": 4_000_000_000_000,
+            "init_mode": 0,
+            **fields,
+        }
+    )

@@ -98,3 +98,15 @@ async def test_a_close_releases_everyone_and_nobody_waits_afterwards(arrivals: A
     arrivals.close()
     assert not await task
     assert not await arrivals.reach("orders", 0, 1, None, soon())
+
+
+async def test_all_look_again_when_something_else_happens_to_a_topic(arrivals: Arrivals) -> None:
+    ours = [await wait_for(arrivals, "orders", queue_id, 8) for queue_id in (0, 1)]
+    others = await wait_for(arrivals, "others", 0, 8)
+    arrivals.look_again(["orders", "unknown"])
+    assert [await task for task in ours] == [False, False]
+    assert len(arrivals) == 1
+    again = await wait_for(arrivals, "orders", 0, 1)
+    arrivals.arrived("orders", 0, 0, [0])
+    assert await again, "a topic made anew begins at 0"
+    others.cancel()

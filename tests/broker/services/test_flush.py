@@ -10,6 +10,7 @@ from roquet.broker.services.flush import Flush
 from roquet.model.errors import StoreError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.store.store import Store
+from roquet.testing.clock import in_virtual_time, this_loop
 
 
 class Disk(Store):
@@ -24,6 +25,18 @@ class Disk(Store):
         self.may_finish = Event()
         self.may_finish.set()
         self.failures = 0
+        self.dirty = 0
+        self.let_go = 0
+
+    @property
+    def dirty_files(self) -> int:
+        return self.dirty
+
+    def letting_go(self) -> Callable[[], None]:
+        def work() -> None:
+            self.let_go += 1
+
+        return work
 
     def flush_log(self) -> int:
         self.flushes += 1
@@ -119,3 +132,27 @@ async def test_a_failed_flush_is_said_and_tried_again(
         assert await flush.durable(10)
     assert "the log could not be flushed" in caplog.text
     serving.cancel()
+
+
+async def test_a_changed_timeout_counts_from_the_next_message_on(disk: Disk, flush: Flush) -> None:
+    disk.end_position = 100
+    flush.configure(BrokerConfig(sync_flush_timeout=1))
+    async with asyncio.timeout(1):
+        assert not await flush.durable(100)
+
+
+@in_virtual_time
+async def test_very_many_files_are_flushed_less_often_but_within_a_minute(disk: Disk) -> None:
+    clock = this_loop().clock
+    flush = Flush(disk, BrokerConfig(), clock)
+    flushed: list[int] = []
+    for second in range(0, 140, 5):
+        disk.end_position = second
+        disk.dirty = 8_000 if second < 70 else 40_000
+        await flush.checkpoint(0)
+        if disk.checkpoints > len(flushed):
+            flushed.append(second)
+        await clock.sleep(5_000)
+    assert flushed == [20, 40, 60, 120]
+    assert disk.let_go == 140 // 5 - 1 - len(flushed)
+    flush.close()

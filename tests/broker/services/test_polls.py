@@ -117,3 +117,16 @@ async def test_who_waits_for_another_queue_is_not_woken_in_vain() -> None:
     polls.wake("g", "t")
     await settle()
     assert woken(tasks[:1]) == [True]
+
+
+@in_virtual_time
+async def test_all_look_again_when_something_else_happens_to_a_topic() -> None:
+    polls = Polls(this_loop().clock)
+    ours, theirs = waiting(polls, -1, 0, 1), waiting(polls, 2, group="h")
+    await settle()
+    polls.look_again("other")
+    await settle()
+    assert woken(ours) == [False] * 3
+    polls.look_again("t")
+    await settle()
+    assert woken(ours) + woken(theirs) == [True] * 4

@@ -141,3 +141,30 @@ async def test_everything_is_told_again_at_intervals(name_servers: list[NameServ
     await one.told(3)
     serving.cancel()
     await ours.unregister()
+
+
+async def test_other_name_servers_are_told_once_the_settings_name_them(
+    name_servers: list[NameServer],
+) -> None:
+    first, second = name_servers
+    ours = registration_at(first.address)
+    serving = asyncio.create_task(ours.serve())
+    ours.configure(BrokerConfig(broker_name="b", name_servers=(second.address,)))
+    await second.told(1)
+    assert first.registered == []
+    serving.cancel()
+    await ours.unregister()
+
+
+async def test_what_the_broker_does_not_allow_no_topic_promises(
+    name_servers: list[NameServer],
+) -> None:
+    one = name_servers[0]
+    ours = registration_at(one.address)
+    ours.configure(BrokerConfig(name_servers=(one.address,), permission=4))
+    await ours.step()
+    (call,) = one.registered
+    body = registration.decode(call.body, compressed=call.compressed)
+    assert body.topic_config_serialize_wrapper.topic_config_table["orders"].perm == 4
+    assert TABLE.topic_config_table["orders"].perm == 6
+    await ours.unregister()

@@ -17,8 +17,8 @@ from roquet.rules.pop import Checkpoint
 from roquet.store.memory import MemoryFiles
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.pop_text import note_properties
-from roquet.wire.record import decode_many, to_message
+from roquet.wire.pop_text import AckBody, CheckpointBody, encode_body, note_properties
+from roquet.wire.record import Record, decode_many, to_message
 
 NOTES = "rmq_sys_REVIVE_LOG_DefaultCluster"
 RETRY = "%RETRY%g_t"
@@ -323,3 +323,50 @@ async def test_what_can_be_stored_nowhere_is_said_to_be_so_and_is_over(
     await later(broker, 1_000)
     assert len(broker.revival.in_flight) == 0
     assert caplog.text.count("nor can it be a dead letter") == 2
+
+
+@in_virtual_time
+async def test_nothing_of_a_deleted_topic_comes_again() -> None:
+    clock, files = this_loop().clock, MemoryFiles()
+    async with BrokerServer(config(), clock, files=files) as server:
+        broker = server.broker
+        found, other = give(broker), give(broker, topic="u")
+        broker.revival.settle(found, 0b001)
+        broker.revival.forget(["t"])
+        assert list(broker.revival.in_flight) == [other]
+        broker.store.delete_topic("t")
+        broker.offsets.remove_topic("t")
+        copy = files.copy()
+    async with BrokerServer(config(), clock, files=copy) as server:
+        broker = server.broker
+        assert [again.topic for again in broker.revival.in_flight] == ["u"]
+        assert broker.offsets.get("g", "t", 0) is None
+        await clock.sleep(2_000)
+        assert stored(broker, RETRY) == []
+
+
+async def test_notes_that_waited_in_a_genuine_timer_are_taken_as_they_come(broker: Broker) -> None:
+    found = give(broker, 2)
+    broker.revival.settle(found, 0b11)
+    before = broker.clock.now_ms() - 60_000
+    given = CheckpointBody(
+        group="g", topic="t", queue_id=0, start=0, pop_ms=before, invisible_ms=5_000, count=2,
+        steps=[0, 1],
+    )  # fmt: skip
+    acked = AckBody(group="g", topic="t", queue_id=0, start=0, pop_ms=before, offset=0)
+    for offset, (tag, body) in enumerate((("ck", given), ("ack", acked), ("ck", None))):
+        raw = b"spoilt" if body is None else encode_body(body)
+        record = make_record(raw, note_properties(tag, before))
+        broker.revival.noted(record, 3, 70 + offset)
+    assert broker.offsets.get("CID_RMQ_SYS_REVIVE_NOTED", NOTES, 3) == 73
+    await later(broker, 2_000)
+    assert broker.topics.get(RETRY) is None  # an acknowledgement may still be on its way
+    await later(broker, 4_000)
+    assert [one.body for one in stored(broker, RETRY)] == [b"1"]
+
+
+def make_record(body: bytes, properties: bytes) -> Record:
+    host = b"\x7f\x00\x00\x01\x00\x00\x00\x01"
+    return Record(
+        "rmq_sys_wheel_timer", 0, 0, 0, 0, body, properties, 0, 0, 5, host, 5, host, 0, 0, 0
+    )

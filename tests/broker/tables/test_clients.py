@@ -150,3 +150,33 @@ def test_a_producer_is_found_by_its_id_on_its_latest_connection(
     assert clients.producer("p1") is None
     clients.beat(old, consumer("p1"))
     assert clients.producer("p1") is None
+
+
+def test_producers_are_told_with_the_clients_on_their_connections(
+    new_peer: Callable[[], Any],
+) -> None:
+    clients, peer = Clients(), new_peer()
+    data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="shop")])
+    clients.beat(peer, data)
+    assert clients.producer_groups() == ["shop"]
+    assert clients.producer_ids("shop") == {peer: "c1"}
+    assert clients.producer_ids("other") is None
+
+
+def test_who_listens_to_a_topic_and_how_is_told(new_peer: Callable[[], Any]) -> None:
+    clients = Clients()
+    clients.beat(new_peer(), consumer("c1", "a", "b"))
+    clients.beat(new_peer(), consumer("c2", "c", group="audit"))
+    assert sorted(clients.listeners("topic0")) == ["audit", "billing"]
+    assert clients.listeners("topic1") == ["billing"]
+    found = clients.subscription("billing", "topic1")
+    assert found is not None
+    assert found.sub_string == "b"
+    assert clients.subscription("billing", "x") is clients.subscription("x", "topic1") is None
+
+
+def test_the_last_sign_of_life_is_told(new_peer: Callable[[], Any]) -> None:
+    clients, peer = Clients(), new_peer()
+    assert clients.seen_ms(peer) is None
+    clients.seen(peer, Sign(seen_ms=7))
+    assert clients.seen_ms(peer) == 7

@@ -39,3 +39,10 @@ def test_no_progress_is_nothing_to_save() -> None:
     delays.save()
     delays.advance(1, 2)
     assert not delays.unsaved
+
+
+def test_levels_are_in_use_once_something_was_delivered() -> None:
+    delays = Delays(None)
+    delays.advance(3, 2)
+    delays.advance(4, 0)
+    assert delays.used() == {3: 2}

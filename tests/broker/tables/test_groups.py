@@ -74,3 +74,60 @@ def test_each_change_is_another_edition() -> None:
     groups.find("billing", NOW)
     groups.put(SubscriptionGroup(group_name="billing"), NOW)
     assert groups.version.counter == before + 1, "the same settings again are no change"
+
+
+def test_what_a_group_may_not_read_survives_a_restart() -> None:
+    files = MemoryFiles()
+    groups = groups_of(files)
+    assert groups.may_read("g", "t")
+    groups.forbid("g", "t", NOW, readable=False)
+    groups.forbid("g", "u", NOW, readable=False)
+    again = groups_of(files)
+    assert [again.may_read("g", topic) for topic in ("t", "u", "v")] == [False, False, True]
+    assert again.may_read("h", "t")
+    before = again.version
+    again.forbid("g", "t", NOW, readable=False)
+    assert again.version == before, "that is no news"
+    for topic in ("t", "u"):
+        again.forbid("g", topic, NOW, readable=True)
+    assert groups_of(files).forbidden == {}
+
+
+def test_other_forbidden_bits_of_a_genuine_table_stay() -> None:
+    groups = groups_of(MemoryFiles())
+    groups.forbidden = {"g": {"t": 1}}
+    assert groups.may_read("g", "t")
+    groups.forbid("g", "t", NOW, readable=False)
+    groups.forbid("g", "t", NOW, readable=True)
+    assert groups.forbidden == {"g": {"t": 1}}
+
+
+def test_deleted_topics_are_forbidden_to_nobody() -> None:
+    groups = groups_of(MemoryFiles())
+    for topic in ("t", "u"):
+        groups.forbid("g", topic, NOW, readable=False)
+    groups.forbid("h", "t", NOW, readable=False)
+    groups.forget_topics(["t", "v"], NOW)
+    assert groups.forbidden == {"g": {"u": 4}}
+    before = groups.version
+    groups.forget_topics(["t"], NOW)
+    assert groups.version == before
+
+
+def test_many_groups_are_one_edition() -> None:
+    files = MemoryFiles()
+    groups = groups_of(files)
+    before = groups.version.counter
+    made = [SubscriptionGroup(group_name=name) for name in ("a", "b")]
+    groups.put_all(made, NOW)
+    groups.put_all(made, NOW)
+    assert groups.version.counter == before + 1
+    assert groups_of(files).get("b") == made[1]
+
+
+def test_automatic_creation_may_be_switched() -> None:
+    groups = groups_of()
+    groups.configure(BrokerConfig(auto_create_group=False))
+    assert groups.find("new", NOW) is None
+    groups.configure(BrokerConfig())
+    assert groups.find("new", NOW) is not None

@@ -73,3 +73,38 @@ def test_topics_and_groups_with_progress_are_known() -> None:
     assert offsets.topics("g") == ["t", "u"]
     assert offsets.topics("unknown") == []
     assert offsets.groups() == ["g", "h"]
+
+
+def test_progress_is_cloned_and_goes_its_own_way() -> None:
+    offsets = Offsets(None)
+    offsets.commit("a", "t", 0, 5)
+    offsets.clone("a", "b", "t")
+    offsets.clone("a", "b", "u")
+    offsets.commit("a", "t", 0, 6)
+    assert offsets.get("b", "t", 0) == 5
+    assert offsets.topics("b") == ["t"]
+
+
+def test_progress_in_one_queue_is_forgotten() -> None:
+    offsets = Offsets(None)
+    for group, topic, queue_id in (("a", "t", 0), ("a", "t", 1), ("b", "t", 1), ("a", "u", 1)):
+        offsets.commit(group, topic, queue_id, 5)
+    offsets.unsaved = False
+    offsets.remove_queue("t", 7)
+    assert not offsets.unsaved
+    offsets.remove_queue("t", 1)
+    assert offsets.unsaved
+    assert [offsets.get(g, "t", 1) for g in ("a", "b")] == [None, None]
+    assert (offsets.get("a", "t", 0), offsets.get("a", "u", 1)) == (5, 5)
+
+
+def test_progress_is_told_by_topic_by_group_and_by_queue() -> None:
+    offsets = Offsets(None)
+    offsets.commit("a", "orders", 0, 5)
+    offsets.commit("a", "paid", 1, 6)
+    offsets.commit("b", "orders", 2, 7)
+    assert offsets.groups_of("orders") == ["a", "b"]
+    assert offsets.groups_of("x") == []
+    assert offsets.queues("b", "orders") == {2: 7}
+    assert offsets.queues("b", "paid") == {}
+    assert offsets.by_group() == {"a": ["orders", "paid"], "b": ["orders"]}

@@ -47,3 +47,17 @@ def test_what_is_free_is_forgotten() -> None:
     orders.free("g", "t", 0)
     assert orders.get("g", "t", 0) is None
     assert orders.content().table == {}
+
+
+def test_what_is_deleted_is_held_by_nobody() -> None:
+    orders = Orders(None)
+    for group, topic in (("g", "t"), ("g", "u"), ("h", "u")):
+        orders.put(group, topic, 0, hold(None, [1], 900, 60_000, None))
+    orders.unsaved = False
+    orders.forget(topics=["v"], group="i")
+    assert not orders.unsaved
+    orders.forget(topics=["t"])
+    assert orders.unsaved
+    assert orders.get("g", "t", 0) is None
+    orders.forget(group="g")
+    assert [orders.get(g, "u", 0) is not None for g in ("g", "h")] == [False, True]

@@ -95,3 +95,14 @@ def test_a_file_reads_what_it_wrote() -> None:
     assert file.read(OffsetTable) is None
     file.writing(OffsetTable(offset_table={"t@g": {3: 9}}))()
     assert file.read(OffsetTable) == OffsetTable(offset_table={"t@g": {3: 9}})
+
+
+def test_a_late_save_does_not_bring_back_what_was_there_before(file: TableFile) -> None:
+    table = Offsets(file)
+    table.commit("group", "topic", 0, 1)
+    late = table.saving()
+    assert late is not None
+    table.remove_group("group")
+    table.save()
+    late()
+    assert Offsets(file).get("group", "topic", 0) is None

@@ -5,7 +5,7 @@ import pytest
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.table import TableFile
-from roquet.broker.tables.topics import Topics, is_system_topic
+from roquet.broker.tables.topics import Topics, is_system_topic, system_topic_names
 from roquet.model import names
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
@@ -172,3 +172,33 @@ def test_the_systems_own_topics_are_told_from_users() -> None:
 def test_the_trace_topic_is_there_when_it_is_wanted() -> None:
     assert topics_of().get(names.TRACE_TOPIC) is None
     assert topics_of(trace_topic=True).get(names.TRACE_TOPIC) is not None
+
+
+def test_many_topics_are_one_edition_all_or_none() -> None:
+    topics = topics_of(MemoryFiles())
+    before = topics.version.counter
+    topics.put_all([TopicConfig(topic_name="a"), TopicConfig(topic_name="b")], NOW)
+    assert topics.version.counter == before + 1
+    topics.put_all([], NOW)
+    topics.remove_all(["a", "b", "unknown"], NOW)
+    topics.remove_all(["unknown"], NOW)
+    assert topics.version.counter == before + 2
+    assert topics.get("a") is None
+
+
+def test_a_change_of_settings_is_news_and_brings_topics_that_it_needs() -> None:
+    topics, heard = topics_of(auto_create_topic=False), list[str]()
+    topics.on_change.append(lambda: heard.append("news"))
+    topics.configure(BrokerConfig(auto_create_topic=True), NOW)
+    assert topics.get(names.AUTO_CREATE_TOPIC) is not None
+    assert create(topics, "orders") is not None
+    topics.configure(BrokerConfig(auto_create_topic=False), NOW)
+    assert create(topics, "more") is None
+    assert len(heard) == 3
+
+
+def test_system_topics_have_names_whether_or_not_they_are_here() -> None:
+    config = BrokerConfig(auto_create_topic=False)
+    found = system_topic_names(config)
+    assert {"TBW102", "CHECKPOINT_TOPIC", "broker-a", "rmq_sys_wheel_timer"} < found
+    assert "orders" not in found

@@ -43,6 +43,14 @@ def test_a_page_and_a_picture_are_written(tmp_path: Path) -> None:
     assert picture.read_text("utf-8").startswith("<svg")
 
 
+@pytest.mark.parametrize("option", ["--html", "--svg"])
+def test_where_nothing_can_be_written_is_said(option: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"page cannot be written: its folder does not exist"):
+        roquet("balance", option, str(tmp_path / "missing" / "page"))
+    with pytest.raises(UsageError, match=r"cannot be written: Is a directory"):
+        roquet("balance", option, str(tmp_path))
+
+
 @pytest.mark.parametrize("wrong", ["--queues=0", "--members=-1", "--brokers=27", "--then=fly"])
 def test_numbers_that_make_no_sense_are_refused(wrong: str) -> None:
     result = roquet("balance", wrong)

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from roquet.cli.children import ChildFailed
 from roquet.cli.demo import flights
-from roquet.cli.demo.children import ChildFailed
 from roquet.cli.demo.facts import TableFacts, failed
 from roquet.cli.demo.screen import Screen
 from roquet.cli.demo.stage import Stage

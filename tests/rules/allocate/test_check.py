@@ -23,7 +23,9 @@ FOREIGN = MessageQueue("other", "b", 0)
         ({"a": [*QUEUES, QUEUES[2]]}, "t@b:2 is given to 'a' and to 'a'"),
         ({"a": QUEUES, "x": []}, "'x' has a share and is not a member"),
         ({"a": None}, "the share of 'a' is None, not queues"),
-        ({"a": "t@b:0"}, "the share of 'a' has 't' in it, not a queue"),
+        ({"a": "t@b:0"}, "the share of 'a' is 't@b:0', not queues"),
+        ({"a": iter(QUEUES)}, "the share of 'a' is <list_iterator"),
+        ({"a": ["t@b:0"]}, "the share of 'a' has 't@b:0' in it, not a queue"),
         ({"a": [[0]]}, "the share of 'a' has [0] in it, not a queue"),
         (None, "None is not a mapping of members to queues"),
         ([*QUEUES], "is not a mapping of members to queues"),
@@ -71,6 +73,40 @@ def test_a_strategy_that_is_right_is_heard() -> None:
 def test_a_strategy_that_is_wrong_is_refused() -> None:
     with pytest.raises(UsageError, match="answer is wrong: other@b:0 is not one"):
         checked(QUEUES, ["a"], lambda _queues, _members: {"a": [FOREIGN]})
+    with pytest.raises(UsageError, match="None is not a mapping"):
+        checked(QUEUES, ["a"], lambda _queues, _members: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(UsageError, match="the share of 'a' is 5, not queues"):
+        checked(QUEUES, ["a"], lambda _queues, _members: {"a": 5})  # type: ignore[dict-item]
+
+
+def test_what_can_be_read_only_once_is_kept() -> None:
+    def lazy(queues: Any, members: Any) -> Any:
+        return {member: iter(queues[n::2]) for n, member in enumerate(members)}
+
+    found = checked(QUEUES, ["a", "b"], lazy)
+    for _ in range(2):
+        assert {member: list(share) for member, share in found.items()} == {
+            "a": QUEUES[::2],
+            "b": QUEUES[1::2],
+        }
+    one = checked(QUEUES, ["a"], lambda queues, _: {"a": set(queues)})  # type: ignore[dict-item]
+    assert sorted(one["a"]) == QUEUES
+    with pytest.raises(UsageError, match="t@b:0 is given to 'a' and to 'b'"):
+        checked(QUEUES, ["a", "b"], lambda queues, members: {m: iter(queues) for m in members})  # type: ignore[misc]
+
+
+def test_a_share_that_raises_when_it_is_read_is_refused_with_its_reason() -> None:
+    class Rotten(list[MessageQueue]):
+        def __iter__(self) -> Any:
+            raise KeyError("rack")
+
+    def lazy() -> Any:
+        yield from Rotten()
+
+    rotten: list[Any] = [Rotten(), lazy()]
+    for share in rotten:
+        with pytest.raises(UsageError, match=r"the strategy failed: KeyError\('rack'\)"):
+            checked(QUEUES, ["a"], lambda _queues, _members: {"a": share})  # noqa: B023
 
 
 def test_a_strategy_that_raises_is_refused_with_its_reason() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import Strategy, allocate, share_of
-from roquet.rules.allocate.genuine import average, circle, from_config
+from roquet.rules.allocate.genuine import average, circle, from_config, leaves_out
 
 
 def queues_of(count: int) -> list[MessageQueue]:
@@ -62,3 +62,11 @@ def test_what_is_configured_is_given_whatever_the_topic_has() -> None:
     elsewhere = MessageQueue("other", "elsewhere", 2)
     shares = allocate(queues_of(3), ["a", "b"], from_config([elsewhere]))
     assert [share_of(name, shares) for name in ("a", "b", "absent")] == 3 * [(elsewhere,)]
+
+
+def test_a_list_leaves_out_the_topics_that_it_does_not_name() -> None:
+    listed = from_config([MessageQueue("t", "b", 0)])
+    assert not leaves_out(listed, "t")
+    assert leaves_out(listed, "%RETRY%g")
+    assert not leaves_out(average, "%RETRY%g")
+    assert not leaves_out(None, "%RETRY%g")

@@ -11,6 +11,7 @@ from roquet.model.queue import MessageQueue
 from roquet.wire import dialect
 from roquet.wire.calls.bodies import Connection, ConsumerConnection, ConsumeStats, QueueProgress
 from roquet.wire.calls.group import GetConnections, GetConsumeStats
+from roquet.wire.codes import Language
 
 Agree = Callable[[str, type[Any]], None]
 
@@ -39,7 +40,9 @@ def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
 
 
 def test_a_member_is_told_as_java_tells_it() -> None:
-    one = Connection(client_id="c@1", client_addr="10.0.0.7:5000", version=513)
+    one = Connection(
+        client_id="c@1", client_addr="10.0.0.7:5000", language=Language.JAVA, version=513
+    )
     assert dialect.dumps(one).decode() == (
         '{"clientAddr":"10.0.0.7:5000","clientId":"c@1","language":"JAVA","version":513}'
     )

@@ -1,13 +1,28 @@
 """Topic and group configuration."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roquet.wire.calls.topic import CreateTopic, DeleteGroup, DeleteTopic, GetGroup, GetTopic
+from roquet.wire import dialect
+from roquet.wire.calls.bodies import SubscriptionGroups, TopicConfigs
+from roquet.wire.calls.topic import (
+    CreateGroups,
+    CreateTopic,
+    CreateTopics,
+    DeleteGroup,
+    DeleteTopic,
+    GetGroup,
+    GetTopic,
+)
 
 Agree = Callable[[str, type[Any]], None]
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "bodies.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -22,3 +37,22 @@ Agree = Callable[[str, type[Any]], None]
 )
 def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
     agree(java, ours)
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [("CreateTopicListRequestBody", TopicConfigs), ("SubscriptionGroupList", SubscriptionGroups)],
+)
+def test_lists_are_written_as_java_writes_them(java: str, ours: type[Any]) -> None:
+    texts = [x["out"]["text"] for x in LINES if x["in"]["class"] == java and "text" in x["out"]]
+    assert texts
+    for text in texts:
+        assert dialect.dumps(dialect.loads(text, ours)).decode() == text
+
+
+def test_a_list_of_topics_is_read_with_signed_attributes() -> None:
+    text = '{"topicConfigList":[{"topicName":"t","perm":6,"attributes":{"+message.type":"FIFO"}}]}'
+    (found,) = dialect.loads(text, TopicConfigs).topic_config_list
+    assert (found.topic_name, found.attributes) == ("t", {"+message.type": "FIFO"})
+    assert int(CreateTopics.code) == 18
+    assert int(CreateGroups.code) == 225

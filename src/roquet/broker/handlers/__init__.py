@@ -8,31 +8,49 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import (
     ack,
     assignment,
+    cleaning,
     group,
     heartbeat,
+    inquiry,
     lock,
     offset,
     pop,
     pull,
     query,
+    relay,
     reply,
+    reset,
+    runtime,
     send,
     send_back,
+    settings,
+    stats,
+    timer,
     topic,
+    transaction,
 )
 from roquet.net.router import Answer, Peer
 from roquet.wire.call import Call
 from roquet.wire.calls import assignment as assignment_calls
+from roquet.wire.calls import cleaning as cleaning_calls
+from roquet.wire.calls import forbidden as forbidden_calls
 from roquet.wire.calls import group as group_calls
 from roquet.wire.calls import heartbeat as heartbeat_calls
+from roquet.wire.calls import inquiry as inquiry_calls
 from roquet.wire.calls import lock as lock_calls
 from roquet.wire.calls import offset as offset_calls
 from roquet.wire.calls import pop as pop_calls
 from roquet.wire.calls import pull as pull_calls
 from roquet.wire.calls import query as query_calls
+from roquet.wire.calls import relay as relay_calls
 from roquet.wire.calls import reply as reply_calls
+from roquet.wire.calls import reset as reset_calls
 from roquet.wire.calls import send as send_calls
+from roquet.wire.calls import settings as settings_calls
+from roquet.wire.calls import stats as stats_calls
+from roquet.wire.calls import timer as timer_calls
 from roquet.wire.calls import topic as topic_calls
+from roquet.wire.calls import transaction as transaction_calls
 
 Handler = Callable[[Broker, Any, Peer], Answer]
 
@@ -67,16 +85,52 @@ HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
         lock_calls.UnlockQueues: lock.unlock,
         assignment_calls.QueryAssignment: assignment.query,
         assignment_calls.SetRequestMode: assignment.set_mode,
+        relay_calls.GetRunningInfo: relay.running_info,
+        relay_calls.ConsumeDirectly: relay.consume_directly,
         group_calls.GetConnections: group.connections,
         group_calls.GetConsumeStats: group.stats,
+        inquiry_calls.GetProducers: inquiry.producers,
+        inquiry_calls.GetAllProducers: inquiry.all_producers,
+        inquiry_calls.GetGroupsOfTopic: inquiry.groups_of_topic,
+        inquiry_calls.GetTopicsOfGroup: inquiry.topics_of_group,
+        inquiry_calls.GetSubscription: inquiry.subscription,
+        inquiry_calls.GetSystemTopics: inquiry.system_topics,
+        inquiry_calls.GetEntries: inquiry.entries,
+        inquiry_calls.GetAllOffsets: inquiry.all_offsets,
+        inquiry_calls.GetDelayOffsets: inquiry.delay_offsets,
+        inquiry_calls.GetRequestModes: inquiry.request_modes,
+        stats_calls.GetTopicStats: stats.topic_stats,
+        stats_calls.GetTimeSpan: stats.time_span,
+        stats_calls.GetCorrections: stats.corrections,
+        stats_calls.ViewStats: stats.view,
+        stats_calls.GetAllConsumeStats: stats.all_consume_stats,
+        stats_calls.GetHaStatus: stats.ha_status,
+        stats_calls.GetEpochs: stats.epochs,
+        stats_calls.GetRuntimeInfo: runtime.runtime_info,
+        timer_calls.Recall: timer.recall,
+        timer_calls.GetTimerCheckpoint: timer.checkpoint,
+        timer_calls.GetTimerMetrics: timer.metrics,
         query_calls.QueryByKey: query.by_key,
         query_calls.ViewMessage: query.by_position,
+        transaction_calls.EndTransaction: transaction.end,
+        transaction_calls.ResumeCheck: transaction.resume,
         topic_calls.CreateTopic: topic.create_topic,
+        topic_calls.CreateTopics: topic.create_topics,
         topic_calls.DeleteTopic: topic.delete_topic,
         topic_calls.GetTopics: topic.topics,
         topic_calls.GetTopic: topic.topic,
         topic_calls.CreateGroup: topic.create_group,
+        topic_calls.CreateGroups: topic.create_groups,
         topic_calls.DeleteGroup: topic.delete_group,
+        forbidden_calls.ForbidGroup: topic.forbid_group,
+        settings_calls.UpdateSettings: settings.update,
+        settings_calls.GetSettings: settings.settings,
+        reset_calls.ResetOffset: reset.reset,
+        reset_calls.GetGroupStatus: reset.status,
+        reset_calls.CloneOffsets: reset.clone,
+        cleaning_calls.CleanQueues: cleaning.clean_queues,
+        cleaning_calls.CleanTopics: cleaning.clean_topics,
+        cleaning_calls.DeleteExpired: cleaning.delete_expired,
         topic_calls.GetGroups: topic.groups,
         topic_calls.GetGroup: topic.group,
     }
@@ -84,6 +138,12 @@ HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
 """What the broker answers."""
 
 NOT_SERVED: Final[frozenset[type[Call[Any]]]] = frozenset(
-    {heartbeat_calls.ConsumersChanged, reply_calls.PushReply}
+    {
+        heartbeat_calls.ConsumersChanged,
+        reply_calls.PushReply,
+        transaction_calls.CheckTransactionState,
+        reset_calls.ResetClientOffset,
+        reset_calls.GetClientStatus,
+    }
 )
 """What neither a broker nor a name server answers: brokers ask it, clients answer."""

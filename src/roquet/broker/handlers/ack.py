@@ -216,7 +216,7 @@ def _handle(broker: Broker, call: Ack | ChangeInvisible) -> Handle:
 
 def _check_offset(broker: Broker, call: Ack | ChangeInvisible) -> None:
     minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
-    if not minimum <= call.offset <= maximum:
+    if not minimum <= call.offset < maximum:
         _refuse(
             ResponseCode.NO_MESSAGE,
             f"offset {call.offset} is illegal, key: {call.topic}@{call.queue_id}, "

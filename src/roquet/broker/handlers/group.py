@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from roquet.broker.broker import Broker
+from roquet.broker.handlers.inquiry import language_of
 from roquet.broker.tables.clients import ConsumerGroup, Member
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
@@ -18,7 +21,7 @@ from roquet.wire.calls.bodies import (
     QueueProgress,
 )
 from roquet.wire.calls.group import GetConnections, GetConsumeStats
-from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.codes import ResponseCode
 
 
 def connections(broker: Broker, call: GetConnections, _peer: Peer) -> Reply:
@@ -45,34 +48,55 @@ def connections(broker: Broker, call: GetConnections, _peer: Peer) -> Reply:
 
 
 def stats(broker: Broker, call: GetConsumeStats, _peer: Peer) -> Reply:
-    """A group's progress in all its queues here.
-
-    Rates are not measured: `consumeTps` is 0.
-    """
+    """A group's progress in all its queues here, and how quickly it gets on."""
     group = call.consumer_group
     members = broker.clients.consumers(group)
+    topics = _topics(broker, call, members)
     table = {
         MessageQueue(topic, broker.config.broker_name, number): _progress(
             broker, call, topic, number
         )
-        for topic in _topics(broker, call, members)
+        for topic in topics
         for number in range(_queue_count(broker, topic))
     }
+    tps = sum((broker.statistics.consume_tps(topic, group) for topic in topics), 0.0)
     decisions = _decisions(broker, group) if call.with_owners else None
-    return Reply(body=dialect.dumps(ConsumeStats(offset_table=table, decisions=decisions)))
+    found = ConsumeStats(offset_table=table, consume_tps=tps, decisions=decisions)
+    return Reply(body=dialect.dumps(found))
 
 
-def _connection(member: Member, strategy: str | None, *, with_wishes: bool) -> Connection:
+def progress(broker: Broker, group: str, topic: str, number: int) -> QueueProgress:
+    """How far a queue is, and a group in it: with what it has handled, with what it was given."""
+    store = broker.store
+    committed = max(broker.offsets.get(group, topic, number) or 0, 0)
+    least, most = store.bounds(topic, number)
+    last_ms = 0
+    if least < committed <= most:
+        last_ms = max(store.store_time_at(topic, number, committed - 1), 0)
+    return QueueProgress(
+        broker_offset=most,
+        consumer_offset=committed,
+        pull_offset=max(committed, broker.statistics.pulled(topic, group, number)),
+        last_timestamp=last_ms,
+    )
+
+
+def has_left(broker: Broker, group: str, topic: str) -> bool:
+    """Whether a group that is online listens to other topics, and not to this one any more."""
+    members = broker.clients.consumers(group)
+    return bool(members and members.subscriptions and topic not in members.subscriptions)
+
+
+def _connection(member: Member, asked: str | None, *, with_wishes: bool) -> Connection:
     peer = member.peer
-    language = Language(peer.language) if peer.language in set(Language) else Language.OTHER
     return Connection(
         client_id=member.client_id,
         client_addr=peer.address,
-        language=language,
+        language=language_of(peer),
         version=peer.version,
         wishes=dict(member.wishes) if with_wishes else None,
         message_model=member.message_model if with_wishes else None,
-        strategy=strategy,
+        strategy=(member.strategy or asked) if with_wishes else None,
     )
 
 
@@ -85,7 +109,7 @@ def _topics(broker: Broker, call: GetConsumeStats, members: ConsumerGroup | None
     wanted = [t for t in (call.topic or call.topic_list or "").split(";") if t]
     found = wanted or broker.offsets.topics(call.consumer_group)
     if members is not None and members.subscriptions:
-        found = [topic for topic in found if topic in members.subscriptions]
+        found = [t for t in found if not has_left(broker, call.consumer_group, t)]
         if call.with_owners and not wanted:
             found += [topic for topic in members.subscriptions if topic not in found]
     return sorted(found)
@@ -97,19 +121,11 @@ def _queue_count(broker: Broker, topic: str) -> int:
 
 
 def _progress(broker: Broker, call: GetConsumeStats, topic: str, number: int) -> QueueProgress:
-    group, store = call.consumer_group, broker.store
-    committed = max(broker.offsets.get(group, topic, number) or 0, 0)
-    least, most = store.bounds(topic, number)
-    last_ms = 0
-    if least < committed <= most:
-        last_ms = max(store.store_time_at(topic, number, committed - 1), 0)
-    return QueueProgress(
-        broker_offset=most,
-        consumer_offset=committed,
-        pull_offset=committed,
-        last_timestamp=last_ms,
-        owners=_owners(broker, group, topic, number) if call.with_owners else None,
-    )
+    group = call.consumer_group
+    found = progress(broker, group, topic, number)
+    if not call.with_owners:
+        return found
+    return msgspec.structs.replace(found, owners=_owners(broker, group, topic, number))
 
 
 def _owners(broker: Broker, group: str, topic: str, number: int) -> list[str] | None:

@@ -1,17 +1,23 @@
 """Clients come and go."""
 
+import logging
+
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.pull import check_type, parsed
+from roquet.broker.filters import TAG_TYPES
+from roquet.broker.handlers.pull import parsed
 from roquet.model.errors import CallRefused
 from roquet.model.names import retry_topic
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
+from roquet.rules.consistency import factions, own_topics
 from roquet.rules.liveness import Sign
 from roquet.wire import dialect
 from roquet.wire.call import Reply
 from roquet.wire.calls import heartbeat as calls
 from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
 from roquet.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
 
 
 def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.HeartbeatReply:
@@ -25,7 +31,12 @@ def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.Heartb
         known = broker.clients.same_as_before(peer, data.heartbeat_fingerprint)
         return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
     _make_groups(broker, data)
-    broker.notify(broker.clients.beat(peer, data))
+    for consumer in data.consumer_data_set:
+        broker.filters.hear(broker.config, consumer.group_name, consumer.subscription_data_set)
+    changed = broker.clients.beat(peer, data)
+    for consumer in data.consumer_data_set:
+        _look_for_factions(broker, consumer.group_name, is_news=consumer.group_name in changed)
+    broker.notify(changed)
     return calls.HeartbeatReply(supports_v2=True, subscription_changed=True)
 
 
@@ -49,13 +60,29 @@ def consumers(broker: Broker, call: calls.GetConsumers, _peer: Peer) -> Reply:
     return Reply(body=dialect.dumps(ConsumerIdList(consumer_id_list=group.client_ids)))
 
 
-def check_subscription(_broker: Broker, call: calls.CheckSubscription, _peer: Peer) -> Reply:
+def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Peer) -> Reply:
     """Says whether the broker can filter by an expression."""
     if call.body:
         subscription = dialect.loads(call.body, CheckClientBody).subscription_data
-        check_type(subscription.expression_type)
-        parsed(subscription.sub_string)
+        kind, expression = subscription.expression_type, subscription.sub_string
+        if kind in TAG_TYPES:
+            parsed(expression)
+        else:
+            broker.filters.find(broker.config, kind, expression)
     return Reply()
+
+
+def _look_for_factions(broker: Broker, name: str, *, is_news: bool) -> None:
+    """Say it once when a group's members begin to listen to different things."""
+    group = broker.clients.consumers(name)
+    if group is None or not (is_news or group.is_divided):
+        return
+    members = group.members.values()
+    found = factions({member.client_id: own_topics(member.wishes) for member in members})
+    if len(found) > 1 and not group.is_divided:
+        wishes = " against ".join(f"{wish} ({len(who)} members)" for wish, who in found)
+        log.warning("members of %s listen to different things: %s", name, wishes)
+    group.is_divided = len(found) > 1
 
 
 def _make_groups(broker: Broker, data: HeartbeatData) -> None:

@@ -66,6 +66,8 @@ def update(broker: Broker, call: calls.UpdateOffset, peer: Peer) -> Reply:
             f"queue {call.queue_id}, offset {call.commit_offset} of topic {topic}: "
             "neither can be negative",
         )
+    if broker.resets.pending and broker.resets.get(group, topic, call.queue_id) is not None:
+        return Reply(remark="Offset has been previously reset")
     broker.offsets.commit(group, topic, call.queue_id, call.commit_offset)
     if call.queue_id < config.read_queue_nums:
         broker.handover.committed(group, topic, call.queue_id, peer)

@@ -6,8 +6,9 @@ from typing import NoReturn
 import msgspec
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.popping import Asked, Popped
-from roquet.broker.handlers.pull import check_type, parsed
+from roquet.broker.filters import TAG_TYPES, Filter
+from roquet.broker.handlers.popping import Asked, Popped, Wanted
+from roquet.broker.handlers.pull import parsed
 from roquet.model.errors import CallRefused
 from roquet.model.topic import TopicConfig
 from roquet.net.router import Answer, Peer
@@ -97,6 +98,7 @@ async def _hold(broker: Broker, call: Pop, asked: Asked, found: Popped) -> PopRe
             came = await _wait(broker, asked, found, deadline_ms)
         if not came and _is_over(broker, deadline_ms):
             break
+        _check(broker, call)  # the topic may have been deleted or forbidden meanwhile
         found = _look(broker, asked)
     return _reply(asked, found)
 
@@ -176,7 +178,6 @@ def _asked(broker: Broker, call: Pop) -> Asked:
             ResponseCode.INVALID_PARAMETER,
             f"invisibleTime {call.invisible_time} is not a time in ms over 0",
         )
-    check_type(call.exp_type)
     return Asked(
         group=call.consumer_group,
         topic=call.topic,
@@ -185,10 +186,17 @@ def _asked(broker: Broker, call: Pop) -> Asked:
         count=call.max_msg_nums,
         invisible_ms=call.invisible_time,
         init_mode=call.init_mode,
-        wanted=parsed(call.exp) if call.exp else None,
+        wanted=_wanted(broker, call),
         order=bool(call.order),
         attempt=call.attempt_id or None,
     )
+
+
+def _wanted(broker: Broker, call: Pop | Notification) -> Wanted | Filter:
+    """Tag codes or an expression; without one everything is wanted, whatever kind it is of."""
+    if not call.exp or call.exp_type in TAG_TYPES:
+        return parsed(call.exp)
+    return broker.filters.find(broker.config, call.exp_type, call.exp)
 
 
 def _asked_by_notification(broker: Broker, call: Notification) -> Asked:
@@ -201,7 +209,7 @@ def _asked_by_notification(broker: Broker, call: Notification) -> Asked:
         count=1,
         invisible_ms=PEEK_INVISIBLE_MS,
         init_mode=0,
-        wanted=None,
+        wanted=_wanted(broker, call),
         order=bool(call.order),
         attempt=call.attempt_id or None,
         peek=True,
@@ -231,6 +239,12 @@ def _check(broker: Broker, call: AnyPop) -> TopicConfig:
         _refuse(
             ResponseCode.NO_PERMISSION,
             f"subscription group no permission, {call.consumer_group}",
+        )
+    groups = broker.groups
+    if groups.forbidden and not groups.may_read(call.consumer_group, call.topic):
+        _refuse(
+            ResponseCode.NO_PERMISSION,
+            f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
         )
     return topic
 

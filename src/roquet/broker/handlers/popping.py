@@ -10,8 +10,10 @@ from typing import Final
 import msgspec
 
 from roquet.broker.broker import Broker
+from roquet.broker.filters import Filter
 from roquet.broker.handlers.offset import is_recent
 from roquet.broker.services.polls import ANY_QUEUE
+from roquet.broker.sift import look_count, sift
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import MessageIllegal, RecordError
@@ -35,6 +37,10 @@ Wanted = frozenset[int] | None
 
 LENGTH: Final = Struct(">i")
 
+NOTICED_MAX: Final = 64
+"""Messages of a queue that are looked at before somebody is told that there may be some: the
+genuine broker's maxMessageFilterNumForNotification."""
+
 MAX_MODE: Final = 1
 """A new group begins with the next message, not with the oldest."""
 
@@ -50,7 +56,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     invisible_ms: int
     init_mode: int
-    wanted: Wanted
+    wanted: Wanted | Filter
     order: bool = False
     attempt: str | None = None
     peek: bool = False
@@ -73,6 +79,8 @@ class Popped:
         """When an ordered queue may be free again."""
         self.moved = False
         """Whether messages that are not wanted were passed over, and more are behind them."""
+        self._looks = look_count(asked.wanted) if isinstance(asked.wanted, Filter) else 0
+        """Messages that may still be looked at for what an expression wants."""
         self.others: set[int] = set()
         """For whom there is something left: who waits for this queue, or ANY_QUEUE for anybody."""
 
@@ -110,6 +118,12 @@ class Popped:
         if self._asked.order and self._is_blocked(topic, queue_id):
             return False
         progress, maximum = self._progress(topic, queue_id)
+        wanted = self._asked.wanted
+        if progress < maximum and isinstance(wanted, Filter) and topic == self._asked.topic:
+            found = sift(
+                self._broker.store, (topic, queue_id, progress), wanted, (NOTICED_MAX, 1, 1)
+            )
+            return found.count > 0 or found.next_offset < maximum
         return progress < maximum
 
     def _take(self, topic: str, queue_id: int) -> None:
@@ -118,28 +132,39 @@ class Popped:
         left = asked.count - self.count
         if progress >= maximum:
             return
-        if left <= 0 or self.size >= BYTES_DEFAULT:
+        is_sifted = isinstance(asked.wanted, Filter) and topic == asked.topic
+        if left <= 0 or self.size >= BYTES_DEFAULT or (is_sifted and self._looks <= 0):
             self._leave(topic, maximum - progress)
+            self.moved = self.moved or (left > 0 and is_sifted)
             return
         if asked.order and self._is_blocked(topic, queue_id):
             self.rest += maximum - progress
             return
-        is_retry = topic != asked.topic
-        wanted = None if is_retry else asked.wanted
-        found = broker.store.read(
-            topic,
-            queue_id,
-            progress,
-            count_max=left,
-            bytes_max=BYTES_DEFAULT - self.size,
-            wanted=None if wanted is None else wanted.__contains__,
-        )
+        found = self._read(topic, queue_id, progress, left)
         self._leave(topic, maximum - found.next_offset)
         if found.count:
             self._keep(topic, queue_id, progress, found)
         elif not asked.peek and found.next_offset > progress:
             broker.offsets.commit(asked.group, topic, queue_id, found.next_offset)
             self.moved = self.moved or found.next_offset < maximum
+
+    def _read(self, topic: str, queue_id: int, progress: int, count: int) -> Slice:
+        """What is wanted of the next messages; everything, of what was given out before."""
+        broker, size = self._broker, BYTES_DEFAULT - self.size
+        wanted = self._asked.wanted if topic == self._asked.topic else None
+        if isinstance(wanted, Filter):
+            place = (topic, queue_id, progress)
+            found = sift(broker.store, place, wanted, (self._looks, count, size))
+            self._looks -= found.next_offset - progress
+            return found
+        return broker.store.read(
+            topic,
+            queue_id,
+            progress,
+            count_max=count,
+            bytes_max=size,
+            wanted=None if wanted is None else wanted.__contains__,
+        )
 
     def _leave(self, topic: str, count: int) -> None:
         """So many messages stay for others."""
@@ -167,6 +192,7 @@ class Popped:
         self.offsets.append(offset_info(topic, queue_id, offsets))
         self.count += found.count
         self.size += found.size
+        broker.statistics.got(topic, asked.group, found.count, found.size)
         if topic == asked.topic:
             self.parts += found.parts
         else:
@@ -176,6 +202,8 @@ class Popped:
         """Where the group stands in a queue, and where the queue ends."""
         asked, broker = self._asked, self._broker
         minimum, maximum = broker.store.bounds(topic, queue_id)
+        if broker.resets.pending and not asked.peek:
+            broker.resets.take(asked.group, topic, queue_id)  # the progress says it already
         committed = broker.offsets.get(asked.group, topic, queue_id)
         if committed is None:
             is_young = minimum <= 0 and is_recent(broker, topic, queue_id)

@@ -3,24 +3,27 @@
 from functools import lru_cache
 from typing import Final, NoReturn, cast
 
+import msgspec
+
 from roquet.broker.broker import Broker
+from roquet.broker.filters import TAG_TYPES, Filter
+from roquet.broker.sift import sifted
 from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.model.flags import PullFlag
-from roquet.model.subscription import TAG, MessageModel, Subscription
+from roquet.model.subscription import MessageModel, Subscription
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.router import Answer, Peer
 from roquet.rules import filter as tag_filter
-from roquet.rules.pull import Corrected, Found, limits, outcome
+from roquet.rules.pull import OTHERS_COUNT_MAX, Corrected, Found, limits, outcome
 from roquet.store.reader import Slice
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
-from roquet.wire.codes import ResponseCode
+from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.dialect import loads
 from roquet.wire.java import hash_code
 
 Wanted = frozenset[int] | None
-
-TAG_TYPES: Final = frozenset((None, "", TAG))
+"""Tag codes; None wants everything."""
 
 EXPRESSIONS_MAX: Final = 1_024
 """Tag expressions whose codes are remembered: a group has one or few."""
@@ -35,7 +38,10 @@ FORBIDDEN_BROKER: Final = 1
 FORBIDDEN_GROUP: Final = 2
 FORBIDDEN_BROADCAST: Final = 3
 FORBIDDEN_TOPIC: Final = 4
+FORBIDDEN_SUBSCRIPTION: Final = 5
 """What the wire calls the reason of a refused pull."""
+
+NO_MATCH: Final = "NO_MATCHED_MESSAGE"
 
 # As plain numbers, which every pull compares: a member of an enum costs more.
 SUCCESS: Final = int(ResponseCode.SUCCESS)
@@ -45,6 +51,7 @@ MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
 SUSPEND: Final = int(PullFlag.SUSPEND)
 SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
+PYTHON: Final = int(Language.PYTHON)
 
 
 def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
@@ -52,8 +59,14 @@ def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
     if (forbidden := _check(broker, call)) is not None:
         return forbidden
     wanted = _wanted(broker, call)
+    if call.max_msg_nums > OTHERS_COUNT_MAX and peer.language != PYTHON:
+        call = msgspec.structs.replace(call, max_msg_nums=OTHERS_COUNT_MAX)
+    if broker.resets.pending and (moved := _moved(broker, call)) is not None:
+        return moved
     if call.sys_flag & COMMIT and call.commit_offset >= 0:
         broker.offsets.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
+    if isinstance(wanted, Filter):
+        return _sifted(broker, call, wanted, peer)
     reply = _look(broker, call, wanted)
     if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
         broker.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
@@ -65,24 +78,57 @@ async def _hold(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
     """What a queue holds once there is something new, or when the time for it is over."""
     next_offset = call.queue_offset + 1
     if broker.store.bounds(call.topic, call.queue_id)[1] < next_offset:
-        hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
-        if not broker.config.long_polling:
-            hold_ms = min(hold_ms, SHORT_POLL_MS)
-        deadline_ms = broker.clock.monotonic_ms() + hold_ms
+        deadline_ms = _deadline_ms(broker, call)
         await broker.arrivals.reach(call.topic, call.queue_id, next_offset, wanted, deadline_ms)
-    return _look(broker, call, wanted)
+    return _changed(broker, call) or _look(broker, call, wanted)
+
+
+def _deadline_ms(broker: Broker, call: Pull) -> int:
+    """Until when a pull that finds nothing is held."""
+    hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
+    if not broker.config.long_polling:
+        hold_ms = min(hold_ms, SHORT_POLL_MS)
+    return broker.clock.monotonic_ms() + hold_ms
+
+
+def _changed(broker: Broker, call: Pull) -> PullReply | None:
+    """While it waited the topic may have been deleted or forbidden, or the group's offset reset."""
+    if (forbidden := _check(broker, call)) is not None:
+        return forbidden
+    return _moved(broker, call) if broker.resets.pending else None
+
+
+def _moved(broker: Broker, call: Pull) -> PullReply | None:
+    """Where an operator wants the group to go on, told once."""
+    offset = broker.resets.take(call.consumer_group, call.topic, call.queue_id)
+    if offset is None:
+        return None
+    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    return PullReply(
+        code=MOVED,
+        remark="OFFSET_RESET",
+        next_begin_offset=offset,
+        min_offset=minimum,
+        max_offset=maximum,
+    )
 
 
 def _look(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
     """What a queue holds now."""
     asked = call.queue_offset
     minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    if isinstance(outcome(asked, minimum, maximum), Found):
+        return _found(broker, call, wanted, minimum, maximum)
+    return _elsewhere(broker, asked, minimum, maximum)
+
+
+def _elsewhere(broker: Broker, asked: int, minimum: int, maximum: int) -> PullReply:
+    """The answer to an offset that the queue does not hold."""
     match outcome(asked, minimum, maximum):
-        case Found():
-            return _found(broker, call, wanted, minimum, maximum)
         case Corrected(offset, reason):
             code, next_offset, remark = MOVED, offset, reason
         case _:
+            broker.statistics.missed()
             code, next_offset, remark = NOT_FOUND, asked, "OFFSET_OVERFLOW_ONE"
     return PullReply(
         code=code,
@@ -105,14 +151,56 @@ def _found(broker: Broker, call: Pull, wanted: Wanted, minimum: int, maximum: in
         bytes_max=size,
         wanted=None if wanted is None else wanted.__contains__,
     )
+    return _given(broker, call, found, minimum, maximum)
+
+
+def _given(broker: Broker, call: Pull, found: Slice, minimum: int, maximum: int) -> PullReply:
+    """The answer with what was found, and where to go on."""
+    if found.count:
+        tally = broker.statistics.got(call.topic, call.consumer_group, found.count, found.size)
+        tally.pulled[call.queue_id] = found.next_offset
     return PullReply(
         code=SUCCESS if found.count else RETRY,
-        remark="FOUND" if found.count else "NO_MATCHED_MESSAGE",
+        remark="FOUND" if found.count else NO_MATCH,
         next_begin_offset=found.next_offset,
         min_offset=minimum,
         max_offset=maximum,
         body=_body(found.parts),
     )
+
+
+# -- with a filter expression ----------------------------------------------------------------
+
+
+async def _sifted(broker: Broker, call: Pull, wanted: Filter, peer: Peer) -> PullReply:
+    """What of a queue an expression wants; waits as any pull, but for a message that matches."""
+    at = call.queue_offset
+    reply = await _sift(broker, call, wanted, at)
+    if reply.code != NOT_FOUND or not call.sys_flag & SUSPEND or call.suspend_timeout_millis <= 0:
+        return reply
+    broker.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+    deadline_ms, came = _deadline_ms(broker, call), True
+    while came and reply.code in (NOT_FOUND, RETRY):
+        at = reply.next_begin_offset
+        if broker.store.bounds(call.topic, call.queue_id)[1] <= at:
+            came = await broker.arrivals.reach(call.topic, call.queue_id, at + 1, None, deadline_ms)
+        if (changed := _changed(broker, call)) is not None:
+            return changed
+        reply = await _sift(broker, call, wanted, at)
+    if reply.code == NOT_FOUND and at > call.queue_offset:  # others came, and need no second look
+        return msgspec.structs.replace(reply, code=RETRY, remark=NO_MATCH)
+    return reply
+
+
+async def _sift(broker: Broker, call: Pull, wanted: Filter, asked: int) -> PullReply:
+    """What of a queue an expression wants now, if there is any among the next messages."""
+    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    if not isinstance(outcome(asked, minimum, maximum), Found):
+        return _elsewhere(broker, asked, minimum, maximum)
+    place = call.topic, call.queue_id, asked
+    size = limits(call.max_msg_nums, call.max_msg_bytes)
+    found = await sifted(broker.store, broker.filters.turn, place, wanted, size)
+    return _given(broker, call, found, minimum, maximum)
 
 
 def _together(broker: Broker, call: Pull, size: int) -> Slice | None:
@@ -155,6 +243,11 @@ def _check(broker: Broker, call: Pull) -> PullReply | None:
             f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
+    if broker.groups.forbidden and not broker.groups.may_read(call.consumer_group, call.topic):
+        return _forbidden(
+            FORBIDDEN_SUBSCRIPTION,
+            f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
+        )
     return None if group.consume_broadcast_enable else _check_broadcast(broker, call)
 
 
@@ -178,14 +271,16 @@ def _group(broker: Broker, name: str) -> SubscriptionGroup:
     return group
 
 
-def _wanted(broker: Broker, call: Pull) -> Wanted:
-    """The tag codes that the pull, or the group's heartbeats, ask for."""
+def _wanted(broker: Broker, call: Pull) -> Wanted | Filter:
+    """What the pull, or the group's heartbeats, ask for: tag codes or an expression."""
     if call.sys_flag & SUBSCRIPTION:
-        check_type(call.expression_type)
-        return parsed(call.subscription)
+        if call.expression_type in TAG_TYPES:
+            return parsed(call.subscription)
+        return broker.filters.find(broker.config, call.expression_type, call.subscription)
     subscription = _subscription(broker, call)
-    check_type(subscription.expression_type)
-    return parsed(subscription.sub_string)  # its codes are not believed: C++ sends wrong ones
+    if subscription.expression_type in TAG_TYPES:
+        return parsed(subscription.sub_string)  # its codes are not believed: C++ sends wrong ones
+    return broker.filters.told(broker.config, subscription)
 
 
 def _subscription(broker: Broker, call: Pull) -> Subscription:
@@ -199,15 +294,6 @@ def _subscription(broker: Broker, call: Pull) -> Subscription:
     if subscription.sub_version < call.sub_version:
         _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
     return subscription
-
-
-def check_type(expression_type: str | None) -> None:
-    """Refuses every kind of expression but tags."""
-    if expression_type not in TAG_TYPES:
-        _refuse(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type}",
-        )
 
 
 def parsed(expression: str | None) -> Wanted:

@@ -1,13 +1,18 @@
-"""By key, by id."""
+"""By key, by tag, by id."""
 
 from typing import Final
 
 from roquet.broker.broker import Broker
-from roquet.model.errors import CallRefused
+from roquet.model import properties as names
+from roquet.model.errors import CallRefused, RecordError
 from roquet.net.router import Peer
+from roquet.store.store import Store
 from roquet.wire.call import Reply
 from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
 from roquet.wire.codes import ResponseCode
+from roquet.wire.java import hash_code
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import Record, decode
 
 UNIQUE_COUNT: Final = 32
 """Messages that may share a unique key: retries of a producer, and of consumers."""
@@ -15,25 +20,32 @@ UNIQUE_COUNT: Final = 32
 COUNT_MAX: Final = 1_024
 """Messages of one answer: an operator looks at some, not at all."""
 
+TAG: Final = "T"
+"""The index type of a tag."""
+
+TAG_LOOK_COUNT: Final = 100_000
+"""Queue entries, the newest, among which a tag is looked for: they are not in the key index."""
+
+LOOK_COUNT: Final = 1_024
+"""Entries read at a time."""
+
 
 def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> QueryReply:
     """The messages of a topic that carry a key, newest first."""
     wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
+    if wished < 0:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
+    if call.index_type == TAG:
+        return _by_tag(broker.store, call)
     broker.store.dispatch()  # whoever asks finds what was acknowledged just before
     found = broker.store.query(
         call.topic,
         call.key,
-        count_max=min(max(wished, 1), COUNT_MAX),
+        count_max=min(wished, COUNT_MAX),
         begin_ms=call.begin_timestamp,
         end_ms=call.end_timestamp,
     )
-    return QueryReply(
-        code=ResponseCode.SUCCESS if found.records else ResponseCode.QUERY_NOT_FOUND,
-        remark=None if found.records else "can not find message, maybe time range not correct",
-        index_last_update_timestamp=found.last_update_ms,
-        index_last_update_phyoffset=found.last_update_position,
-        body=b"".join(found.records),
-    )
+    return _answer(found.records, found.last_update_ms, found.last_update_position)
 
 
 def by_position(broker: Broker, call: ViewMessage, _peer: Peer) -> Reply:
@@ -44,3 +56,57 @@ def by_position(broker: Broker, call: ViewMessage, _peer: Peer) -> Reply:
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.offset}"
         )
     return Reply(body=bytes(record))
+
+
+def _by_tag(store: Store, call: QueryByKey) -> QueryReply:
+    """The newest messages of a topic with a tag, in the order of the log."""
+    found: dict[int, bytes] = {}
+    last_ms = 0
+    for position in sorted(_tagged(store, call.topic, hash_code(call.key)), reverse=True):
+        if len(found) >= min(call.max_num, COUNT_MAX):
+            break
+        raw = store.message_at(position)
+        if raw is not None and (record := _wanted(raw, call)) is not None:
+            found[position] = raw
+            last_ms = max(last_ms, record.stored_ms)
+    records = [found[position] for position in sorted(found)]
+    return _answer(records, last_ms, max(found, default=0))
+
+
+def _tagged(store: Store, topic: str, code: int) -> list[int]:
+    """Where messages lie whose tags may be the right one; among the newest of each queue."""
+    queue_ids, positions = store.queue_ids(topic), []
+    for queue_id in queue_ids:
+        least, end = store.bounds(topic, queue_id)
+        least = max(least, end - TAG_LOOK_COUNT // len(queue_ids))
+        for start in range(least, end, LOOK_COUNT):
+            entries = store.census.entries(topic, queue_id, start, min(LOOK_COUNT, end - start))
+            positions += [position for position, _, tag_code in entries if tag_code == code]
+    return positions
+
+
+def _wanted(raw: bytes, call: QueryByKey) -> Record | None:
+    """A record with the very tag, of the right time."""
+    try:
+        record = decode(raw)
+        tag = decode_properties(record.properties).get(names.TAGS)
+    except RecordError:
+        return None
+    is_timely = call.begin_timestamp <= record.stored_ms <= call.end_timestamp
+    return record if is_timely and tag == call.key else None
+
+
+def _answer(records: list[bytes], last_ms: int, last_position: int) -> QueryReply:
+    """As the genuine broker, which says how far its index is only with something found."""
+    if not records:
+        return QueryReply(
+            code=ResponseCode.QUERY_NOT_FOUND,
+            remark="can not find message, maybe time range not correct",
+            index_last_update_timestamp=0,
+            index_last_update_phyoffset=0,
+        )
+    return QueryReply(
+        index_last_update_timestamp=last_ms,
+        index_last_update_phyoffset=last_position,
+        body=b"".join(records),
+    )

@@ -5,6 +5,8 @@ Every answer names the region, refusals as well: the C++ client looks for it.
 
 from typing import NoReturn
 
+from msgspec.structs import replace
+
 from roquet.broker.broker import Broker
 from roquet.broker.put import SendCall
 from roquet.model import names
@@ -32,6 +34,8 @@ def send(broker: Broker, call: SendCall, peer: Peer) -> Answer:
         transaction_id=stored.unique_key,
         region=broker.config.region,
     )
+    if stored.recall_handle:
+        reply = replace(reply, recall_handle=stored.recall_handle)
     if broker.config.sync_flush and stored.waits:
         return _when_durable(broker, reply, appended.position + appended.size)
     return reply
@@ -63,15 +67,8 @@ async def _when_durable(broker: Broker, reply: SendReply, position: int) -> Send
     """The reply, once the message is on the disk; it says so when that takes too long."""
     if await broker.flush.durable(position):
         return reply
-    return SendReply(
-        code=ResponseCode.FLUSH_DISK_TIMEOUT,
-        remark="the message is stored, but not yet on the disk",
-        msg_id=reply.msg_id,
-        queue_id=reply.queue_id,
-        queue_offset=reply.queue_offset,
-        transaction_id=reply.transaction_id,
-        region=reply.region,
-    )
+    remark = "the message is stored, but not yet on the disk"
+    return replace(reply, code=ResponseCode.FLUSH_DISK_TIMEOUT, remark=remark)
 
 
 def queue_of(broker: Broker, call: SendCall) -> int:

@@ -55,6 +55,7 @@ def _stored(broker: Broker, call: SendBack, group: SubscriptionGroup) -> Appende
     limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
     level = next_level(call.delay_level, record.reconsume_times, limit)
     held, own_id = _properties(record)
+    broker.statistics.sent_back(held.get(names.RETRY_TOPIC, record.topic), group.group_name)
     if level == DEAD:
         topic = broker.retries.dlq_topic(group.group_name)
         properties = for_dead_letters(held, record.topic, own_id)

@@ -1,27 +1,38 @@
 """Topic and group configuration."""
 
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
 from roquet.broker.broker import Broker
+from roquet.broker.handlers.paging import page
 from roquet.broker.tables.topics import is_system_topic
 from roquet.model import names
-from roquet.model.errors import CallRefused
+from roquet.model.errors import CallRefused, UsageError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.router import Peer
+from roquet.rules import attributes
 from roquet.wire import dialect
 from roquet.wire.call import Reply
 from roquet.wire.calls import topic as calls
-from roquet.wire.calls.bodies import TopicsOfBroker
+from roquet.wire.calls.bodies import (
+    GroupForbidden,
+    SubscriptionGroups,
+    TopicConfigs,
+    TopicsOfBroker,
+)
+from roquet.wire.calls.forbidden import ForbidGroup
 from roquet.wire.codes import ResponseCode
+
+QUEUES_MAX: Final = 16_384
+"""Of one topic on one broker: some requests look at each of them, so more would stop the others."""
+
+FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 
 
 def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> Reply:
     """Creates a topic, or changes its settings."""
-    _check_topic(broker, call.topic)
-    if call.read_queue_nums < 0 or call.write_queue_nums < 0 or not 0 <= call.perm <= 15:
-        raise _invalid(
-            f"topic {call.topic}: {call.read_queue_nums} read queues, {call.write_queue_nums} "
-            f"write queues and permission {call.perm} cannot be"
-        )
-    known = broker.topics.get(call.topic)
     made = TopicConfig(
         topic_name=call.topic,
         read_queue_nums=call.read_queue_nums,
@@ -30,28 +41,60 @@ def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> Reply:
         topic_filter_type=call.topic_filter_type,
         topic_sys_flag=call.topic_sys_flag or 0,
         order=call.order,
-        attributes=_attributes(known.attributes if known else {}, call.attributes or ""),
     )
-    broker.topics.put(made, broker.clock.now_ms())
+    try:
+        changes = attributes.changes(call.attributes or "")
+    except UsageError as error:
+        raise _invalid(str(error)) from error
+    broker.topics.put(_checked(broker, made, changes), broker.clock.now_ms())
     return Reply()
 
 
-def delete_topic(broker: Broker, call: calls.DeleteTopic, _peer: Peer) -> Reply:
-    """Deletes a topic with its messages and its groups' progress."""
+def create_topics(broker: Broker, call: calls.CreateTopics, _peer: Peer) -> Reply:
+    """Creates topics, or changes their settings: all of them or none."""
+    wanted = dialect.loads(call.body, TopicConfigs).topic_config_list
+    made = [
+        _checked(
+            broker,
+            topic,
+            {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()},
+        )
+        for topic in wanted
+    ]
+    broker.topics.put_all(made, broker.clock.now_ms())
+    return Reply()
+
+
+async def delete_topic(broker: Broker, call: calls.DeleteTopic, _peer: Peer) -> Reply:
+    """Deletes a topic with its messages, its groups' progress and what waits for its next try."""
+    if not call.topic or call.topic.isspace():
+        raise _invalid("The specified topic is blank.")
     _check_topic(broker, call.topic)
-    broker.topics.remove(call.topic, broker.clock.now_ms())
-    broker.offsets.remove_topic(call.topic)
-    broker.store.delete_topic(call.topic)
+    await broker.flush.step()  # most of the log is on the disk then: what follows is quick
+    groups = broker.offsets.groups_of(call.topic)
+    retries = [name for group in groups for name in _pop_retry_topics(group, call.topic)]
+    broker.forget_topics([call.topic, *(t for t in retries if broker.topics.get(t))])
     return Reply()
 
 
-def topics(broker: Broker, _call: calls.GetTopics, _peer: Peer) -> Reply:
-    """All topics of this broker."""
+def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
+    """Where popped messages come again: our name for it, and one of newer genuine brokers."""
+    return names.pop_retry_topic(group, topic), f"{names.retry_topic(group)}+{topic}"
+
+
+def topics(broker: Broker, call: calls.GetTopics, _peer: Peer) -> calls.TopicsReply:
+    """All topics of this broker, or a page of them."""
     table = broker.topics.content()
-    body = TopicsOfBroker(
-        topic_config_table=table.topic_config_table, data_version=table.data_version
+    version, configs = table.data_version, table.topic_config_table
+    some = page(
+        configs,
+        version,
+        first=call.topic_seq,
+        most=call.max_topic_num,
+        seen_version=call.data_version,
     )
-    return Reply(body=dialect.dumps(body))
+    body = TopicsOfBroker(topic_config_table=some, data_version=version)
+    return calls.TopicsReply(total_topic_num=len(configs), body=dialect.dumps(body))
 
 
 def topic(broker: Broker, call: calls.GetTopic, _peer: Peer) -> Reply:
@@ -68,9 +111,15 @@ def topic(broker: Broker, call: calls.GetTopic, _peer: Peer) -> Reply:
 def create_group(broker: Broker, call: calls.CreateGroup, _peer: Peer) -> Reply:
     """Creates a consumer group, or changes its settings."""
     made = dialect.loads(call.body, SubscriptionGroup)
-    if fault := names.group_fault(made.group_name):
-        raise _invalid(fault)
-    broker.groups.put(made, broker.clock.now_ms())
+    broker.groups.put(_checked_group(broker, made), broker.clock.now_ms())
+    return Reply()
+
+
+def create_groups(broker: Broker, call: calls.CreateGroups, _peer: Peer) -> Reply:
+    """Creates consumer groups, or changes their settings: all of them or none."""
+    wanted = dialect.loads(call.body, SubscriptionGroups).group_config_list
+    made = [_checked_group(broker, group) for group in wanted]
+    broker.groups.put_all(made, broker.clock.now_ms())
     return Reply()
 
 
@@ -79,14 +128,43 @@ def delete_group(broker: Broker, call: calls.DeleteGroup, _peer: Peer) -> Reply:
     if names.is_system_group(call.group_name):
         raise _invalid(f"the group {call.group_name} belongs to the system")
     broker.groups.remove(call.group_name, broker.clock.now_ms())
+    broker.orders.forget(group=call.group_name)
+    broker.resets.forget(group=call.group_name)
+    broker.statistics.forget(group=call.group_name)
     if call.clean_offset:
         broker.offsets.remove_group(call.group_name)
+        broker.save_progress()
     return Reply()
 
 
-def groups(broker: Broker, _call: calls.GetGroups, _peer: Peer) -> Reply:
-    """All consumer groups of this broker."""
-    return Reply(body=dialect.dumps(broker.groups.content()))
+def forbid_group(broker: Broker, call: ForbidGroup, _peer: Peer) -> Reply:
+    """Forbids a group to read a topic, or allows it; tells how it is now."""
+    if call.readable is not None:
+        now_ms = broker.clock.now_ms()
+        broker.groups.forbid(call.group, call.topic, now_ms, readable=call.readable)
+        if not call.readable:
+            broker.arrivals.look_again([call.topic])
+    found = GroupForbidden(
+        group=call.group,
+        topic=call.topic,
+        readable=broker.groups.may_read(call.group, call.topic),
+    )
+    return Reply(remark="", body=dialect.dumps(found))
+
+
+def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> calls.GroupsReply:
+    """All consumer groups of this broker, or a page of them."""
+    table = broker.groups.content()
+    configs = table.subscription_group_table
+    some = page(
+        configs,
+        table.data_version,
+        first=call.group_seq,
+        most=call.max_group_num,
+        seen_version=call.data_version,
+    )
+    body = msgspec.structs.replace(table, subscription_group_table=some)
+    return calls.GroupsReply(total_group_num=len(configs), body=dialect.dumps(body))
 
 
 def group(broker: Broker, call: calls.GetGroup, _peer: Peer) -> Reply:
@@ -107,18 +185,39 @@ def _check_topic(broker: Broker, topic: str) -> None:
         raise _invalid(f"The topic[{topic}] is conflict with system topic.")
 
 
-def _attributes(known: dict[str, str], changes: str) -> dict[str, str]:
-    """What `+name=value,-name` makes of the attributes a topic has."""
-    found = dict(known)
-    for change in filter(None, (part.strip() for part in changes.split(","))):
-        name, _, value = change[1:].partition("=")
-        if change[0] == "+" and name and value:
-            found[name] = value
-        elif change[0] == "-" and name and not value:
-            found.pop(name, None)
+def _checked(broker: Broker, topic: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
+    """The settings that a topic gets; refused when they cannot be."""
+    name, known = topic.topic_name, broker.topics.get(topic.topic_name)
+    _check_topic(broker, name)
+    reads, writes = topic.read_queue_nums, topic.write_queue_nums
+    if not (0 <= reads <= QUEUES_MAX and 0 <= writes <= QUEUES_MAX and 0 <= topic.perm <= 15):
+        raise _invalid(
+            f"topic {name}: {reads} read queues, {writes} write queues and permission "
+            f"{topic.perm} cannot be; {QUEUES_MAX} queues are allowed"
+        )
+    if topic.topic_filter_type not in FILTER_TYPES:
+        raise _invalid(f"topic {name}: no filter type {topic.topic_filter_type!r}")
+    try:
+        found = attributes.changed(known.attributes if known else None, changes)
+    except UsageError as error:
+        raise _invalid(str(error)) from error
+    return msgspec.structs.replace(topic, attributes=found)
+
+
+def _checked_group(broker: Broker, group: SubscriptionGroup) -> SubscriptionGroup:
+    """The settings that a group gets: those it had, where signed attributes change them."""
+    if fault := names.group_fault(group.group_name):
+        raise _invalid(fault)
+    if not any(key[:1] in ("+", "-") for key in group.attributes):
+        return group
+    known = broker.groups.get(group.group_name)
+    found = dict(known.attributes) if known else {}
+    for key, value in group.attributes.items():
+        if key.startswith("-"):
+            found.pop(key[1:], None)
         else:
-            raise _invalid(f"attribute {change!r}: +name=value or -name is wanted")
-    return found
+            found[key.removeprefix("+")] = value
+    return msgspec.structs.replace(group, attributes=found)
 
 
 def _invalid(remark: str) -> CallRefused:

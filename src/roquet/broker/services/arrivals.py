@@ -4,7 +4,7 @@ Those who want the same tags of one queue share a mark. It advances with the mes
 may want, so nobody is woken by others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from roquet.broker.services.polls import Polls
 from roquet.net.clock import Clock
@@ -59,6 +59,14 @@ class Arrivals:
         if mark is None:
             mark = marks[wanted] = Mark(next_offset - 1, clock=self._clock)
         return await mark.reach(next_offset, deadline_ms)
+
+    def look_again(self, topics: Iterable[str]) -> None:
+        """Whoever waits for messages of these looks again: something else has happened to them."""
+        for topic in topics:
+            for marks in self._marks.pop(topic, {}).values():
+                for mark in marks.values():
+                    mark.release()
+            self.polls.look_again(topic)
 
     def sweep(self) -> None:
         """Forget the marks on which nobody waits."""

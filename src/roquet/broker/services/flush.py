@@ -22,6 +22,14 @@ log = logging.getLogger(__name__)
 CHECKPOINT_MS: Final = 5_000
 """Between two flushes of everything: what is younger is read again after a crash."""
 
+CHECKPOINT_MS_MAX: Final = 60_000
+"""Between two flushes of everything at most, as in the genuine broker: reading the log of so long
+again takes a few seconds."""
+
+FILES_A_SECOND: Final = 400
+"""Files that are flushed for each second between two checkpoints: with 40,000 queues in use, every
+message would else cost a flush of its own, and that costs as much as the message."""
+
 THREADS: Final = 2
 """A flush that somebody waits for must not queue behind that of a thousand queue files."""
 
@@ -40,6 +48,11 @@ class Flush:
         self._asked = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="roquet-flush")
         self._complete_position = store.end_position
+        self._complete_ms = clock.monotonic_ms()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed."""
+        self._timeout_ms = config.sync_flush_timeout
 
     async def durable(self, position: int) -> bool:
         """Wait until the log is durable up to a position; False when the time for it is over."""
@@ -69,13 +82,22 @@ class Flush:
 
     async def checkpoint(self, now_ms: int) -> None:
         """Flush everything, and note how far: recovery begins there."""
-        end = self._store.end_position
+        end, run = self._store.end_position, asyncio.get_running_loop().run_in_executor
         if end == self._complete_position:
             return
-        work = self._store.flushing(now_ms)
-        await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        if self._is_too_soon():
+            await run(self._threads, self._store.letting_go())
+            return
+        self._complete_ms = self._clock.monotonic_ms()
+        await run(self._threads, self._store.flushing(now_ms))
         self._complete_position = end
         self._mark.advance(self._store.flushed_position)
+
+    def _is_too_soon(self) -> bool:
+        """Whether so many files are to be flushed that it is worth waiting for more."""
+        since_ms = self._clock.monotonic_ms() - self._complete_ms
+        wanted_ms = self._store.dirty_files * 1_000 // FILES_A_SECOND
+        return since_ms < min(wanted_ms, CHECKPOINT_MS_MAX)
 
     def close(self) -> None:
         """End the threads, when their last flush is done."""

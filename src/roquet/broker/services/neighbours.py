@@ -68,6 +68,10 @@ class Neighbours:
         self._routes: _Heard[str, TopicRoute | None] = _Heard(clock)
         self._lags: _Heard[tuple[str, str, str], Mapping[MessageQueue, int]] = _Heard(clock)
 
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed: there may be other name servers."""
+        self._config = config
+
     async def home(self, topic: str) -> Home | None:
         """Where a topic can be read; None when nobody can say.
 

@@ -52,6 +52,11 @@ class Polls:
         """There is something for one more pop of a group: of one queue, or for whoever it be."""
         self._wake((group, topic), queue_id, 1)
 
+    def look_again(self, topic: str) -> None:
+        """All pops that wait for messages of a topic look again."""
+        for key in list(self.watched.get(topic, ())):
+            self._wake(key, ANY_QUEUE, len(self._waiting.get(key, ())))
+
     async def wait(self, group: str, topic: str, queue_id: int, deadline_ms: int) -> bool:
         """Wait until it is worth looking again; False when the deadline came first."""
         left_ms = deadline_ms - self._clock.monotonic_ms()

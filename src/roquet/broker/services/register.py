@@ -5,9 +5,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+import msgspec
+
 from roquet.broker.config import BrokerConfig
 from roquet.model.errors import CallError
-from roquet.model.topic import TopicTable
+from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
 from roquet.net.clock import Clock
 from roquet.net.pool import Pool
 from roquet.wire import dialect
@@ -39,6 +41,12 @@ class Registration:
         self._changed = asyncio.Event()
         self._unreachable: set[str] = set()
         self._left = False
+        self._kept = dialect.Kept()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed: tell it soon, to other name servers perhaps."""
+        self._config = config
+        self.changed()
 
     def changed(self) -> None:
         """There is news: tell it soon."""
@@ -78,12 +86,16 @@ class Registration:
 
     def _registration(self) -> RegisterBroker:
         config, table = self._config, self._topics()
+        topics = table.topic_config_table
+        if config.permission != READ_WRITE:
+            topics = {name: _limited(topic, config.permission) for name, topic in topics.items()}
         body = dialect.dumps(
             RegisterBrokerBody(
                 topic_config_serialize_wrapper=TopicsOfBroker(
-                    topic_config_table=table.topic_config_table, data_version=table.data_version
+                    topic_config_table=topics, data_version=table.data_version
                 )
-            )
+            ),
+            kept=self._kept,
         )
         return RegisterBroker(
             broker_name=config.broker_name,
@@ -109,3 +121,8 @@ class Registration:
             if server in self._unreachable:
                 log.info("name server %s knows of us again", server)
             self._unreachable.discard(server)
+
+
+def _limited(topic: TopicConfig, permission: int) -> TopicConfig:
+    """A topic on a broker where not all may be done that the topic allows."""
+    return msgspec.structs.replace(topic, perm=topic.perm & (permission | ~READ_WRITE))

@@ -11,7 +11,10 @@ of it. Memory holds the same, so that nothing is searched for on the disk but wh
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Final
+
+from msgspec.structs import replace
 
 from roquet.broker.put import Put
 from roquet.broker.tables.groups import Groups
@@ -57,6 +60,10 @@ FAILURE_PAUSE_MS: Final = 1_000
 
 READ_BYTES: Final = 1024 * 1024
 """Of the revive topic that are read at one time after a restart."""
+
+NOTED_GRACE_MS: Final = 3_000
+"""What a note that waited is kept longer: the acknowledgements lie in the next second of the wheel,
+and after a long rest both are taken from it at once."""
 
 NOTED_GROUP: Final = "CID_RMQ_SYS_REVIVE_NOTED"
 """Whose progress in the revive topic tells how far the saved progress of all groups is."""
@@ -126,6 +133,12 @@ class Revival:
         )
         self._append(found.lane, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body))
         self.in_flight.settle(found, bits)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Topics are deleted: nothing of them comes again."""
+        gone = set(topics)
+        for found in [found for found in self.in_flight if found.topic in gone]:
+            self.in_flight.settle(found, found.left)
 
     def fresh_pop_ms(self, found: tuple[str, str, int, int], now_ms: int) -> int:
         """A time that makes the key of a new checkpoint unlike any other."""
@@ -303,11 +316,22 @@ class Revival:
                 at = max(found.next_offset, at + 1)
         log.info("%d pops are in flight", len(self.in_flight))
 
-    def _take(self, record: Record, lane: int, *, is_new: bool) -> None:
+    def noted(self, record: Record, lane: int, offset: int) -> None:
+        """A note of a genuine broker came, which had waited in its timer until now.
+
+        What was given out is waited for a little longer: acknowledgements come the same way, at
+        the same time.
+        """
+        note = replace(record, queue_offset=offset)
+        waits_until_ms = self._clock.now_ms() + NOTED_GRACE_MS
+        self._take(note, lane, is_new=True, waits_until_ms=waits_until_ms)
+        self._offsets.commit(NOTED_GROUP, self._topic, lane, offset + 1)
+
+    def _take(self, record: Record, lane: int, *, is_new: bool, waits_until_ms: int = 0) -> None:
         try:
             tag = decode_properties(record.properties).get(props.TAGS)
             if tag == CHECKPOINT_TAG:
-                self._take_checkpoint(record, lane, is_new=is_new)
+                self._take_checkpoint(record, lane, is_new, waits_until_ms)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(decode_ack(record.body))
         except (FieldError, RecordError) as error:
@@ -315,8 +339,12 @@ class Revival:
                 "queue %d of %s, offset %d: %s", lane, self._topic, record.queue_offset, error
             )
 
-    def _take_checkpoint(self, record: Record, lane: int, *, is_new: bool) -> None:
+    def _take_checkpoint(
+        self, record: Record, lane: int, is_new: bool, waits_until_ms: int
+    ) -> None:
         body = decode_checkpoint(record.body)
+        if record.position < self._store.deleted_before(body.topic):
+            return  # it speaks of messages that were deleted with their topic
         offsets = body.offsets()
         given = bits_of(offsets, body.start)
         acked = bits_of((o for n, o in enumerate(offsets) if body.acked >> n & 1), body.start)
@@ -326,7 +354,7 @@ class Revival:
             queue_id=body.queue_id,
             start=body.start,
             pop_ms=body.pop_ms,
-            invisible_ms=body.invisible_ms,
+            invisible_ms=max(body.invisible_ms, waits_until_ms - body.pop_ms),
             given=given,
             left=given & ~acked,
             lane=lane,

@@ -1,6 +1,6 @@
 """Live producers and consumers (never saved): who is connected, and what each group listens to."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +24,8 @@ class Member(msgspec.Struct):
     message_model: MessageModel = MessageModel.CLUSTERING
     wishes: dict[str, str] = {}
     """The topics that it listens to, and which of their messages it wants."""
+    strategy: str | None = None
+    """How it says that it shares the queues; genuine clients do not say."""
 
 
 class ConsumerGroup:
@@ -35,6 +37,8 @@ class ConsumerGroup:
         self.consume_type = ConsumeType.CONSUME_PASSIVELY
         self.message_model = MessageModel.CLUSTERING
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        self.is_divided = False
+        """Whether members were last seen to want different things."""
 
     @property
     def client_ids(self) -> list[str]:
@@ -95,6 +99,28 @@ class Clients:
         """The connection of one producer."""
         return self._by_id.get(client_id)
 
+    def producer_ids(self, group: str) -> Mapping[Peer, str] | None:
+        """The connections of a producer group and the clients on them; None without any."""
+        return self._producers.get(group)
+
+    def producer_groups(self) -> list[str]:
+        """The producer groups that have members."""
+        return list(self._producers)
+
+    def listeners(self, topic: str) -> list[str]:
+        """The groups whose members listen to a topic."""
+        return [name for name, group in self._consumers.items() if topic in group.subscriptions]
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What the members of a group want of a topic."""
+        members = self._consumers.get(group)
+        return members.subscriptions.get(topic) if members else None
+
+    def seen_ms(self, peer: Peer) -> int | None:
+        """When a client gave its last sign of life, by a clock that only grows."""
+        sign = self._signs.get(peer)
+        return sign.seen_ms if sign else None
+
     def seen(self, peer: Peer, sign: Sign) -> None:
         """Note a sign of life."""
         self._signs[peer] = sign
@@ -151,7 +177,7 @@ class Clients:
         group = self._consumers.setdefault(data.group_name, ConsumerGroup())
         known = group.members.get(peer)
         wishes = {wish.topic: wish.sub_string for wish in data.subscription_data_set}
-        group.members[peer] = Member(client_id, peer, data.message_model, wishes)
+        group.members[peer] = Member(client_id, peer, data.message_model, wishes, data.strategy)
         news = group.subscribe(data)
         return news or known is None or known.client_id != client_id
 

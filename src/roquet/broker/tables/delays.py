@@ -32,6 +32,10 @@ class Delays(Table[DelayTable]):
             self._offsets[level] = offset
             self.unsaved = True
 
+    def used(self) -> dict[int, int]:
+        """The levels of which messages have been delivered, and how far they are."""
+        return {level: offset for level, offset in self._offsets.items() if offset}
+
     def take(self, found: DelayTable) -> None:
         """Hold what the file said."""
         self.version = found.data_version

@@ -1,11 +1,15 @@
 """Subscription groups: what each consumer group may do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.table import Table, TableFile
 from roquet.model import names
 from roquet.model.topic import GroupTable, SubscriptionGroup
+
+FORBIDDEN_READ: Final = 1 << 2
+"""The bit of a forbidden table that says: not to be read (Java's PermName.INDEX_PERM_READ)."""
 
 
 class Groups(Table[GroupTable]):
@@ -15,7 +19,8 @@ class Groups(Table[GroupTable]):
 
     def __init__(self, file: TableFile | None, config: BrokerConfig, now_ms: int) -> None:
         self._configs: dict[str, SubscriptionGroup] = {}
-        self._forbidden: dict[str, dict[str, int]] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}
+        """By group and topic, what is forbidden, as bits; mostly empty: pulls look here first."""
         self._auto_create = config.auto_create_group
         super().__init__(file)
         self._add_system_groups(now_ms)
@@ -40,29 +45,68 @@ class Groups(Table[GroupTable]):
 
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
         """Create a group, or change its settings."""
-        if self._configs.get(config.group_name) != config:
-            self._configs[config.group_name] = config
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: Iterable[SubscriptionGroup], now_ms: int) -> None:
+        """The same for several, at the price of one."""
+        fresh = {c.group_name: c for c in configs if self._configs.get(c.group_name) != c}
+        if fresh:
+            self._configs |= fresh
             self.touch(now_ms)
             self.save()
 
     def remove(self, group: str, now_ms: int) -> None:
         """Forget a group."""
         if self._configs.pop(group, None) is not None:
-            self._forbidden.pop(group, None)
+            self.forbidden.pop(group, None)
             self.touch(now_ms)
             self.save()
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Whether nobody forbade a group to read a topic."""
+        topics = self.forbidden.get(group)
+        return topics is None or not topics.get(topic, 0) & FORBIDDEN_READ
+
+    def forbid(self, group: str, topic: str, now_ms: int, *, readable: bool) -> None:
+        """Allow a group to read a topic, or forbid it."""
+        if self.may_read(group, topic) == readable:
+            return
+        bits = self.forbidden.setdefault(group, {}).get(topic, 0) ^ FORBIDDEN_READ
+        self.forbidden[group][topic] = bits
+        if not bits:
+            del self.forbidden[group][topic]
+        if not self.forbidden[group]:
+            del self.forbidden[group]
+        self.touch(now_ms)
+        self.save()
+
+    def forget_topics(self, topics: Iterable[str], now_ms: int) -> None:
+        """Topics are deleted: nobody is forbidden to read what will have their names."""
+        gone = frozenset(topics)
+        if any(gone & forbidden.keys() for forbidden in self.forbidden.values()):
+            left = {
+                group: {topic: bits for topic, bits in forbidden.items() if topic not in gone}
+                for group, forbidden in self.forbidden.items()
+            }
+            self.forbidden = {group: topics for group, topics in left.items() if topics}
+            self.touch(now_ms)
+            self.save()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed."""
+        self._auto_create = config.auto_create_group
 
     def take(self, found: GroupTable) -> None:
         """Hold what the file said."""
         self.version = found.data_version
         self._configs = dict(found.subscription_group_table)
-        self._forbidden = dict(found.forbidden_table)
+        self.forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
 
     def content(self) -> GroupTable:
         """What the file should say."""
         return GroupTable(
             subscription_group_table=dict(self._configs),
-            forbidden_table=self._forbidden,
+            forbidden_table={group: dict(topics) for group, topics in self.forbidden.items()},
             data_version=self.version,
         )
 

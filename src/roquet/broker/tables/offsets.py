@@ -1,5 +1,7 @@
 """Consumer offsets: how far each group is in each queue."""
 
+from collections.abc import Mapping
+
 from roquet.broker.tables.table import Table, TableFile
 from roquet.model.topic import OffsetTable
 
@@ -36,9 +38,38 @@ class Offsets(Table[OffsetTable]):
         keys = (key.rpartition(SEPARATOR) for key in self._offsets)
         return [topic for topic, _, name in keys if name == group]
 
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have progress in a topic."""
+        keys = (key.rpartition(SEPARATOR) for key in self._offsets)
+        return [group for name, _, group in keys if name == topic]
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """A group's progress in all queues of a topic."""
+        return self._offsets.get(f"{topic}{SEPARATOR}{group}", {})
+
+    def by_group(self) -> dict[str, list[str]]:
+        """The topics of each group that has progress."""
+        found: dict[str, list[str]] = {}
+        for key in self._offsets:
+            topic, _, group = key.rpartition(SEPARATOR)
+            found.setdefault(group, []).append(topic)
+        return found
+
     def groups(self) -> list[str]:
         """The groups that have progress."""
         return sorted({key.rpartition(SEPARATOR)[2] for key in self._offsets})
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """One group's progress in a topic becomes another's, too."""
+        if queues := self._offsets.get(f"{topic}{SEPARATOR}{source}"):
+            self._offsets[f"{topic}{SEPARATOR}{target}"] = dict(queues)
+            self.unsaved = True
+
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Forget all progress in one queue."""
+        for key, queues in self._offsets.items():
+            if key.rpartition(SEPARATOR)[0] == topic and queues.pop(queue_id, None) is not None:
+                self.unsaved = True
 
     def remove_topic(self, topic: str) -> None:
         """Forget all progress in a topic."""

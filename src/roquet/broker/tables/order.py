@@ -1,5 +1,7 @@
 """Ordered pops: which messages of a queue a member holds (config/consumerOrderInfo.json)."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from roquet.broker.tables.offsets import SEPARATOR
@@ -53,6 +55,15 @@ class Orders(Table[OrderTable]):
             self.unsaved = True
             if not queues:
                 del self._held[key]
+
+    def forget(self, *, topics: Iterable[str] = (), group: str | None = None) -> None:
+        """Topics, or a group, are deleted."""
+        gone = set(topics)
+        for key in list(self._held):
+            topic, _, name = key.rpartition(SEPARATOR)
+            if topic in gone or name == group:
+                del self._held[key]
+                self.unsaved = True
 
     def take(self, found: OrderTable) -> None:
         """Hold what the file said."""

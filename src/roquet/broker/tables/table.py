@@ -7,6 +7,7 @@ beside it as `.bak`.
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Generic, TypeVar
 
 import msgspec
@@ -27,6 +28,9 @@ class TableFile:
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
         self.path = path
+        self._lock = Lock()
+        self._kept = dialect.Kept()
+        self._given = self._written = 0
 
     def read(self, wanted: type[S]) -> S | None:
         """What the file says, else its `.bak`; None when there is neither."""
@@ -43,8 +47,17 @@ class TableFile:
 
     def writing(self, value: msgspec.Struct) -> Callable[[], None]:
         """The work of replacing what the file says: it may be done in another thread."""
-        data = dialect.dumps(value, pretty=True)
-        return lambda: self._files.replace(self.path, data, keep=True)
+        data = dialect.dumps(value, pretty=True, kept=self._kept)
+        self._given = turn = self._given + 1
+
+        def work() -> None:
+            # A save in another thread may be late: what is newer stays.
+            with self._lock:
+                if turn > self._written:
+                    self._files.replace(self.path, data, keep=True)
+                    self._written = turn
+
+        return work
 
     def _parse(self, path: Path, wanted: type[S]) -> S | None:
         try:

@@ -1,6 +1,6 @@
 """Topics: how many queues each has here, and what may be done with them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from roquet.broker.config import BrokerConfig
@@ -41,23 +41,44 @@ class Topics(Table[TopicTable]):
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Create a topic, or change its settings; not at all when the disk does not take it."""
-        before = self._configs.get(config.topic_name)
-        if before == config:
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
+        """The same for several: all of them or none."""
+        fresh = [c for c in configs if self._configs.get(c.topic_name) != c]
+        if not fresh:
             return
-        self._keep(config)
+        before = {c.topic_name: self._configs.get(c.topic_name) for c in fresh}
+        for config in fresh:
+            self._keep(config)
         try:
             self._changed(now_ms)
         except StoreError:
-            self._drop(config.topic_name)
-            if before is not None:
-                self._keep(before)
+            for name, config_before in before.items():
+                self._drop(name)
+                if config_before is not None:
+                    self._keep(config_before)
             raise
 
     def remove(self, topic: str, now_ms: int) -> None:
         """Forget a topic."""
-        if topic in self._configs:
+        self.remove_all([topic], now_ms)
+
+    def remove_all(self, topics: Iterable[str], now_ms: int) -> None:
+        """Forget topics."""
+        gone = [topic for topic in topics if topic in self._configs]
+        for topic in gone:
             self._drop(topic)
+        if gone:
             self._changed(now_ms)
+
+    def configure(self, config: BrokerConfig, now_ms: int) -> None:
+        """The broker's settings have changed: name servers hear of it; topics may be missing."""
+        self._auto_create = config.auto_create_topic
+        for topic in system_topics(config):
+            if topic.topic_name not in self._configs:
+                self._keep(topic)
+        self._changed(now_ms)
 
     def create_for_send(
         self, topic: str, default_topic: str, queue_count: int, unit_mode: bool, now_ms: int
@@ -154,6 +175,11 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
     if config.trace_topic:
         found.append(_topic(names.TRACE_TOPIC, 1))
     return found
+
+
+def system_topic_names(config: BrokerConfig) -> frozenset[str]:
+    """What the genuine broker calls system topics; some of them exist on no broker of ours."""
+    return names.SYSTEM_TOPICS.union(topic.topic_name for topic in system_topics(config))
 
 
 def is_system_topic(topic: str, config: BrokerConfig) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from roquet.cli.balance.situation import Then
+from roquet.model.errors import UsageError
 
 QUEUES_MAX: Final = 10_000
 MEMBERS_MAX: Final = 500
@@ -41,10 +42,18 @@ def balance(  # noqa: PLR0913 - the command's options
     )
     results = compare.compare(given, compare.names_of(strategy))
     if html is not None:
-        html.write_text(report.html(given, results, [*screen.verdict(results)]), "utf-8")
+        _write(html, report.html(given, results, [*screen.verdict(results)]))
     if svg is not None:
-        svg.write_text(report.svg(given, results), "utf-8")
+        _write(svg, report.svg(given, results))
     if json:
         typer.echo(compare.as_json(given, results).decode())
     else:
         screen.show(given, results)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        reason = "its folder does not exist" if not path.parent.is_dir() else error.strerror
+        raise UsageError(f"{path} cannot be written: {reason}") from error

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from roquet.cli.children import Child, ChildFailed
 from roquet.cli.demo import accounts
 from roquet.cli.demo.accounts import Note, Owned
-from roquet.cli.demo.children import Child, ChildFailed
 from roquet.cli.demo.member import Settings
 from roquet.net.clock import SYSTEM_CLOCK
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from roquet.cli.children import Child
 from roquet.cli.demo import accounts, flights, pipeline
-from roquet.cli.demo.children import Child
 from roquet.cli.demo.facts import Facts, TableFacts
 from roquet.cli.demo.group import Group
 from roquet.cli.demo.member import Settings as MemberSettings

@@ -10,15 +10,17 @@ from typing import Final
 
 from roquet.model.errors import UsageError
 from roquet.rules.allocate.check import checked, faults, unowned
-from roquet.rules.allocate.genuine import average, circle, from_config
+from roquet.rules.allocate.genuine import Config, average, circle, from_config, leaves_out
 from roquet.rules.allocate.hashing import bounded_load, consistent_hash, md5_high, rendezvous
 from roquet.rules.allocate.remembering import lag_weighted, sticky
-from roquet.rules.allocate.rooms import machine_room, nearby
+from roquet.rules.allocate.rooms import MachineRoom, machine_room, nearby
 from roquet.rules.allocate.shares import Owners, Queues, Shares, Strategy, in_order
 
 __all__ = [
     "BROKER_DECIDED",
     "STRATEGIES",
+    "Config",
+    "MachineRoom",
     "Owners",
     "Queues",
     "Shares",
@@ -32,8 +34,10 @@ __all__ = [
     "faults",
     "from_config",
     "lag_weighted",
+    "leaves_out",
     "machine_room",
     "md5_high",
+    "name_of",
     "nearby",
     "rendezvous",
     "share_of",
@@ -59,6 +63,19 @@ BROKER_DECIDED: Final = frozenset({"STICKY", "LAG_WEIGHTED"})
 def allocate(queues: Queues, members: Sequence[str], strategy: Strategy = average) -> Shares:
     """Everybody's share; the order in which queues and members are given does not matter."""
     return strategy(*in_order(queues, members))
+
+
+def name_of(strategy: Strategy) -> str:
+    """What operators know a strategy by; a function by its own name."""
+    for name, known in STRATEGIES.items():
+        if strategy is known:
+            return name
+    if isinstance(strategy, Config):
+        return "CONFIG"
+    if isinstance(strategy, MachineRoom):
+        return "MACHINE_ROOM"
+    name = getattr(strategy, "__qualname__", type(strategy).__qualname__)
+    return name.partition(".<locals>")[0]
 
 
 def share_of(member: str, shares: Shares) -> Queues:

@@ -20,16 +20,29 @@ def checked(queues: Queues, members: Sequence[str], strategy: Strategy) -> Share
     """
     queues, members = in_order(queues, members)
     try:
-        shares: object = strategy(queues, members)
+        shares = _whole(strategy(queues, members))
+        wrong = faults(shares, queues, members)
     except UsageError:
         raise
     except Exception as error:
         raise UsageError(f"the strategy failed: {error!r}") from error
-    wrong = faults(shares, queues, members)
     if wrong:
         raise UsageError(f"the strategy's answer is wrong: {'; '.join(wrong)}")
     assert isinstance(shares, Mapping)
     return shares
+
+
+def _whole(shares: object) -> object:
+    """The same with shares that can be read twice: of a generator the second look sees nothing."""
+    if not isinstance(shares, Mapping) or isinstance(shares, Fixed):
+        return shares
+    return {member: _listed(share) for member, share in shares.items()}
+
+
+def _listed(share: object) -> object:
+    if isinstance(share, (Sequence, str)) or not isinstance(share, Iterable):
+        return share
+    return tuple(share)
 
 
 def faults(shares: object, queues: Queues, members: Sequence[str]) -> Sequence[str]:
@@ -61,7 +74,7 @@ def _faults(
     for member, share in shares.items():
         if member not in listed:
             yield f"{_said(member)} has a share and is not a member"
-        if not isinstance(share, Iterable):
+        if not isinstance(share, Sequence) or isinstance(share, str):
             yield f"the share of {_said(member)} is {_said(share)}, not queues"
             continue
         for queue in share:

@@ -35,11 +35,24 @@ def circle(queues: Queues, members: Sequence[str]) -> Shares:
 def from_config(queues: Queues) -> Strategy:
     """CONFIG: this member has these queues, whatever the topic has and whoever else is there.
 
-    Nothing is guaranteed: the members' lists are an operator's to make whole.
+    Nothing is guaranteed: the members' lists are an operator's to make whole. That goes for the
+    queues of the group's retry topic, too (`%RETRY%` and the group: one on each broker): a failed
+    message comes again only where some member's list names its queue, as in Java.
     """
-    fixed = tuple(queues)
+    return Config(tuple(queues))
 
-    def config(_queues: Queues, members: Sequence[str]) -> Shares:
-        return Fixed(fixed, members)
 
-    return config
+class Config:
+    """CONFIG, and the queues that it was told."""
+
+    def __init__(self, queues: Queues) -> None:
+        self.queues = queues
+
+    def __call__(self, _queues: Queues, members: Sequence[str]) -> Shares:
+        """The same for whoever asks."""
+        return Fixed(self.queues, members)
+
+
+def leaves_out(strategy: Strategy | None, topic: str) -> bool:
+    """Whether a strategy is a fixed list that names no queue of a topic."""
+    return isinstance(strategy, Config) and all(q.topic != topic for q in strategy.queues)

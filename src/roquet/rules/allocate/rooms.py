@@ -17,12 +17,21 @@ def machine_room(rooms: Collection[str]) -> Strategy:
     """MACHINE_ROOM: only queues of brokers named `room@broker`, with one of these rooms.
 
     They are shared as neighbours, and what is left over one by one: shares differ by one at most.
-    Queues of other rooms have no owner. Seven queues, three members: 0 1 6 · 2 3 · 4 5.
+    Queues of other rooms have no owner. Seven queues, three members: 0 1 6 · 2 3 · 4 5. Without a
+    room all are left alone, as in Java; our consumers refuse to start then.
     """
-    wanted = frozenset(rooms)
+    return MachineRoom(frozenset(rooms))
 
-    def shared(queues: Queues, members: Sequence[str]) -> Shares:
-        near = [queue for queue in queues if _room_in(queue.broker_name) in wanted]
+
+class MachineRoom:
+    """MACHINE_ROOM, and the rooms that it was told."""
+
+    def __init__(self, rooms: Collection[str]) -> None:
+        self.rooms = rooms
+
+    def __call__(self, queues: Queues, members: Sequence[str]) -> Shares:
+        """Everybody's share of the queues in these rooms."""
+        near = [queue for queue in queues if _room_in(queue.broker_name) in self.rooms]
         size, left_over = divmod(len(near), len(members))
         dealt = len(near) - left_over
         shares: dict[str, Queues] = {}
@@ -30,8 +39,6 @@ def machine_room(rooms: Collection[str]) -> Strategy:
             extra = near[dealt + place : dealt + place + 1]
             shares.setdefault(member, near[size * place : size * (place + 1)] + extra)
         return shares
-
-    return shared
 
 
 def _room_in(broker_name: str) -> str | None:

@@ -11,7 +11,7 @@ from roquet.model.subscription import (
     MessageModel,
     Subscription,
 )
-from roquet.model.topic import DataVersion, TopicConfig
+from roquet.model.topic import DataVersion, SubscriptionGroup, TopicConfig
 from roquet.wire.codes import Language
 
 
@@ -127,14 +127,14 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     client_id: str
     client_addr: str
-    language: Language | None = Language.JAVA
+    language: Language | None = None
     version: int = 0
     wishes: dict[str, str] | None = None
     """Ours: the topics that it listens to, and which of their messages it wants."""
     message_model: MessageModel | None = None
     """Ours: whether it shares the messages with the others."""
     strategy: str | None = None
-    """Ours: how it wants the broker to divide the queues, if it asked for that."""
+    """Ours: how it shares the queues, by its own word or as it asked the broker to divide them."""
 
 
 class ConsumerConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -179,3 +179,53 @@ class ConsumeStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     consume_tps: float = 0.0
     decisions: list[Decision] | None = None
     """Ours: what this broker decided for the group."""
+
+
+class ResetOffsetBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the members of a group go on in some queues."""
+
+    offset_table: dict[MessageQueue, int] = {}
+
+
+class OffsetOfQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One queue's line of a ResetOffsetList (Java's MessageQueueForC)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+
+class ResetOffsetList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The same as members written in C++ read it (Java's ResetOffsetBodyForC)."""
+
+    offset_table: list[OffsetOfQueue] = []
+
+
+class ClientStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How far members are in their queues (Java's GetConsumerStatusBody)."""
+
+    message_queue_table: dict[MessageQueue, int] | None = {}
+    """What one member answers a broker."""
+    consumer_table: dict[str, dict[MessageQueue, int]] | None = {}
+    """What the broker answers an operator: by client id."""
+
+
+class TopicConfigs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Several topics to be created (Java's CreateTopicListRequestBody)."""
+
+    topic_config_list: list[TopicConfig] = []
+
+
+class SubscriptionGroups(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Several groups to be created (Java's SubscriptionGroupList)."""
+
+    group_config_list: list[SubscriptionGroup] = []
+
+
+class GroupForbidden(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whether a group may read a topic."""
+
+    group: str = ""
+    topic: str = ""
+    readable: bool | None = None

@@ -27,6 +27,10 @@ class QueryByKey(Call[QueryReply], frozen=True, kw_only=True):
     begin_timestamp: Long
     end_timestamp: Long
     unique_key: bool = msgspec.field(default=False, name="_UNIQUE_KEY_QUERY")
+    index_type: str | None = None
+    """What kind of key it is, of newer clients: K a key, U a unique one, T a tag."""
+    last_key: str | None = None
+    """Where a page ended, of indexes that answer page by page: ours gives all at once."""
 
 
 class ViewMessage(Call[Reply], frozen=True, kw_only=True):

@@ -32,6 +32,8 @@ class SendReply(Reply, frozen=True, kw_only=True):
     queue_offset: Long = 0
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+    """Of a message with a delivery time: what takes it back before."""
     region: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
     trace_on: bool = msgspec.field(default=True, name="TRACE_ON")
 

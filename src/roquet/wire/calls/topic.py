@@ -23,6 +23,12 @@ class CreateTopic(Call[Reply], frozen=True, kw_only=True):
     force: bool = False
 
 
+class CreateTopics(Call[Reply], frozen=True, kw_only=True):
+    """Create topics, or change their settings; the body is a TopicConfigs."""
+
+    code: ClassVar = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+
+
 class DeleteTopic(Call[Reply], frozen=True, kw_only=True):
     """Delete a topic from a broker, with its messages and its groups' progress."""
 
@@ -31,10 +37,23 @@ class DeleteTopic(Call[Reply], frozen=True, kw_only=True):
     topic: str
 
 
-class GetTopics(Call[Reply], frozen=True, kw_only=True):
-    """All topics of a broker; the reply's body is a TopicTable."""
+class TopicsReply(Reply, frozen=True, kw_only=True):
+    """How many topics there are, told by newer brokers: a page holds some of them."""
+
+    total_topic_num: Int | None = None
+
+
+class GetTopics(Call[TopicsReply], frozen=True, kw_only=True):
+    """All topics of a broker, or a page of them; the reply's body is a TopicTable."""
 
     code: ClassVar = RequestCode.GET_ALL_TOPIC_CONFIG
+    reply: ClassVar = TopicsReply
+
+    topic_seq: Int | None = None
+    """The number of the first one, in the order of their names."""
+    max_topic_num: Int | None = None
+    data_version: str | None = None
+    """The edition of the table, in JSON, of which the pages before were."""
 
 
 class GetTopic(Call[Reply], frozen=True, kw_only=True):
@@ -51,6 +70,12 @@ class CreateGroup(Call[Reply], frozen=True, kw_only=True):
     code: ClassVar = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 
 
+class CreateGroups(Call[Reply], frozen=True, kw_only=True):
+    """Create consumer groups, or change their settings; the body is a SubscriptionGroups."""
+
+    code: ClassVar = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+
+
 class DeleteGroup(Call[Reply], frozen=True, kw_only=True):
     """Delete a consumer group, and its progress when asked to."""
 
@@ -60,10 +85,23 @@ class DeleteGroup(Call[Reply], frozen=True, kw_only=True):
     clean_offset: bool = False
 
 
-class GetGroups(Call[Reply], frozen=True, kw_only=True):
-    """All consumer groups of a broker; the reply's body is a GroupTable."""
+class GroupsReply(Reply, frozen=True, kw_only=True):
+    """How many groups there are, told by newer brokers: a page holds some of them."""
+
+    total_group_num: Int | None = None
+
+
+class GetGroups(Call[GroupsReply], frozen=True, kw_only=True):
+    """All consumer groups of a broker, or a page of them; the reply's body is a GroupTable."""
 
     code: ClassVar = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    reply: ClassVar = GroupsReply
+
+    group_seq: Int | None = None
+    """The number of the first one, in the order of their names."""
+    max_group_num: Int | None = None
+    data_version: str | None = None
+    """The edition of the table, in JSON, of which the pages before were."""
 
 
 class GetGroup(Call[Reply], frozen=True, kw_only=True):

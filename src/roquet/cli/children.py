@@ -1,4 +1,4 @@
-"""The demo's processes: started, listened to, stopped or killed, and never left behind."""
+"""Children: processes that a command starts, listens to and ends, and never leaves behind."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ TAIL: Final = 5
 
 
 class ChildFailed(RoquetError):
-    """A process of the demo ended as it should not have."""
+    """A process ended as it should not have."""
 
 
 class Child:
@@ -30,6 +30,8 @@ class Child:
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
+        self.address = ""
+        """Where it serves, once whoever started it has learnt that."""
         self._process = process
         self._log = log
         self._has_spoken = False
@@ -83,6 +85,10 @@ class Child:
         """Wait for its end, which must be a good one."""
         if await self._process.wait() != 0:
             raise self.failure()
+
+    async def ended(self) -> int:
+        """Wait for its end, whichever it is; its exit code."""
+        return await self._process.wait()
 
     async def stop(self) -> None:
         """Ask it to end, and see it end well; one that has ended already is left in peace.

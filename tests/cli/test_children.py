@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from roquet.cli.demo import children
-from roquet.cli.demo.children import Child, ChildFailed
+from roquet.cli import children
+from roquet.cli.children import Child, ChildFailed
 
 SERVER = """
 import signal, sys, time

@@ -1,0 +1,230 @@
+"""Delivery times measured: what a million waiting messages cost, and how late many are at once.
+
+    python bench/timers.py --waiting 1000000 --due 100000
+
+Our name server and broker are processes. First messages wait: memory of the broker, and its start
+after kill -9. Then many are due within the same minute while others are sent: how late they come,
+and how quick the sends are beside those of before. `--level` waits by delay level (1m) instead.
+Linux only: memory is read from /proc.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+
+from system import ROQUET, cpu_seconds, rss_mib  # noqa: E402
+
+import genuine  # noqa: E402
+from roquet.client import Message, Producer, ProducerConfig, PullConsumer  # noqa: E402
+from roquet.net import loop  # noqa: E402
+from roquet.net.channel import Channel  # noqa: E402
+from roquet.store.timer_layout import unpack_checkpoint  # noqa: E402
+from roquet.wire.calls.timer import GetTimerCheckpoint  # noqa: E402
+
+TOPIC = "TimerBench"
+PLAIN = "TimerBenchPlain"
+BODY = b"x" * 128
+IN_FLIGHT = 64
+MINUTE_S = 60
+MINUTE_LEVEL = 5
+RSS_GOAL, START_GOAL, LATE_GOAL, SEND_GOAL = 200, 5, 1_000, 0.8
+CONFIG = ProducerConfig(send_timeout_ms=30_000)
+
+
+@dataclass
+class Broker:
+    """A broker as a process, which may be killed and started again on the same directory."""
+
+    folder: Path
+    namesrv: str
+    port: int
+    child: "subprocess.Popen[bytes] | subprocess.Popen[str] | None" = None
+
+    def start(self) -> float:
+        """Seconds until it is ready."""
+        config, log = self.folder / "broker.conf", self.folder / f"broker-{time.time_ns()}.log"
+        config.write_text(
+            f"brokerName=ours-a\nbrokerIP1=127.0.0.1\nlistenPort={self.port}\n"
+            f"namesrvAddr={self.namesrv}\nstorePathRootDir={self.folder / 'store'}\n"
+        )
+        began = time.monotonic()
+        with log.open("w") as out:
+            command = [*ROQUET, "broker", "--config", str(config)]
+            self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        while "ready" not in log.read_text():
+            if self.child.poll() is not None:
+                raise RuntimeError(log.read_text())
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now."""
+        assert self.child is not None
+        return self.child.pid
+
+    def end(self, how: signal.Signals) -> None:
+        """Stop or kill it."""
+        if self.child is not None:
+            self.child.send_signal(how)
+            self.child.wait(60)
+            self.child = None
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Broker]:
+    """A name server and a broker that is started."""
+    ports = genuine.free_port(), genuine.free_port()
+    namesrv, log = f"127.0.0.1:{ports[0]}", folder / "namesrv.log"
+    command = [*ROQUET, "namesrv", "--port", str(ports[0])]
+    with genuine.process(command, folder / "home", log) as child:
+        genuine.wait_for(log, "ready", child)
+        broker = Broker(folder, namesrv, ports[1])
+        broker.start()
+        try:
+            yield broker
+        finally:
+            broker.end(signal.SIGTERM)
+
+
+async def send_all(namesrv: str, messages: Iterator[Message]) -> float:
+    """Send each, so many at one time; gives messages a second."""
+    began, count = time.monotonic(), 0
+
+    async def work() -> None:
+        nonlocal count
+        for message in messages:
+            await producer.send(message)
+            count += 1
+
+    async with Producer(namesrv, config=CONFIG) as producer:
+        await asyncio.gather(*[work() for _ in range(IN_FLIGHT)])
+    return count / (time.monotonic() - began)
+
+
+def plain_for(seconds: float) -> Iterator[Message]:
+    """Messages that do not wait, for so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield Message(PLAIN, BODY)
+
+
+def memory(pid: int) -> str:
+    """What resident memory is made of: ours alone, and pages of files that the system can drop."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    parts = [re.search(rf"Rss{kind}:\s+(\d+) kB", text) for kind in ("Anon", "File", "Shmem")]
+    anon, file, shared = (int(part[1]) / 1024 if part else 0.0 for part in parts)
+    return f"own {anon:.0f}, of files {file + shared:.0f}"
+
+
+async def on_wheel(port: int, count: int) -> float:
+    """Wait until so many are on the wheel; gives the seconds."""
+    began = time.monotonic()
+    channel = await Channel.connect("127.0.0.1", port)
+    offset = 0
+    while offset < count:
+        await asyncio.sleep(0.1)
+        offset = unpack_checkpoint((await channel.call(GetTimerCheckpoint())).body).offset
+    await channel.close()
+    return time.monotonic() - began
+
+
+async def waiting(broker: Broker, count: int) -> None:
+    """So many wait for hours: memory, and the start after a kill."""
+    began, cpu = datetime.now(UTC) + timedelta(hours=2), cpu_seconds(broker.pid)
+    each = (
+        Message(TOPIC, BODY, deliver_at=began + timedelta(hours=40 * n / count))
+        for n in range(count)
+    )
+    rate = await send_all(broker.namesrv, each)
+    behind_s = await on_wheel(broker.port, count)
+    cpu = (cpu_seconds(broker.pid) - cpu) / count * 1e6
+    print(f"{count} sent to wait: {rate:,.0f}/s, {cpu:.0f} us CPU each, {behind_s:.1f} s behind")
+    print(f"RSS {rss_mib(broker.pid):.0f} MiB ({memory(broker.pid)}; goal {RSS_GOAL})")
+    broker.end(signal.SIGKILL)
+    print(f"start after kill -9: {broker.start():.2f} s (goal {START_GOAL})")
+    await asyncio.sleep(2)
+    print(f"RSS then {rss_mib(broker.pid):.0f} MiB ({memory(broker.pid)})")
+
+
+async def due(broker: Broker, count: int, *, by_level: bool) -> None:
+    """So many are due in the same minute: how late, and what sends do meanwhile."""
+    before = await send_all(broker.namesrv, plain_for(10))
+    at = datetime.now(UTC) + timedelta(seconds=20 + count / 4_000)
+    if by_level:
+        each = (Message(TOPIC, BODY, delay_level=MINUTE_LEVEL) for _ in range(count))
+    else:
+        each = (
+            Message(TOPIC, BODY, deliver_at=at + timedelta(seconds=MINUTE_S * n / count))
+            for n in range(count)
+        )
+    rate = await send_all(broker.namesrv, each)
+    rest_s = 0 if by_level else (at - datetime.now(UTC)).total_seconds()
+    print(f"{count} sent to be due in one minute: {rate:,.0f}/s; {rest_s:.0f} s are left")
+    await asyncio.sleep(max(0, rest_s))
+    during = await send_all(broker.namesrv, plain_for(MINUTE_S))
+    await asyncio.sleep(MINUTE_S if by_level else 10)
+    late = sorted(await lateness(broker.namesrv, by_level=by_level))
+    p99 = late[len(late) * 99 // 100] if late else -1
+    print(f"{len(late)} of {count} delivered; late: p50 {late[len(late) // 2]} ms, p99 {p99} ms,")
+    print(f"  earliest {late[0]} ms, latest {late[-1]} ms (goal: p99 {LATE_GOAL}, none below 0)")
+    print(f"sends: {before:,.0f}/s before, {during:,.0f}/s during: {during / before:.2f} x")
+    print(f"  (goal {SEND_GOAL})")
+
+
+async def lateness(namesrv: str, *, by_level: bool) -> list[int]:
+    """By how many ms each was stored for consumers later than it was wanted."""
+    found: list[int] = []
+    async with PullConsumer(namesrv, group="timer-bench") as consumer:
+        for queue in await consumer.queues(TOPIC):
+            offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
+            while offset < end:
+                result = await consumer.pull(queue, offset, 1_000)
+                for one in result.messages:
+                    wanted = one.properties.get("TIMER_DELIVER_MS")
+                    at = one.born_ms + 60_000 if by_level or wanted is None else int(wanted)
+                    found.append(one.stored_ms - at)
+                offset = result.next_offset
+    return found
+
+
+def run(folder: Path, work: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
+    """One work on a broker of its own."""
+    with running(folder) as broker, asyncio.Runner(loop_factory=loop.new_event_loop) as runner:
+        runner.run(work(broker))
+
+
+def main() -> None:
+    """One run, and what it showed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser.add_argument("--due", type=int, default=100_000)
+    parser.add_argument("--level", action="store_true", help="due by delay level, not by time")
+    parser.add_argument("--folder", default="/dev/shm", help="where the stores are made")
+    given = parser.parse_args()
+    print(f"{os.cpu_count()} cores")
+    if given.waiting:
+        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+            run(Path(folder), lambda broker: waiting(broker, given.waiting))
+    if given.due:
+        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+            run(Path(folder), lambda broker: due(broker, given.due, by_level=given.level))
+
+
+if __name__ == "__main__":
+    main()

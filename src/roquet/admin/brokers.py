@@ -1,0 +1,110 @@
+"""Brokers: which there are, how they do, and their settings, read and changed while they run."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from roquet.admin.reach import Reach
+from roquet.model.errors import UsageError
+from roquet.model.settings import nearest
+from roquet.wire import dialect
+from roquet.wire.calls.bodies import KVTable
+from roquet.wire.calls.settings import GetSettings, UpdateSettings
+from roquet.wire.calls.stats import GetRuntimeInfo
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker of a cluster, and how it does."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    info: dict[str, str]
+    """What it says of itself, in Java's words; nothing when it does not answer."""
+    fault: str | None = None
+
+    @property
+    def version(self) -> str:
+        """The version that it says it is."""
+        return self.info.get("brokerVersionDesc", "?")
+
+    @property
+    def puts_per_s(self) -> str:
+        """Messages stored a second: of the last 10 s, minute and ten minutes."""
+        return self.info.get("putTps", "?")
+
+    @property
+    def gets_per_s(self) -> str:
+        """Messages handed out a second, likewise."""
+        return self.info.get("getTransferredTps", "?")
+
+
+async def standings(reach: Reach) -> list[Standing]:
+    """All brokers of all clusters, followers included."""
+    info = await reach.cluster()
+    where = {
+        (data.broker_name, broker_id): (data.cluster, address)
+        for data in info.broker_addr_table.values()
+        for broker_id, address in data.broker_addrs.items()
+    }
+    asked = {f"{name}#{number}": address for (name, number), (_, address) in where.items()}
+    answers, failed = await reach.ask_each(asked, GetRuntimeInfo())
+    found = []
+    for (name, number), (cluster, address) in sorted(where.items()):
+        who = f"{name}#{number}"
+        told = dialect.loads(answers[who].body, KVTable).table if who in answers else {}
+        fault = str(failed[who]) if who in failed else None
+        found.append(
+            Standing(
+                cluster=cluster,
+                broker=name,
+                broker_id=number,
+                address=address,
+                info=dict(sorted(told.items())),
+                fault=fault,
+            )
+        )
+    return found
+
+
+async def settings(reach: Reach, broker: str) -> dict[str, str]:
+    """All settings of a broker, in Java's words, sorted."""
+    reply = await reach.ask(await _address(reach, broker), GetSettings())
+    return dict(sorted(parse_properties(reply.body.decode("utf-8", "replace")).items()))
+
+
+async def configure(reach: Reach, broker: str, changes: Mapping[str, str]) -> None:
+    """Change settings of a running broker; CallRefused says why when it does not take them."""
+    text = "".join(f"{escaped(key)}={escaped(value)}\n" for key, value in changes.items())
+    await reach.ask(await _address(reach, broker), UpdateSettings(body=text.encode()))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Keys and values of the text of a properties file."""
+    found = {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            key, _, value = stripped.partition("=")
+            found[_plain(key.strip())] = _plain(value.strip())
+    return found
+
+
+def escaped(text: str) -> str:
+    """A key or value such that a properties file gives it back: backslashes, ends of lines."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _plain(text: str) -> str:
+    parts = text.split("\\\\")
+    return "\\".join(
+        part.replace("\\n", "\n").replace("\\r", "\r").replace("\\", "") for part in parts
+    )
+
+
+async def _address(reach: Reach, broker: str) -> str:
+    known = await reach.brokers()
+    if broker not in known:
+        raise UsageError(f"there is no broker {broker!r}{nearest(broker, list(known))}")
+    return known[broker]

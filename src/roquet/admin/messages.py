@@ -1,0 +1,149 @@
+"""Messages: found by id, by key, by place or by time, on whichever broker they are."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+from roquet.admin.reach import Reach, leaders
+from roquet.client.pull import PullConsumer
+from roquet.model import names
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, RecordError, UsageError
+from roquet.model.message import StoredMessage
+from roquet.model.queue import MessageQueue
+from roquet.model.settings import nearest
+from roquet.wire import record
+from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
+from roquet.wire.codes import ResponseCode
+from roquet.wire.host import decode_host
+from roquet.wire.message_id import parse_offset_message_id
+
+COUNT: Final = 64
+"""Messages of one answer, when nothing else is said: as mqadmin asks for."""
+
+LATEST_MS: Final = 2**63 - 1
+"""The end of time: what Java sends for `whenever`."""
+
+
+async def by_id(reach: Reach, message_id: str, topic: str | None = None) -> list[StoredMessage]:
+    """The messages of an id, oldest first: several when one was sent or stored more than once.
+
+    A broker's own id needs no topic; an id that a producer made does. UsageError when it is
+    neither; nothing is found when the message is gone, or was never stored.
+    """
+    try:
+        raw_host, position = parse_offset_message_id(message_id)
+    except RecordError as error:
+        raise UsageError(str(error)) from error
+    if topic is not None:
+        found = await by_key(reach, topic, message_id, unique=True)
+        if found:
+            return found
+    return await _at(reach, decode_host(raw_host), position, message_id)
+
+
+async def by_key(
+    reach: Reach,
+    topic: str,
+    key: str,
+    *,
+    begin_ms: int = 0,
+    end_ms: int = LATEST_MS,
+    count: int = COUNT,
+    unique: bool = False,
+) -> list[StoredMessage]:
+    """The messages of a topic with a key, oldest first; ConnectFailed when a broker is silent."""
+    brokers = await _brokers(reach, topic)
+    call = QueryByKey(
+        topic=topic,
+        key=key,
+        max_num=count,
+        begin_timestamp=begin_ms,
+        end_timestamp=end_ms,
+        unique_key=unique,
+    )
+    answers, failed = await reach.ask_each(brokers, call)
+    _check(failed)
+    # Keys are found by their hash: others with the same one come along.
+    found = [m for m in _messages(answers) if key == m.message_id or (not unique and key in m.keys)]
+    found.sort(key=lambda message: message.stored_ms)
+    return found[-count:]
+
+
+async def at(reader: PullConsumer, queue: MessageQueue, offset: int) -> StoredMessage | None:
+    """The message at an offset of a queue; None where there is none."""
+    found = await reader.pull(queue, offset, 1)
+    return next((m for m in found.messages if m.queue_offset == offset), None)
+
+
+async def between(
+    reader: PullConsumer, topic: str, begin_ms: int, end_ms: int
+) -> AsyncIterator[StoredMessage]:
+    """A topic's messages stored from a time to before another one, queue by queue."""
+    for queue in await queues(reader, topic):
+        offset, end = await asyncio.gather(
+            reader.offset_by_time(queue, begin_ms), reader.max_offset(queue)
+        )
+        while offset < end:
+            found = await reader.pull(queue, offset)
+            for message in found.messages:
+                if message.stored_ms >= end_ms:
+                    break
+                yield message
+            else:
+                if found.next_offset <= offset:
+                    raise ConnectFailed(f"{queue} cannot be read at offset {offset}")
+                offset = found.next_offset
+                continue
+            break
+
+
+async def queues(reader: PullConsumer, topic: str) -> Sequence[MessageQueue]:
+    """The queues of a topic; UsageError when there is none."""
+    if found := await reader.queues(topic):
+        return found
+    raise UsageError(f"no broker has a topic {topic!r}")
+
+
+async def _at(reach: Reach, address: str, position: int, message_id: str) -> list[StoredMessage]:
+    """What the broker says that the id names."""
+    info = await reach.cluster()
+    homes = {
+        place: data.broker_name
+        for data in info.broker_addr_table.values()
+        for place in data.broker_addrs.values()
+    }
+    if address not in homes:
+        raise UsageError(
+            f"id {message_id} names no broker of this cluster ({address}): "
+            "if a producer made it, say the topic, too"
+        )
+    try:
+        reply = await reach.ask(address, ViewMessage(offset=position))
+    except CallRefused as error:
+        if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
+            return []
+        raise
+    return [record.to_message(one, broker=homes[address]) for one in record.decode_many(reply.body)]
+
+
+async def _brokers(reach: Reach, topic: str) -> dict[str, str]:
+    names.check_topic(topic)
+    if (route := await reach.route(topic)) is None:
+        raise UsageError(f"no broker has a topic {topic!r}{nearest(topic, await reach.topics())}")
+    return leaders(route.broker_datas)
+
+
+def _check(failed: Mapping[str, CallError]) -> None:
+    """That a broker found nothing is an answer; that it gave none is not."""
+    for broker, error in failed.items():
+        if isinstance(error, CallRefused) and error.code == ResponseCode.QUERY_NOT_FOUND:
+            continue
+        raise ConnectFailed(f"{broker} does not answer, so messages may be missing: {error}")
+
+
+def _messages(answers: Mapping[str, QueryReply]) -> list[StoredMessage]:
+    return [
+        record.to_message(one, broker=broker)
+        for broker, reply in answers.items()
+        for one in record.decode_many(reply.body)
+    ]

@@ -1,0 +1,294 @@
+"""Topics: where they live and what they hold; made, changed, resized and deleted on all brokers."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from roquet.admin.reach import Reach, leaders, told
+from roquet.model import names
+from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
+from roquet.model.flags import Permission
+from roquet.model.route import QueueData, TopicRoute
+from roquet.model.settings import nearest
+from roquet.model.topic import READ_WRITE, TopicConfig
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import TopicList
+from roquet.wire.calls.inquiry import GetGroupsOfTopic, GetSystemTopics, GroupList
+from roquet.wire.calls.namesrv import ForgetTopic
+from roquet.wire.calls.stats import GetTopicStats, TopicStats
+from roquet.wire.calls.topic import CreateTopic, DeleteTopic, GetTopic
+from roquet.wire.codes import ResponseCode
+
+QUEUES: Final = 8
+"""Queues of a new topic on each broker, as brokers make them by themselves."""
+
+TOLD_MS_MAX: Final = 5_000
+"""How long a change may take to reach the name servers: brokers tell them at once, but not all do
+it before they answer."""
+
+TOLD_LOOK_MS: Final = 50
+
+T = TypeVar("T")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic on one broker."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    permission: str
+    """R, W or RW; a dash for neither."""
+    order: bool | None = None
+    """None, and no attributes, when the broker does not tell."""
+    attributes: dict[str, str] | None = None
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """What one queue holds: the offsets from `begin` to before `end`."""
+
+    broker: str
+    queue_id: int
+    begin: int
+    end: int
+    stored_ms: int | None
+    """When its newest message was stored."""
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic, as all its brokers together know it."""
+
+    name: str
+    messages: int
+    places: list[Place]
+    queues: list[Queue]
+    groups: list[str]
+    order_conf: str | None
+    problems: list[str]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for a topic on each of its brokers; None keeps what is there."""
+
+    read_queues: int | None = None
+    write_queues: int | None = None
+    permission: int | None = None
+    order: bool | None = None
+    attributes: str | None = None
+    """`+name=value` or `-name`, with commas between them."""
+
+
+async def listed(reach: Reach, *, system: bool = False) -> list[str]:
+    """The names of all topics; retry, dead-letter and system ones only when asked for."""
+    found = sorted(await reach.topics())
+    if system:
+        return found
+    brokers = await reach.brokers()
+    info = await reach.cluster()
+    answers, _ = await reach.ask_each(brokers, GetSystemTopics())
+    hidden = {*info.cluster_addr_table, *info.broker_addr_table}
+    for reply in answers.values():
+        hidden.update(dialect.loads(reply.body, TopicList).topic_list)
+    return [topic for topic in found if topic not in hidden and not _derived(topic)]
+
+
+async def show(reach: Reach, name: str) -> Topic:
+    """One topic; UsageError when no broker has it."""
+    route = await _route(reach, name)
+    brokers = leaders(route.broker_datas)
+    stats, configs, listeners = await asyncio.gather(
+        reach.ask_each(brokers, GetTopicStats(topic=name)),
+        reach.ask_each(brokers, GetTopic(topic=name)),
+        reach.ask_each(brokers, GetGroupsOfTopic(topic=name)),
+    )
+    queues = sorted(_queues(_loaded(stats[0], TopicStats)), key=lambda q: (q.broker, q.queue_id))
+    groups = {g for one in _loaded(listeners[0], GroupList).values() for g in one.group_list}
+    told = _loaded(configs[0], TopicConfig)
+    return Topic(
+        name=name,
+        messages=sum(queue.end - queue.begin for queue in queues),
+        places=[_place(d, told.get(d.broker_name)) for d in _sorted(route.queue_datas)],
+        queues=queues,
+        groups=sorted(groups),
+        order_conf=route.order_topic_conf or None,
+        problems=[f"{broker} does not tell: {error}" for broker, error in stats[1].items()],
+    )
+
+
+async def create(
+    reach: Reach, name: str, settings: Settings, brokers: Sequence[str] = ()
+) -> list[str]:
+    """Make a topic on all brokers, or on those named; gives their names.
+
+    UsageError when one of them has it already: `update` changes it then.
+    """
+    names.check_topic(name)
+    places = await _chosen(reach, brokers)
+    if (route := await reach.route(name)) is not None:
+        there = sorted({data.broker_name for data in route.queue_datas} & places.keys())
+        if there:
+            raise UsageError(
+                f"topic {name!r} is already on {', '.join(there)}: `update` changes it"
+            )
+    call = CreateTopic(
+        topic=name,
+        read_queue_nums=_or(settings.read_queues, QUEUES),
+        write_queue_nums=_or(settings.write_queues, QUEUES),
+        perm=_or(settings.permission, READ_WRITE),
+        order=bool(settings.order),
+        attributes=settings.attributes,
+    )
+    done = await reach.on_all(dict.fromkeys(places, call), places, "created")
+    await _until_told(reach, dict.fromkeys(done, call))
+    return done
+
+
+async def update(
+    reach: Reach, name: str, settings: Settings, brokers: Sequence[str] = ()
+) -> list[str]:
+    """Change a topic where it is, or on those brokers named; what is not given stays."""
+    route = await _route(reach, name)
+    places = _among(leaders(route.broker_datas), brokers, f"topic {name!r} is not on")
+    answers, silent = await reach.ask_each(places, GetTopic(topic=name))
+    if silent:
+        raise next(iter(silent.values()))
+    known = _loaded(answers, TopicConfig)
+    calls = {broker: _changed(known[broker], settings) for broker in places}
+    done = await reach.on_all(calls, places, "changed")
+    await _until_told(reach, calls)
+    return done
+
+
+async def delete(reach: Reach, name: str) -> list[str]:
+    """Delete a topic with its messages, from its brokers and from all name servers."""
+    route = await _route(reach, name)
+    places = leaders(route.broker_datas)
+    done = await reach.on_all(dict.fromkeys(places, DeleteTopic(topic=name)), places, "deleted")
+    _, failed = await reach.servers(ForgetTopic(topic=name))
+    wrong = {n: e for n, e in failed.items() if not _is_gone(e)}
+    if wrong:
+        raise RoquetError(
+            f"deleted on {', '.join(done)}, but name servers still have it: {told(wrong)}"
+        )
+    return done
+
+
+def permission_text(permission: int) -> str:
+    """RW, R, W or a dash."""
+    text = ("R" if permission & Permission.READ else "") + (
+        "W" if permission & Permission.WRITE else ""
+    )
+    return text or "-"
+
+
+def parse_permission(text: str) -> int:
+    """The number of RW, R, W or a dash."""
+    found = {"RW": 6, "WR": 6, "R": 4, "W": 2, "-": 0}.get(text.upper())
+    if found is None:
+        raise UsageError(f"permission {text!r}: RW, R, W or - (neither) is wanted")
+    return found
+
+
+async def _route(reach: Reach, name: str) -> TopicRoute:
+    names.check_topic(name)
+    if (route := await reach.route(name)) is not None:
+        return route
+    raise UsageError(f"no broker has a topic {name!r}{nearest(name, await reach.topics())}")
+
+
+async def _until_told(reach: Reach, calls: Mapping[str, CreateTopic]) -> None:
+    """Wait a while for the brokers to have told the name servers: whoever asks next then finds it.
+
+    A broker that takes longer does it later by itself: what was asked for is done already.
+    """
+    name = next(iter(calls.values())).topic
+    deadline_ms = reach.clock.monotonic_ms() + TOLD_MS_MAX
+    while reach.clock.monotonic_ms() < deadline_ms:
+        route = await reach.route(name)
+        told = {data.broker_name: data for data in route.queue_datas} if route else {}
+        if all(broker in told and _says(told[broker], call) for broker, call in calls.items()):
+            return
+        await reach.clock.sleep(TOLD_LOOK_MS)
+
+
+def _says(told: QueueData, call: CreateTopic) -> bool:
+    # A broker without write permission tells of none for its topics.
+    return (told.read_queue_nums, told.write_queue_nums) == (
+        call.read_queue_nums,
+        call.write_queue_nums,
+    ) and told.perm & ~call.perm == 0
+
+
+async def _chosen(reach: Reach, brokers: Sequence[str]) -> dict[str, str]:
+    return _among(await reach.brokers(), brokers, "there is no broker")
+
+
+def _among(known: Mapping[str, str], wanted: Sequence[str], fault: str) -> dict[str, str]:
+    """All, or those that are wanted; UsageError when one of these is not there."""
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"{fault} {name!r}{nearest(name, list(known))}")
+    found = {name: known[name] for name in wanted or known}
+    if not found:
+        raise UsageError("the name servers know of no broker")
+    return found
+
+
+def _is_gone(error: CallError) -> bool:
+    """Whether a name server only says that it does not have the topic."""
+    return isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def _changed(known: TopicConfig, settings: Settings) -> CreateTopic:
+    return CreateTopic(
+        topic=known.topic_name,
+        read_queue_nums=_or(settings.read_queues, known.read_queue_nums),
+        write_queue_nums=_or(settings.write_queues, known.write_queue_nums),
+        perm=_or(settings.permission, known.perm),
+        topic_filter_type=known.topic_filter_type,
+        topic_sys_flag=known.topic_sys_flag,
+        order=_or(settings.order, known.order),
+        attributes=settings.attributes,
+    )
+
+
+def _or(asked: T | None, known: T) -> T:
+    return known if asked is None else asked
+
+
+def _derived(topic: str) -> bool:
+    return names.is_retry(topic) or names.is_dlq(topic)
+
+
+def _sorted(datas: Sequence[QueueData]) -> list[QueueData]:
+    return sorted(datas, key=lambda data: data.broker_name)
+
+
+def _place(data: QueueData, told: TopicConfig | None) -> Place:
+    return Place(
+        broker=data.broker_name,
+        read_queues=data.read_queue_nums,
+        write_queues=data.write_queue_nums,
+        permission=permission_text(data.perm),
+        order=told.order if told else None,
+        attributes=dict(told.attributes) if told else None,
+    )
+
+
+def _queues(stats: Mapping[str, TopicStats]) -> Iterator[Queue]:
+    for one in stats.values():
+        for queue, found in one.offset_table.items():
+            yield Queue(
+                broker=queue.broker_name,
+                queue_id=queue.queue_id,
+                begin=found.min_offset,
+                end=found.max_offset,
+                stored_ms=found.last_update_timestamp or None,
+            )
+
+
+def _loaded(answers: Mapping[str, Reply], kind: type[T]) -> dict[str, T]:
+    return {broker: dialect.loads(reply.body, kind) for broker, reply in answers.items()}

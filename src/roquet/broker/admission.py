@@ -1,0 +1,76 @@
+"""Admission: the gate that each kind of request passes, as wide as the settings say."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from roquet.broker.config import BrokerConfig
+from roquet.net.gates import Gate
+from roquet.rules.admission import Limits
+from roquet.wire.call import Call
+from roquet.wire.codes import RequestCode
+
+SEND: Final = "send"
+PULL: Final = "pull"
+ACK: Final = "ack"
+HEARTBEAT: Final = "heartbeat"
+TRANSACTION: Final = "transaction"
+QUERY: Final = "query"
+ADMIN: Final = "admin"
+
+KINDS: Final[Mapping[int, str]] = {
+    RequestCode.SEND_MESSAGE: SEND,
+    RequestCode.SEND_MESSAGE_V2: SEND,
+    RequestCode.SEND_BATCH_MESSAGE: SEND,
+    RequestCode.CONSUMER_SEND_MSG_BACK: SEND,
+    RequestCode.SEND_REPLY_MESSAGE: SEND,
+    RequestCode.SEND_REPLY_MESSAGE_V2: SEND,
+    RequestCode.RECALL_MESSAGE: SEND,
+    RequestCode.PULL_MESSAGE: PULL,
+    RequestCode.LITE_PULL_MESSAGE: PULL,
+    RequestCode.POP_MESSAGE: PULL,
+    RequestCode.PEEK_MESSAGE: PULL,
+    RequestCode.NOTIFICATION: PULL,
+    RequestCode.POLLING_INFO: PULL,
+    RequestCode.ACK_MESSAGE: ACK,
+    RequestCode.BATCH_ACK_MESSAGE: ACK,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ACK,
+    RequestCode.HEART_BEAT: HEARTBEAT,
+    RequestCode.END_TRANSACTION: TRANSACTION,
+    RequestCode.QUERY_MESSAGE: QUERY,
+    RequestCode.VIEW_MESSAGE_BY_ID: QUERY,
+}
+"""Which requests share a gate, as they share a queue of threads in the genuine broker; all others
+are ADMIN."""
+
+
+class Admission:
+    """The gates of one broker, by the kind of request."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.gates = {kind: Gate(limits) for kind, limits in limits_of(config).items()}
+
+    def gate(self, call_type: type[Call[Any]]) -> Gate:
+        """The gate that a call passes."""
+        return self.gates[KINDS.get(call_type.code, ADMIN)]
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Follow settings that have changed."""
+        for kind, limits in limits_of(config).items():
+            self.gates[kind].change(limits)
+
+
+def limits_of(config: BrokerConfig) -> dict[str, Limits]:
+    """How many requests of each kind may wait, and how long one may have waited, by settings."""
+    given = {
+        SEND: (config.send_capacity, config.send_wait_max),
+        PULL: (config.pull_capacity, config.pull_wait_max),
+        ACK: (config.ack_capacity, config.ack_wait_max),
+        HEARTBEAT: (config.heartbeat_capacity, config.heartbeat_wait_max),
+        TRANSACTION: (config.transaction_capacity, config.transaction_wait_max),
+        QUERY: (config.query_capacity, None),
+        ADMIN: (config.admin_capacity, config.admin_wait_max),
+    }
+    return {
+        kind: Limits(count=count, wait_ms=wait_ms if config.fast_failure else None)
+        for kind, (count, wait_ms) in given.items()
+    }

@@ -1,0 +1,229 @@
+"""A group's offsets set by an operator: to a time, to an offset, or to where another group is.
+
+server_side_reset    the broker notes where to go on; the next pull or pop of each queue is told
+else                 the members are told, and note it themselves; the broker changes nothing
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from roquet.broker.broker import Broker
+from roquet.broker.tables.clients import Member
+from roquet.model.errors import CallError, CallRefused, FieldError
+from roquet.model.queue import MessageQueue
+from roquet.model.topic import TopicConfig
+from roquet.net.router import Peer
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls import reset as calls
+from roquet.wire.calls.bodies import ClientStatus, OffsetOfQueue, ResetOffsetBody, ResetOffsetList
+from roquet.wire.codes import Language, ResponseCode
+
+log = logging.getLogger(__name__)
+
+VERSION_TOLD: Final = 28
+"""From this version on (V3_0_7_SNAPSHOT) a client can be told to set its offsets, and asked."""
+
+STATUS_TIMEOUT_MS: Final = 5_000
+"""For a member to say how far it is: the genuine broker's; C++ clients never answer."""
+
+TOO_OLD: Final = "the client does not support this feature. version={}"
+
+
+def reset(broker: Broker, call: calls.ResetOffset, _peer: Peer) -> Reply:
+    """Has a group go on elsewhere."""
+    log.info(
+        "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
+        call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
+    )  # fmt: skip
+    found = _reset(broker, call) if broker.config.server_side_reset else _tell(broker, call)
+    name = broker.config.broker_name
+    table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in found.items()}
+    return Reply(body=dialect.dumps(ResetOffsetBody(offset_table=table)))
+
+
+# -- by the broker -------------------------------------------------------------------------------
+
+
+def _reset(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
+    """Note where the group goes on; gives that by queue."""
+    group, topic = call.group, call.topic
+    config = broker.topics.get(topic)
+    if config is None:
+        raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+    if broker.groups.get(group) is None:
+        raise CallRefused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
+        )
+    found = _wanted(broker, call, config)
+    if not found:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+    for queue_id, offset in found.items():
+        broker.offsets.commit(group, topic, queue_id, offset)
+        broker.resets.put(group, topic, queue_id, offset)
+        broker.orders.free(group, topic, queue_id)
+    broker.save_progress()
+    broker.arrivals.look_again([topic])
+    return found
+
+
+def _wanted(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
+    if call.queue_id < 0:
+        return {
+            queue_id: _at_time(broker, call.topic, queue_id, call.timestamp)
+            for queue_id in range(config.read_queue_nums)
+        }
+    if call.queue_id >= config.read_queue_nums:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"No queues to reset. Topic {call.topic} has {config.read_queue_nums} queues here, "
+            f"and no queue {call.queue_id}",
+        )
+    if call.offset is None or call.offset == -1:
+        return {call.queue_id: _at_time(broker, call.topic, call.queue_id, call.timestamp)}
+    least, end = broker.store.bounds(call.topic, call.queue_id)
+    if not least <= call.offset <= end + 1:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"Target offset {call.offset} not in consume queue range [{least}-{end}]",
+        )
+    return {call.queue_id: min(call.offset, end)}
+
+
+def _at_time(broker: Broker, topic: str, queue_id: int, ms: int) -> int:
+    """The first offset stored then or later; behind all of them when there is none."""
+    if ms < 0:
+        return broker.store.bounds(topic, queue_id)[1]
+    return broker.store.offset_by_time(topic, queue_id, ms)
+
+
+# -- by the members ------------------------------------------------------------------------------
+
+
+def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
+    """Tell every member where to go on; gives that by queue."""
+    topic, group = call.topic, call.group
+    config = broker.topics.get(topic)
+    if config is None:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
+        )
+    found = _targets(broker, call, config.read_queue_nums)
+    members = _members(broker, group)
+    if not members:
+        raise CallRefused(
+            ResponseCode.CONSUMER_NOT_ONLINE,
+            f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+            f"Timestamp: {call.timestamp}",
+        )
+    for member in members:
+        _check_version(member.peer)
+    name = broker.config.broker_name
+    for member in members:
+        member.peer.oneway(
+            calls.ResetClientOffset(
+                topic=topic,
+                group=group,
+                timestamp=call.timestamp,
+                is_force=call.is_force,
+                body=_body(found, topic, name, as_list=member.peer.language == Language.CPP),
+            )
+        )
+    return found
+
+
+def _targets(broker: Broker, call: calls.ResetOffset, count: int) -> dict[int, int]:
+    """Where each queue goes on: without force only back, and never where nobody has been."""
+    progress = [broker.offsets.get(call.group, call.topic, n) for n in range(count)]
+    if all(committed is None for committed in progress):
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{call.group}> not exist")
+    found = {}
+    for queue_id, committed in enumerate(progress):
+        wanted = _at_time(broker, call.topic, queue_id, call.timestamp)
+        if committed is not None and not call.is_force:
+            wanted = min(wanted, committed)
+        found[queue_id] = wanted
+    return found
+
+
+def _body(found: Mapping[int, int], topic: str, broker: str, *, as_list: bool) -> bytes:
+    if as_list:
+        rows = [
+            OffsetOfQueue(topic=topic, broker_name=broker, queue_id=queue_id, offset=offset)
+            for queue_id, offset in found.items()
+        ]
+        return dialect.dumps(ResetOffsetList(offset_table=rows))
+    table = {MessageQueue(topic, broker, queue_id): at for queue_id, at in found.items()}
+    return dialect.dumps(ResetOffsetBody(offset_table=table))
+
+
+# -- how far members are -------------------------------------------------------------------------
+
+
+async def status(broker: Broker, call: calls.GetGroupStatus, _peer: Peer) -> Reply:
+    """How far the members of a group are, as they say themselves; who is silent is left out."""
+    members = _members(broker, call.group)
+    if not members:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"No Any Consumer online in the consumer group: [{call.group}]",
+        )
+    asked = [m for m in members if not call.client_addr or m.client_id == call.client_addr]
+    for member in asked:
+        _check_version(member.peer)
+    answers = await asyncio.gather(*(_ask(member, call) for member in asked))
+    told = zip((member.client_id for member in asked), answers, strict=True)
+    table = {client_id: answer for client_id, answer in told if answer is not None}
+    return Reply(body=dialect.dumps(ClientStatus(consumer_table=table)))
+
+
+async def _ask(member: Member, call: calls.GetGroupStatus) -> dict[MessageQueue, int] | None:
+    question = calls.GetClientStatus(topic=call.topic, group=call.group)
+    try:
+        reply = await member.peer.call(question, STATUS_TIMEOUT_MS)
+        found = dialect.loads(reply.body, ClientStatus) if reply.body else ClientStatus()
+    except (CallError, FieldError) as error:
+        log.info("%s does not say how far it is: %s", member.client_id, error)
+        return None
+    return found.message_queue_table or {}
+
+
+def _members(broker: Broker, group: str) -> Sequence[Member]:
+    found = broker.clients.consumers(group)
+    return list(found.members.values()) if found else []
+
+
+def _check_version(peer: Peer) -> None:
+    if peer.version < VERSION_TOLD:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, TOO_OLD.format(peer.version))
+
+
+# -- where another group is ----------------------------------------------------------------------
+
+
+def clone(broker: Broker, call: calls.CloneOffsets, _peer: Peer) -> Reply:
+    """Has a group go on where another one is."""
+    for topic in _cloned(broker, call):
+        broker.offsets.clone(call.src_group, call.dest_group, topic)
+    broker.save_progress()
+    return Reply()
+
+
+def _cloned(broker: Broker, call: calls.CloneOffsets) -> Iterable[str]:
+    """The topics that count: they exist, and unless offline the first group listens to them."""
+    members = broker.clients.consumers(call.src_group)
+    for topic in [call.topic] if call.topic else broker.offsets.topics(call.src_group):
+        if broker.topics.get(topic) is None:
+            log.warning("no topic %s: no progress of it is cloned", topic)
+        elif (
+            not call.offline
+            and members
+            and members.subscriptions
+            and topic not in members.subscriptions
+        ):
+            log.warning("group %s does not listen to %s: not cloned", call.src_group, topic)
+        else:
+            yield topic

@@ -1,0 +1,175 @@
+"""Runtime info: how a broker does, in the words of the genuine one's tools.
+
+Each value is a text. What only threads, locks or a garbage collector could make worth measuring
+stands there with the number of a broker that has none of them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from roquet.broker import admission
+from roquet.broker.broker import Broker
+from roquet.broker.statistics import COUNT, TIMES, Tally
+from roquet.model.names import SCHEDULE_TOPIC
+from roquet.net.router import Peer
+from roquet.store.store import Store
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import KVTable
+from roquet.wire.calls.stats import GetRuntimeInfo
+from roquet.wire.record import decode
+
+VERSION_NAME: Final = "V5_5_0"
+"""What the genuine tools call the version that we say we are."""
+
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+POOLS: Final[Mapping[str, str]] = {
+    "send": admission.SEND,
+    "pull": admission.PULL,
+    "litePull": admission.PULL,
+    "query": admission.QUERY,
+    "ack": admission.ACK,
+}
+"""The genuine broker's queues in front of its threads, and our gates for the same requests."""
+
+
+async def runtime_info(broker: Broker, _call: GetRuntimeInfo, _peer: Peer) -> Reply:
+    """How the broker does."""
+    await broker.sampling.look()
+    table = {
+        **_identity(broker),
+        **_rates(broker),
+        **_totals(broker),
+        **_disk(broker),
+        **_timer(broker),
+        **_levels(broker),
+        **dict(_pools(broker)),
+    }
+    return Reply(body=dialect.dumps(KVTable(table=table)))
+
+
+def _identity(broker: Broker) -> dict[str, str]:
+    boot_ms = broker.statistics.boot_ms
+    return {
+        "brokerActive": "true",
+        "brokerVersionDesc": VERSION_NAME,
+        "bootTimestamp": str(boot_ms),
+        "runtime": lasted(broker.clock.now_ms() - boot_ms),
+        "startAcceptSendRequestTimeStamp": "0",
+    }
+
+
+def _rates(broker: Broker) -> dict[str, str]:
+    """How much a second, in the last ten seconds, minute and ten minutes."""
+    statistics = broker.statistics
+    puts, gets, misses = statistics.broker_puts, statistics.broker_gets, statistics.misses
+
+    def texts(*tallies: Tally, number: int = TIMES) -> str:
+        found = zip(*(statistics.rates(tally, number) for tally in tallies), strict=True)
+        return " ".join(str(sum(rates)) for rates in found)
+
+    return {
+        "putTps": texts(puts, number=COUNT),
+        "getTransferredTps": texts(gets, number=COUNT),
+        "getFoundTps": texts(gets),
+        "getMissTps": texts(misses),
+        "getTotalTps": texts(gets, misses),
+    }
+
+
+def _totals(broker: Broker) -> dict[str, str]:
+    statistics = broker.statistics
+    puts, put, get = statistics.broker_puts, statistics.put_total, statistics.get_total
+    return {
+        "msgPutTotalYesterdayMorning": str(put.yesterday_morning),
+        "msgPutTotalTodayMorning": str(put.today_morning),
+        "msgPutTotalTodayNow": str(put.now),
+        "msgGetTotalYesterdayMorning": str(get.yesterday_morning),
+        "msgGetTotalTodayMorning": str(get.today_morning),
+        "msgGetTotalTodayNow": str(get.now),
+        "putMessageTimesTotal": str(puts.count),
+        "putMessageSizeTotal": str(puts.size),
+        "putMessageAverageSize": str(puts.size / puts.count if puts.count else 0.0),
+        "putMessageFailedTimes": "0",
+        "putMessageDistributeTime": "null",
+        "putMessageEntireTimeMax": "0",
+        "getMessageEntireTimeMax": "0",
+        "putLatency99": "0.00",
+        "putLatency999": "0.00",
+    }
+
+
+def _disk(broker: Broker) -> dict[str, str]:
+    store, usage = broker.store, broker.store.disk
+    ratio = f"{usage.ratio:.2f}"
+    log_dir = broker.config.store_dir / "commitlog" if broker.config.store_dir else "memory"
+    return {
+        "commitLogMinOffset": str(store.begin_position),
+        "commitLogMaxOffset": str(store.end_position),
+        "commitLogDirCapacity": f"Total : {sized(usage.total)}, Free : {sized(usage.free)}.",
+        "commitLogDiskRatio": ratio,
+        f"commitLogDiskRatio_{log_dir}": ratio,
+        "consumeQueueDiskRatio": ratio,
+        "earliestMessageTimeStamp": str(earliest_ms(store)),
+        "dispatchBehindBytes": str(store.end_position - store.indexed_position),
+        "dispatchMaxBuffer": "0",
+        "remainHowManyDataToFlush": sized(store.end_position - store.flushed_position),
+        "remainTransientStoreBufferNumbs": str(2**31 - 1),
+        "pageCacheLockTimeMills": "0",
+    }
+
+
+def _timer(broker: Broker) -> dict[str, str]:
+    return {
+        "timerReadBehind": "0",
+        "timerOffsetBehind": str(broker.timer.behind),
+        "timerCongestNum": "0",
+        "timerEnqueueTps": "0.0",
+        "timerDequeueTps": "0.0",
+    }
+
+
+def _levels(broker: Broker) -> dict[str, str]:
+    """How far each delay level is, and how far it could be."""
+    return {
+        f"scheduleMessageOffset_{level}": (
+            f"{offset},{broker.store.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
+        )
+        for level, offset in broker.delays.used().items()
+    }
+
+
+def _pools(broker: Broker) -> Iterator[tuple[str, str]]:
+    for name, kind in POOLS.items():
+        gate = broker.admission.gates[kind]
+        # Who waits for new messages does not wait for the broker.
+        count = 0 if kind == admission.PULL else gate.count
+        yield f"{name}ThreadPoolQueueSize", str(count)
+        yield f"{name}ThreadPoolQueueCapacity", str(gate.limits.count)
+        yield f"{name}ThreadPoolQueueHeadWaitTimeMills", str(gate.waited_ms)
+    gate = broker.admission.gates[admission.TRANSACTION]
+    yield "EndTransactionQueueSize", str(gate.count)
+    yield "EndTransactionThreadPoolQueueCapacity", str(gate.limits.count)
+
+
+def earliest_ms(store: Store) -> int:
+    """When the first message of the log was stored; -1 when there is none."""
+    record = store.message_at(store.begin_position)
+    return decode(record).stored_ms if record else -1
+
+
+def sized(count: int) -> str:
+    """Bytes as people read them: 1.5 KiB."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(UNITS) - 1)
+    return f"{count / 1024**power:.1f} {UNITS[power]}"
+
+
+def lasted(ms: int) -> str:
+    """A time that has passed, as the genuine broker writes it."""
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

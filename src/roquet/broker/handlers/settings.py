@@ -1,0 +1,29 @@
+"""The broker's settings, read and changed while it runs."""
+
+from roquet.broker.broker import Broker
+from roquet.broker.spelling import described
+from roquet.model.errors import CallRefused, FieldError
+from roquet.net.router import Peer
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.settings import GetSettings, SettingsReply, UpdateSettings
+from roquet.wire.codes import ResponseCode
+from roquet.wire.properties_file import read_properties, write_properties
+
+
+def update(broker: Broker, call: UpdateSettings, _peer: Peer) -> Reply:
+    """Changes settings: all that are named, or none."""
+    try:
+        wanted = read_properties(call.body.decode())
+    except (UnicodeDecodeError, FieldError) as error:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
+    broker.live.change(wanted, broker.clock.now_ms())
+    return Reply()
+
+
+def settings(broker: Broker, _call: GetSettings, _peer: Peer) -> SettingsReply:
+    """All settings, in genuine words where there are any."""
+    return SettingsReply(
+        version=dialect.dumps(broker.live.version).decode(),
+        body=write_properties(dict(sorted(described(broker.config)))).encode(),
+    )

@@ -1,0 +1,113 @@
+"""Taking a message back before its time, and how far the wheel of delivery times is."""
+
+from typing import Final
+
+from roquet.broker.broker import Broker
+from roquet.model import properties as names
+from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError
+from roquet.model.flags import SysFlag
+from roquet.net.router import Answer, Peer
+from roquet.rules.timer import recall_fault
+from roquet.store.timer_layout import encode_checkpoint
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, Recall, RecallReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.host import HOST_SIZES
+from roquet.wire.recall import TAG, RecallHandle, decode_recall_handle
+from roquet.wire.record import Record
+
+BODY: Final = b"0"
+"""Of the message that takes another back: nobody reads it, but none is empty."""
+
+
+def recall(broker: Broker, call: Recall, peer: Peer) -> Answer:
+    """Takes a message back that waits for its delivery time."""
+    region = broker.config.region
+    try:
+        handle = _allowed(broker, call)
+        position = _note(broker, call, handle, peer)
+    except CallRefused as error:
+        return RecallReply(code=error.code, remark=error.remark, region=region)
+    except (MessageIllegal, StoreError) as error:
+        remark = f"recall failed, execute error: {error}"
+        return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)
+    reply = RecallReply(msg_id=handle.unique_key, region=region)
+    return _when_durable(broker, reply, position) if broker.config.sync_flush else reply
+
+
+def checkpoint(broker: Broker, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
+    """How far the wheel was read and written."""
+    return Reply(body=encode_checkpoint(broker.timer.checkpoint))
+
+
+def metrics(broker: Broker, _call: GetTimerMetrics, _peer: Peer) -> Reply:
+    """How many messages wait for which topic."""
+    return Reply(body=dialect.dumps(broker.timer.parts.timings.content()))
+
+
+def _allowed(broker: Broker, call: Recall) -> RecallHandle:
+    """The handle, if what it names may be taken back here and now."""
+    config = broker.config
+    if not config.recall_message:
+        raise CallRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+    if broker.topics.get(call.topic) is None:
+        raise CallRefused(
+            ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{call.topic}] not exist"
+        )
+    try:
+        handle = decode_recall_handle(call.recall_handle)
+    except FieldError as error:
+        raise CallRefused(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
+    if handle.topic != call.topic:
+        fault: str | None = "recall failed, topic not match"
+    elif handle.broker != config.broker_name:
+        fault = "recall failed, broker service not available"
+    else:
+        fault = recall_fault(handle.deliver_ms, broker.clock.now_ms(), config.timer_max_delay)
+    if fault:
+        raise CallRefused(ResponseCode.ILLEGAL_OPERATION, fault)
+    return handle
+
+
+def _note(broker: Broker, call: Recall, handle: RecallHandle, peer: Peer) -> int:
+    """Store what takes the message back: it waits for the same second, and is looked at first."""
+    now_ms = broker.clock.now_ms()
+    properties = {
+        names.TAGS: TAG,
+        names.TIMER_DELETE_UNIQUE_KEY: handle.unique_key,
+        names.UNIQUE_KEY: handle.unique_key,
+        names.TIMER_DELIVER_MS: str(handle.deliver_ms),
+        names.BORN_TIMESTAMP: str(now_ms),
+    }
+    if call.producer_group:
+        properties[names.PRODUCER_GROUP] = call.producer_group
+    host = peer.host_bytes
+    record = Record(
+        topic=handle.topic,
+        queue_id=0,
+        queue_offset=0,
+        position=0,
+        size=0,
+        body=BODY,
+        properties=b"",
+        flag=0,
+        sys_flag=0 if len(host) == HOST_SIZES[0] else int(SysFlag.BORN_HOST_V6),
+        born_ms=now_ms,
+        born_host=host,
+        stored_ms=now_ms,
+        store_host=broker.put.store_host,
+        reconsume_times=0,
+        prepared_position=0,
+        crc=0,
+    )
+    stored = broker.put.again(
+        record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
+    )
+    return stored.position + stored.size
+
+
+async def _when_durable(broker: Broker, reply: RecallReply, position: int) -> RecallReply:
+    """The reply, once it is on the disk; as in the genuine broker also when that takes long."""
+    await broker.flush.durable(position)
+    return reply

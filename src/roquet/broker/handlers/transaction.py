@@ -1,0 +1,109 @@
+"""End transaction; put back what was given up.
+
+An end mostly comes one way: what is refused here is known to the log alone, and to the next check.
+"""
+
+import logging
+from typing import Final, NoReturn
+
+from roquet.broker.broker import Broker
+from roquet.broker.halves import HalfMessage
+from roquet.model import names
+from roquet.model.errors import CallRefused, MessageIllegal, RecordError, StoreError
+from roquet.net.router import Answer, Peer
+from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN, Fault, Place, is_too_late, mismatch
+from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
+from roquet.wire.codes import ResponseCode
+from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.record import Record, decode
+
+log = logging.getLogger(__name__)
+
+CODES: Final = {Fault.LATE: ResponseCode.ILLEGAL_OPERATION}
+"""Of all others the genuine broker says 1, and only the remark tells them apart."""
+
+
+def end(broker: Broker, call: EndTransaction, peer: Peer) -> Answer:
+    """Delivers a half message, or sees that nobody gets it; each only once."""
+    if call.commit_or_rollback == UNKNOWN:
+        return None  # its producer does not know either: it is asked again
+    if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
+        _refuse(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
+    half = _found(broker, call, peer)
+    transactions = broker.transactions
+    try:
+        if call.commit_or_rollback == ROLL_BACK:
+            transactions.roll_back(half)
+        elif _is_doubtful(broker, call, half) and transactions.queue.was_delivered(half):
+            transactions.end(half.offset)
+        else:
+            transactions.commit(half)
+    except MessageIllegal as error:
+        _refuse(ResponseCode.MESSAGE_ILLEGAL, str(error))
+    except StoreError as error:
+        _refuse(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+    return None
+
+
+def _found(broker: Broker, call: EndTransaction, peer: Peer) -> HalfMessage:
+    """The half message that a call may end, wherever it stands by now."""
+    transactions = broker.transactions
+    half = transactions.queue.find(call.position)
+    if half is None or not half.topic or not names.takes_clients(half.topic):
+        _fault(Fault.UNKNOWN, call, peer)
+    if half.has_immunity and not call.from_transaction_check:
+        timeout_ms, now_ms = broker.config.transaction_timeout, broker.clock.now_ms()
+        if is_too_late(half.facts, timeout_ms, now_ms):
+            _fault(Fault.LATE, call, peer)
+    said = Place(call.producer_group, call.half_offset, call.position)
+    if fault := mismatch(half.place, said):
+        _fault(fault, call, peer)
+    current = transactions.current(half)
+    if current is None:
+        _fault(Fault.ENDED, call, peer)
+    return current
+
+
+def _is_doubtful(broker: Broker, call: EndTransaction, half: HalfMessage) -> bool:
+    """Whether it may have been delivered before: what is new and unasked for has not been."""
+    return call.from_transaction_check or half.was_put_back or broker.transactions.is_old(half)
+
+
+def resume(broker: Broker, call: ResumeCheck, _peer: Peer) -> Answer:
+    """Has the producer of a message that was given up asked from the beginning."""
+    record = _given_up(broker, call.msg_id or "")
+    try:
+        broker.transactions.resume(record)
+    except (StoreError, MessageIllegal) as error:
+        _refuse(
+            ResponseCode.SYSTEM_ERROR,
+            f"Put message back to {names.HALF_TOPIC} failed. {error}",
+        )
+    return None
+
+
+def _given_up(broker: Broker, message_id: str) -> Record:
+    try:
+        _, position = parse_offset_message_id(message_id)
+    except RecordError as error:
+        _refuse(ResponseCode.SYSTEM_ERROR, str(error))
+    found = broker.store.message_at(position) if position >= 0 else None
+    record = decode(found) if found is not None else None
+    if record is None or record.topic != names.CHECK_MAX_TIME_TOPIC:
+        _refuse(
+            ResponseCode.SYSTEM_ERROR,
+            f"{message_id} is no message of {names.CHECK_MAX_TIME_TOPIC}",
+        )
+    return record
+
+
+def _fault(fault: Fault, call: EndTransaction, peer: Peer) -> NoReturn:
+    log.warning(
+        "%s of group %s cannot end the half message at %d: %s",
+        peer.address, call.producer_group, call.position, fault.value,
+    )  # fmt: skip
+    _refuse(CODES.get(fault, ResponseCode.SYSTEM_ERROR), fault.value)
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

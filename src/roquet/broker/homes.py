@@ -1,0 +1,51 @@
+"""Homes: the queue that a message was sent to, for those that the broker kept for a while.
+
+Meanwhile its topic may have been deleted, or made anew with fewer queues. What was acknowledged
+is never thrown away for that.
+"""
+
+import logging
+
+import msgspec
+
+from roquet.broker.tables.topics import Topics
+from roquet.model import names
+from roquet.model.topic import TopicConfig
+from roquet.net.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Homes(msgspec.Struct, frozen=True, kw_only=True):
+    """Where messages that waited go."""
+
+    topics: Topics
+    clock: Clock
+    default_queue_count: int
+    auto_create: bool
+
+    def queue(self, topic: str, text: str) -> int:
+        """The queue it was sent to, or one that exists if the topic was made anew with fewer."""
+        queue_id = int(text) if text.isascii() and text.isdecimal() else 0
+        found = self.topics.get(topic) or self._made(topic, queue_id)
+        if found is None or queue_id < max(found.write_queue_nums, found.read_queue_nums):
+            return queue_id
+        return queue_id % max(1, found.write_queue_nums)
+
+    def _made(self, topic: str, queue_id: int) -> TopicConfig | None:
+        """A topic that was deleted while messages to it waited, made again.
+
+        Where topics do not come by themselves it stays away; what is stored can be read as soon as
+        somebody creates it.
+        """
+        now_ms = self.clock.now_ms()
+        if names.is_retry(topic) or names.is_dlq(topic):
+            return self.topics.create_for_group(topic, queue_id + 1, now_ms)
+        if not self.auto_create or names.topic_fault(topic):
+            log.warning("a delayed message is for topic %s, which is gone: create it", topic)
+            return None
+        log.warning("a delayed message is for topic %s, which is gone: it is made again", topic)
+        count = max(self.default_queue_count, queue_id + 1)
+        made = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
+        self.topics.put(made, now_ms)
+        return made

@@ -1,0 +1,137 @@
+"""Timer: messages that wait for a delivery time, brought to their queues when it has come.
+
+    rmq_sys_wheel_timer ──intake──▶ wheel on the disk ──its second begins──▶ due, to the ms ─▶ queue
+              ▲                              │
+              └──── written again ◀── on the way: its own second is far ahead
+
+How far both sides are gets saved only after what was delivered is on the disk: after a crash some
+messages come twice, and none is lost. In memory are the messages of the second that it is now.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final
+
+from roquet.broker.services.arrivals import Arrivals
+from roquet.broker.services.flush import Flush
+from roquet.broker.services.threads import in_thread
+from roquet.broker.services.timer_due import Deliveries, TimerParts, record_of
+from roquet.broker.services.timer_intake import Intake
+from roquet.model import names
+from roquet.net.clock import Clock, every
+from roquet.store.store import Store
+from roquet.store.timer_layout import TimerCheckpoint, Unit
+
+log = logging.getLogger(__name__)
+
+SAVE_MS: Final = 1_000
+"""Between two saves, as in the genuine broker: what is delivered meanwhile a crash brings again."""
+
+EXPIRE_MS: Final = 30_000
+"""Between two looks at what of the timer log may go, as in the genuine broker."""
+
+NAP_MS: Final = 1_000
+"""The longest sleep while a message may wait: the wall's clock may be set forward meanwhile."""
+
+QUIET_MS: Final = 3_600_000
+"""The longest wait for the first message."""
+
+FAILURE_PAUSE_MS: Final = 1_000
+"""After a message that could not be stored: the disk may be full."""
+
+
+class Timer:
+    """Delivers what has a delivery time."""
+
+    def __init__(self, parts: TimerParts, arrivals: Arrivals, flush: Flush, clock: Clock) -> None:
+        self.parts = parts
+        self._store = parts.store
+        self._timers = parts.timers
+        self._arrivals = arrivals
+        self._flush = flush
+        self._clock = clock
+        self._deliveries = Deliveries(parts)
+        self._intake = Intake(parts, self._deliveries)
+
+    @property
+    def checkpoint(self) -> TimerCheckpoint:
+        """How far the timers are."""
+        return self._timers.checkpoint()
+
+    @property
+    def behind(self) -> int:
+        """Messages that are stored and not yet on the wheel."""
+        return self._store.bounds(names.TIMER_TOPIC, 0)[1] - self._timers.offset
+
+    def work(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What has to run, for ever."""
+        yield self.serve()
+        yield every(SAVE_MS, self.save, self._clock)
+        yield every(EXPIRE_MS, self.expire, self._clock)
+
+    async def serve(self) -> None:
+        """Take what comes, deliver what is due."""
+        while True:
+            try:
+                await self._round()
+            except Exception:
+                log.exception("messages with a delivery time wait longer than they should")
+                await self._clock.sleep(FAILURE_PAUSE_MS)
+
+    async def save(self, now_ms: int) -> None:
+        """Write the progress, once all that it speaks of is on the disk."""
+        work = self._timers.saving(now_ms)
+        if work is None:
+            return
+        try:
+            await self._flush.step()
+            await in_thread(work)
+        except BaseException:
+            self._timers.unsaved = True
+            raise
+        if self.parts.timings.unsaved:
+            self.parts.timings.touch(now_ms)
+            await in_thread(self.parts.timings.save)
+
+    def close(self) -> None:
+        """Let the files go; `save` was the last word."""
+        self._timers.close()
+
+    def expire(self, _now_ms: int = 0) -> None:
+        """Delete what the timer log says of messages that retention has deleted."""
+        self._timers.expire(self._store.begin_position)
+
+    def step(self, now_ms: int) -> int | None:
+        """Take some that came, deliver some that are due; gives when there is more to do.
+
+        None when nothing ever waited.
+        """
+        self._intake.step(now_ms)
+        at = self._deliveries.step(now_ms) if self._timers.exists else None
+        # What is on its way was written again just now.
+        return now_ms if self.behind and not self._intake.is_held_up else at
+
+    async def _round(self) -> None:
+        """One step, and the pause until the next one has something to do."""
+        now_ms = self._clock.now_ms()
+        at = self.step(now_ms)
+        left = QUIET_MS if at is None else min(at - now_ms, NAP_MS)
+        if left <= 0:
+            await asyncio.sleep(0)
+            return
+        if self._intake.is_held_up:  # more has come, and has to wait
+            await self._clock.sleep(left)
+            return
+        deadline_ms = self._clock.monotonic_ms() + left
+        came = await self._arrivals.reach(
+            names.TIMER_TOPIC, 0, self._timers.offset + 1, None, deadline_ms
+        )
+        if not came and self._clock.monotonic_ms() < deadline_ms:
+            await self._clock.sleep(NAP_MS)  # the broker is about to stop
+
+
+def offset_of(store: Store, unit: Unit) -> int | None:
+    """The offset in the timer topic of the message that a unit speaks of."""
+    record = record_of(store, unit)
+    return None if record is None else record.queue_offset

@@ -1,0 +1,227 @@
+"""From the wheel to its queue: what is due is delivered, goes on, or was taken back.
+
+A second begins when its time does. All its units are looked at, then its messages are delivered in
+the order in which they are due; more of them may come meanwhile.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from roquet.broker.homes import Homes
+from roquet.broker.put import Put
+from roquet.broker.tables.timings import Timings
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.rules.due import Second
+from roquet.rules.timer import PRECISION_MS, due_ms, floor_ms, is_delete, rolls_on, takes_back
+from roquet.store.store import Store
+from roquet.store.timer_layout import NONE, Unit
+from roquet.store.timers import Timers
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import Record, decode
+
+log = logging.getLogger(__name__)
+
+STEP_COUNT: Final = 64
+"""Messages delivered before others have their turn: about a millisecond."""
+
+LOOK_COUNT: Final = 64
+"""Units whose times are looked at before others have their turn."""
+
+EMPTY_COUNT: Final = 4_096
+"""Seconds without messages that are passed over in one step: after a long rest."""
+
+Noted = Callable[[Record, int, int], object]
+"""Told of a note of the revive topic that had waited: its record, and its new queue and offset."""
+
+
+class TimerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the timer works with."""
+
+    store: Store
+    put: Put
+    homes: Homes
+    timers: Timers
+    timings: Timings
+    window_ms: int
+    """How long a message waits in one second's place at most."""
+    noted: Noted
+
+
+class Deliveries:
+    """Delivers what is due."""
+
+    def __init__(self, parts: TimerParts) -> None:
+        self._parts = parts
+        self._timers = parts.timers
+        self._second: Second | None = None
+
+    def step(self, now_ms: int) -> int:
+        """Some messages to their queues; gives when there is more to do."""
+        second = self._second or self._next_second(now_ms)
+        if second is None:
+            read_ms = self._timers.read_ms
+            if read_ms + PRECISION_MS <= now_ms:
+                return now_ms
+            return read_ms if read_ms > now_ms else read_ms + PRECISION_MS
+        if not second.is_known:
+            self._look(second)
+            return now_ms
+        for _ in range(STEP_COUNT):
+            if (first := second.first()) is None:
+                return self._leave(second, now_ms)
+            due, position = first
+            if due > now_ms:
+                return due
+            self._unit_due(second, position, now_ms)
+            second.drop()
+            self._timers.delivered(due, position)
+        return now_ms
+
+    def came(self, slot_ms: int, position: int, kind: int, record: Record) -> None:
+        """A unit was written; if into the second that is being delivered, it is in time."""
+        second = self._second
+        if second is not None and slot_ms == second.begin_ms:
+            _see(second, position, kind, record)
+
+    def _next_second(self, now_ms: int) -> Second | None:
+        """The first second of the past, or this one, that holds something."""
+        timers = self._timers
+        read_ms = timers.read_ms
+        for _ in range(EMPTY_COUNT):
+            if read_ms + PRECISION_MS > now_ms or timers.slot(read_ms) is not None:
+                break
+            read_ms += PRECISION_MS
+        if read_ms != timers.read_ms:
+            timers.go_on(read_ms)
+        slot = timers.slot(read_ms)
+        if slot is None or read_ms > now_ms:
+            return None
+        self._second = Second(read_ms, slot.last, timers.cursor)
+        return self._second
+
+    def _leave(self, second: Second, now_ms: int) -> int:
+        """Go on to the next second, unless more may come into this one."""
+        following_ms = second.begin_ms + PRECISION_MS
+        if following_ms > now_ms:
+            return following_ms
+        self._second = None
+        self._timers.go_on(following_ms)
+        self._timers.unsaved = True
+        return now_ms
+
+    def _look(self, second: Second) -> None:
+        """Learn of some units of a second when they are due."""
+        for _ in range(LOOK_COUNT):
+            position, unit = second.next, self._timers.unit(second.next)
+            if unit is None or floor_ms(unit.slot_ms) != second.begin_ms:
+                if position >= 0:
+                    log.warning("the timer log ends at %d, in a chain of units", position)
+                second.next = NONE
+                return
+            second.next = unit.before if unit.before < position else NONE
+            record = record_of(self._parts.store, unit)
+            if record is not None:
+                _see(second, position, unit.magic, record)
+
+    def _unit_due(self, second: Second, position: int, now_ms: int) -> None:
+        """A unit whose time has come: its message is delivered, or goes on, or is taken back."""
+        unit = self._timers.unit(position)
+        record = record_of(self._parts.store, unit) if unit else None
+        if unit is None or record is None:
+            return
+        found = decode_properties(record.properties)
+        topic = found.get(props.REAL_TOPIC, "")
+        if rolls_on(unit.magic):
+            self._roll(record, found, unit, now_ms)
+        elif second.is_taken_back(topic, found.get(props.UNIQUE_KEY, "")):
+            return  # the one that took it back has counted for both
+        else:
+            self.deliver(record, found, unit.write_ms, now_ms)
+        self._parts.timings.add(topic, 1 if is_delete(unit.magic) else -1, now_ms)
+
+    def _roll(self, record: Record, found: dict[str, str], unit: Unit, now_ms: int) -> None:
+        """Write a message again, for a second that is now in reach."""
+        text = found.get(props.TIMER_ROLL_TIMES, "0")
+        times = int(text) + 1 if text.isascii() and text.isdecimal() else 1
+        more = {
+            props.TIMER_ENQUEUE_MS: str(unit.write_ms),
+            props.TIMER_ROLL_TIMES: str(times),
+            props.TIMER_DEQUEUE_MS: str(now_ms),
+        }
+        self._store_again(record, found, more, (names.TIMER_TOPIC, 0))
+
+    def deliver(self, record: Record, found: dict[str, str], write_ms: int, now_ms: int) -> None:
+        """Store a message where it was sent to."""
+        topic = found.get(props.REAL_TOPIC, "")
+        if not topic or topic in names.NOT_FOR_CLIENTS or topic == names.TIMER_TOPIC:
+            log.warning("timed message at %d is for topic %r: left out", record.position, topic)
+            return
+        queue_id = self._parts.homes.queue(topic, found.get(props.REAL_QUEUE_ID, "0"))
+        more = {props.TIMER_ENQUEUE_MS: str(write_ms), props.TIMER_DEQUEUE_MS: str(now_ms)}
+        offset = self._store_again(record, found, more, (topic, queue_id))
+        if offset is not None and topic.startswith(names.REVIVE_PREFIX):
+            self._parts.noted(record, queue_id, offset)
+
+    def _store_again(
+        self, record: Record, found: dict[str, str], more: dict[str, str], place: tuple[str, int]
+    ) -> int | None:
+        """The offset of a message that is stored again; None for one that never can be."""
+        for properties in (found | more, found):  # there may be no room for more
+            try:
+                appended = self._parts.put.again(
+                    record,
+                    topic=place[0],
+                    queue_id=place[1],
+                    properties=properties,
+                    reconsume_times=record.reconsume_times,
+                )
+            except MessageIllegal as error:  # the others must not wait behind it
+                log.warning("timed message at %d: %s", record.position, error)
+            else:
+                return appended.queue_offset
+        return None
+
+
+def record_of(store: Store, unit: Unit) -> Record | None:
+    """The message that a unit speaks of, if it is still there."""
+    found = store.record_at(unit.position, unit.size)
+    if found is None:
+        log.warning("timed message at %d is gone", unit.position)
+        return None
+    try:
+        record = decode(bytes(found))  # quicker than through a view
+    except RecordError as error:
+        log.warning("timed message at %d is damaged: %s", unit.position, error)
+        return None
+    return record if record.topic == names.TIMER_TOPIC else None
+
+
+def _see(second: Second, position: int, kind: int, record: Record) -> None:
+    """Take a unit into the order of its second."""
+    found = decode_properties(record.properties)
+    topic = found.get(props.REAL_TOPIC, "")
+    if takes_back(kind):
+        second.take_back(topic, _target(found, topic))
+        return
+    wanted = out_of(found) == second.begin_ms and not rolls_on(kind)
+    due = due_ms(found, record.stored_ms, second.begin_ms) if wanted else second.begin_ms
+    second.add(due, position)
+
+
+def out_of(found: dict[str, str]) -> int | None:
+    """The second that a message waits for."""
+    text = found.get(props.TIMER_OUT_MS, "")
+    return floor_ms(int(text)) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def _target(found: dict[str, str], topic: str) -> str:
+    """The unique key of the message that this one takes back.
+
+    Genuine brokers of 5.4 write the topic in front of it.
+    """
+    return found.get(props.TIMER_DELETE_UNIQUE_KEY, "").removeprefix(f"{topic}+")

@@ -1,0 +1,111 @@
+"""From the timer topic onto the wheel: each message to the second that it waits for.
+
+One whose second is over is delivered at once. One whose second is far ahead goes to a place on the
+way. How far the topic is read gets saved with the wheel, so that none is left out.
+"""
+
+import logging
+from functools import lru_cache
+from typing import Final
+
+from roquet.broker.services.delay import records_of
+from roquet.broker.services.timer_due import Deliveries, TimerParts, out_of
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.rules.timer import (
+    NEVER_WAITED_MS,
+    PRECISION_MS,
+    due_ms,
+    floor_ms,
+    magic,
+    stop_ms,
+)
+from roquet.store.timer_layout import Unit
+from roquet.wire.java import hash_code
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import Record
+
+log = logging.getLogger(__name__)
+
+STEP_COUNT: Final = 64
+"""Messages taken before others have their turn: about a millisecond."""
+
+STEP_BYTES: Final = 1024 * 1024
+"""Bytes of them, for the same reason: the largest messages take as long as many small ones."""
+
+TOPICS_MAX: Final = 1_024
+"""Topics whose hashes are remembered."""
+
+_topic_hash: Final = lru_cache(TOPICS_MAX)(hash_code)
+
+
+class Intake:
+    """Takes what comes."""
+
+    def __init__(self, parts: TimerParts, deliveries: Deliveries) -> None:
+        self._parts = parts
+        self._timers = parts.timers
+        self._deliveries = deliveries
+        self.is_held_up = False
+        """Whether the next one finds no place on the wheel before others are delivered."""
+
+    def step(self, now_ms: int) -> None:
+        """Some messages from their topic onto the wheel."""
+        timers, store = self._timers, self._parts.store
+        if not timers.exists:
+            timers.go_on(floor_ms(now_ms))
+        least, end = store.bounds(names.TIMER_TOPIC, 0)
+        offset = min(max(timers.offset, least), end)
+        self.is_held_up = False
+        if offset < end:
+            found = store.read(
+                names.TIMER_TOPIC, 0, offset, count_max=STEP_COUNT, bytes_max=STEP_BYTES
+            )
+            for record in records_of(found.parts):
+                if not self._take(record, now_ms):
+                    timers.took(record.queue_offset)
+                    self.is_held_up = True
+                    return
+                timers.took(record.queue_offset + 1)
+            offset = found.next_offset  # past what cannot be read
+        timers.took(offset)
+
+    def _take(self, record: Record, now_ms: int) -> bool:
+        """One message onto the wheel, or delivered at once; False: there is no place for it yet."""
+        timers, found = self._timers, decode_properties(record.properties)
+        out = out_of(found)
+        if out is None:
+            log.warning("message at %d has no delivery time: left out", record.position)
+            return True
+        offset, read_ms = timers.replayed
+        if record.queue_offset < offset and out < read_ms:
+            return True
+        if out <= timers.read_ms:
+            due = due_ms(found, record.stored_ms, out)
+            if out < timers.read_ms or (due, timers.log_end) <= timers.cursor:
+                if due <= now_ms:
+                    self._too_late(record, found, now_ms)
+                    return True
+                out = timers.read_ms + PRECISION_MS  # the clock was set back: never too early
+        return self._onto_wheel(record, found, out, now_ms)
+
+    def _onto_wheel(self, record: Record, found: dict[str, str], out: int, now_ms: int) -> bool:
+        timers, write_ms = self._timers, floor_ms(now_ms)
+        stop, rolls = stop_ms(out, write_ms, self._parts.window_ms)
+        if not timers.may_take(stop):
+            return False
+        deletes, topic = props.TIMER_DELETE_UNIQUE_KEY in found, found.get(props.REAL_TOPIC, "")
+        kind = magic(rolls=rolls, deletes=deletes)
+        position = timers.add(
+            Unit(kind, write_ms, stop, record.position, record.size, _topic_hash(topic))
+        )
+        self._parts.timings.add(topic, -1 if deletes else 1, now_ms)
+        self._deliveries.came(stop, position, kind, record)
+        return True
+
+    def _too_late(self, record: Record, found: dict[str, str], now_ms: int) -> None:
+        """A message whose second is over, or to take one back that was delivered then."""
+        if props.TIMER_DELETE_UNIQUE_KEY in found:
+            log.info("message at %d came too late to take another back", record.position)
+        else:
+            self._deliveries.deliver(record, found, NEVER_WAITED_MS, now_ms)

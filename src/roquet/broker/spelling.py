@@ -1,0 +1,95 @@
+"""Spelling: settings written out, in genuine words and in our own, as they are read again."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.settings import ENTRY_SIZE, SETTINGS, Parse
+from roquet.model import names
+from roquet.model.errors import ConfigError
+
+HOUR_MS: Final = 3_600_000
+
+UNITS: Final = ((24 * HOUR_MS, "d"), (HOUR_MS, "h"), (60_000, "m"), (1_000, "s"))
+"""Units of delay levels, the longest first."""
+
+Write = Callable[[Any], str]
+
+GENUINE: Final[Mapping[str, Write]] = {
+    "name_servers": ";".join,
+    "sync_flush": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
+    "message_delay_levels": lambda levels: " ".join(map(_level, levels)),
+    "queue_file_entries": lambda count: str(count * ENTRY_SIZE),
+    "retention": lambda ms: str(ms // HOUR_MS),
+    "delete_hour": lambda hour: f"{hour:02d}",
+    "expire_ratio": lambda ratio: str(round(ratio * 100)),
+    "force_ratio": lambda ratio: str(round(ratio * 100)),
+    "refuse_ratio": lambda ratio: str(round(ratio * 100)),
+}
+"""Settings whose genuine spelling is not just the value."""
+
+FIXED: Final[Mapping[str, str]] = {
+    "brokerId": "0",
+    "brokerRole": "ASYNC_MASTER",
+    "clearRetryTopicWhenDeleteTopic": "true",
+    "enableMixedMessageType": "false",
+    "filterServerNums": "0",
+    "msgTraceTopicName": names.TRACE_TOPIC,
+    "slaveReadEnable": "false",
+    "storeType": "default",
+    "traceOn": "true",
+    "validateSystemTopicWhenUpdateTopic": "true",
+}
+"""Genuine settings of which this broker knows one value: tools look for some of them."""
+
+
+def genuine_text(name: str, value: object) -> str:
+    """A setting's value as the genuine broker writes it: in whatever unit reads back as it is."""
+    if (write := GENUINE.get(name)) is not None:
+        return write(value)
+    text, setting = _plain(value), SETTINGS[name]
+    if isinstance(value, int) and not isinstance(value, bool):
+        parse = setting.parse_genuine or setting.parse
+        texts = (str(value // unit_ms) for unit_ms in (1, 1_000, 60_000, HOUR_MS))
+        return next((text for text in texts if _reads(parse, text) == value), text)
+    return text
+
+
+def own_text(name: str, value: object) -> str:
+    """A setting's value as we write it: a time says its unit."""
+    if name in ("name_servers", "message_delay_levels"):
+        return genuine_text(name, value)
+    text = _plain(value)
+    return f"{text}ms" if _reads(SETTINGS[name].parse, text) is None else text
+
+
+def described(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """All settings, in genuine words; in our own those that are ours alone. None is left out."""
+    yield from FIXED.items()
+    if config.source is not None:
+        yield "brokerConfigPath", str(config.source)
+    for name, setting in SETTINGS.items():
+        value = getattr(config, name, None)
+        if value is None:
+            continue
+        for key in setting.genuine[:1]:
+            yield key, genuine_text(name, value)
+        if not setting.genuine:
+            yield name, own_text(name, value)
+
+
+def _reads(parse: Parse, text: str) -> object:
+    """What a text is read as; None when it cannot be."""
+    try:
+        return parse(text, "")
+    except ConfigError:
+        return None
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _level(ms: int) -> str:
+    unit_ms, unit = next((unit for unit in UNITS if ms % unit[0] == 0), UNITS[-1])
+    return f"{ms // unit_ms}{unit}"

@@ -1,0 +1,41 @@
+"""Timings: how many messages wait for their delivery time, by the topic they are for."""
+
+from roquet.broker.tables.table import Table, TableFile
+from roquet.wire.calls.timer import Timing, TimingTable
+
+
+class Timings(Table[TimingTable]):
+    """Counts by topic: config/timermetrics. After a crash they may be a little off."""
+
+    kind = TimingTable
+
+    def __init__(self, file: TableFile | None) -> None:
+        self._found: dict[str, Timing] = {}
+        super().__init__(file)
+
+    def get(self, topic: str) -> int:
+        """How many wait for a topic."""
+        return max(0, self._count(topic))
+
+    @property
+    def total(self) -> int:
+        """How many wait for any topic."""
+        return sum(max(0, found.count) for found in self._found.values())
+
+    def add(self, topic: str, count: int, now_ms: int) -> None:
+        """So many more, or fewer: for a while there may be more taken back than wait."""
+        self._found[topic] = Timing(count=self._count(topic) + count, time_stamp=now_ms)
+        self.unsaved = True
+
+    def _count(self, topic: str) -> int:
+        found = self._found.get(topic)
+        return found.count if found else 0
+
+    def take(self, found: TimingTable) -> None:
+        """Hold what the file said."""
+        self.version = found.data_version
+        self._found = dict(found.timing_count)
+
+    def content(self) -> TimingTable:
+        """What the file should say."""
+        return TimingTable(timing_count=dict(self._found), data_version=self.version)

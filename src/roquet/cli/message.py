@@ -1,0 +1,212 @@
+"""roquet message show, find, at: single messages, by id, key, place or time."""
+
+import base64
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli import output, running
+from roquet.cli.messages import GROUP, Namesrv, servers
+from roquet.cli.output import Json
+
+if TYPE_CHECKING:
+    from roquet.model.message import StoredMessage
+
+PREVIEW_MAX: Final = 60
+"""Characters of a body in a line for eyes; `show` and `--json` cut nothing."""
+
+app: Final = typer.Typer(
+    name="message", no_args_is_help=True, rich_markup_mode=None, help="Single messages."
+)
+
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", "-t", help="Needed for ids that producers made.")
+]
+Topic = Annotated[str, typer.Argument(help="The topic's name.")]
+Begin = Annotated[
+    str | None, typer.Option("--from", help="Stored then or later: 2026-01-31T12:00.")
+]
+End = Annotated[str | None, typer.Option("--to", help="Stored before then.")]
+
+
+@app.command()
+def show(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="Of either kind.")],
+    *,
+    topic: TopicOption = None,
+    json: Json = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Show the message of an id, with all its properties and its body."""
+    running.log_to_stderr(verbose=False)
+    running.run(_show(namesrv, message_id, topic, json=json))
+
+
+@app.command()
+def find(
+    topic: Topic,
+    *,
+    key: Annotated[str | None, typer.Option(help="With this key.")] = None,
+    begin: Begin = None,
+    end: End = None,
+    count: Annotated[int, typer.Option(min=1, help="At most so many.")] = 64,
+    json: Json = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Find a topic's messages by key, by time, or by both."""
+    running.log_to_stderr(verbose=False)
+    span = (
+        output.time_ms(begin, "--from") if begin else 0,
+        output.time_ms(end, "--to") if end else 2**63 - 1,
+    )
+    if key is None:
+        running.run(_by_time(namesrv, topic, span, count, json=json))
+    else:
+        running.run(_by_key(namesrv, topic, key, span, count, json=json))
+
+
+@app.command()
+def at(
+    topic: Topic,
+    broker: Annotated[str, typer.Argument(help="The broker's name.")],
+    queue: Annotated[int, typer.Argument(help="The queue's id.")],
+    offset: Annotated[int, typer.Argument(help="The message's offset.")],
+    *,
+    json: Json = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Show the message at a place."""
+    running.log_to_stderr(verbose=False)
+    running.run(_at(namesrv, (topic, broker, queue), offset, json=json))
+
+
+async def _show(namesrv: str | None, message_id: str, topic: str | None, *, json: bool) -> None:
+    from roquet.admin import messages
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        found = await messages.by_id(reach, message_id.upper(), topic)
+    _tell(found, f"no message {message_id}", whole=True, json=json)
+
+
+async def _by_key(
+    namesrv: str | None,
+    topic: str,
+    key: str,
+    span: tuple[int, int],
+    count: int,
+    *,
+    json: bool,
+) -> None:
+    from roquet.admin import messages
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        found = await messages.by_key(
+            reach, topic, key, begin_ms=span[0], end_ms=span[1], count=count
+        )
+    _tell(found, f"no message of {topic} with key {key!r}", json=json)
+
+
+async def _by_time(
+    namesrv: str | None, topic: str, span: tuple[int, int], count: int, *, json: bool
+) -> None:
+    from roquet.admin import messages
+    from roquet.client.pull import PullConsumer
+
+    found: list[StoredMessage] = []
+    async with PullConsumer(servers(namesrv), group=GROUP) as reader:
+        async for message in messages.between(reader, topic, *span):
+            found.append(message)
+            if len(found) == count:
+                break
+    found.sort(key=lambda message: message.stored_ms)
+    _tell(found, f"no message of {topic} from that time", json=json)
+
+
+async def _at(namesrv: str | None, place: tuple[str, str, int], offset: int, *, json: bool) -> None:
+    from roquet.admin import messages
+    from roquet.client.pull import PullConsumer
+    from roquet.model.errors import UsageError
+    from roquet.model.queue import MessageQueue
+
+    queue = MessageQueue(*place)
+    async with PullConsumer(servers(namesrv), group=GROUP) as reader:
+        if queue not in await messages.queues(reader, queue.topic):
+            raise UsageError(f"there is no queue {queue}")
+        found = await messages.at(reader, queue, offset)
+    _tell([found] if found else [], f"no message at {offset}", whole=True, json=json)
+
+
+def _tell(
+    found: "Iterable[StoredMessage]", nothing: str, *, json: bool, whole: bool = False
+) -> None:
+    """Print what was found; without anything say so and end with 1."""
+    told = False
+    for message in found:
+        told = True
+        if json:
+            output.echo_json([_fields(message)])
+        elif whole:
+            _print_whole(message)
+        else:
+            typer.echo(_line(message))
+    if not told:
+        typer.echo(nothing, err=True)
+        sys.exit(1)
+
+
+def _line(message: "StoredMessage") -> str:
+    place = f"{message.broker_name}:{message.queue_id}:{message.queue_offset}"
+    key = " ".join(message.keys) or "-"
+    return (
+        f"{message.message_id}  {output.when(message.stored_ms)}  {place}"
+        f"  tag {message.tag or '-'}  key {key}  {output.preview(message.body, PREVIEW_MAX)}"
+    )
+
+
+def _print_whole(message: "StoredMessage") -> None:
+    shown = {
+        "id": message.message_id,
+        "broker's id": message.offset_message_id,
+        "topic": message.topic,
+        "place": f"{message.broker_name} queue {message.queue_id} offset {message.queue_offset}",
+        "born": f"{output.when(message.born_ms)} at {message.born_host}",
+        "stored": f"{output.when(message.stored_ms)} at {message.store_host}",
+        "tag": message.tag or "-",
+        "keys": " ".join(message.keys) or "-",
+        "failed": f"{message.reconsume_times} times",
+        "size": f"{len(message.body):,} bytes of body, {message.size:,} stored",
+    }
+    for name, value in shown.items():
+        typer.echo(f"{name + ':':13} {value}")
+    for name, value in sorted(message.properties.items()):
+        typer.echo(f"  {name} = {output.preview(value.encode(), 2_000)}")
+    typer.echo()
+    typer.echo(message.body.decode("utf-8", "replace"))
+
+
+def _fields(message: "StoredMessage") -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "message_id": message.message_id,
+        "offset_message_id": message.offset_message_id,
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "tag": message.tag,
+        "keys": message.keys,
+        "born_ms": message.born_ms,
+        "born_host": message.born_host,
+        "stored_ms": message.stored_ms,
+        "store_host": message.store_host,
+        "reconsume_times": message.reconsume_times,
+        "properties": dict(message.properties),
+    }
+    try:
+        fields["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(message.body).decode()
+    return fields

@@ -1,0 +1,88 @@
+"""Output: what commands print, for eyes or as JSON, and the question before something is done."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+DRY: Final = "nothing was changed (--dry-run)"
+
+Json = Annotated[bool, typer.Option("--json", help="JSON, with everything that is known.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+def echo_json(values: Iterable[Any]) -> None:
+    """Each value as one line of JSON."""
+    import msgspec
+
+    for value in values:
+        typer.echo(msgspec.json.encode(value).decode())
+
+
+def table(*columns: str, numbers: int | None = None) -> "Table":
+    """A table without lines; columns from the place `numbers` on hold numbers."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for place, column in enumerate(columns):
+        right = numbers is not None and place >= numbers
+        made.add_column(column, justify="right" if right else "left", overflow="fold")
+    return made
+
+
+def console() -> "Console":
+    """Where tables go: colours on a terminal alone."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def when(time_ms: int | None) -> str:
+    """A time for eyes, in this machine's zone; a dash for none."""
+    if not time_ms or time_ms < 0:
+        return "-"
+    return f"{datetime.fromtimestamp(time_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def time_ms(text: str, option: str) -> int:
+    """The time that an option gives, in ms since the epoch."""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        return int(moment.astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{option}: {text!r} is no time like 2026-01-31T12:00, and no ms since 1970"
+        ) from None
+
+
+async def agreed(question: str, *, yes: bool) -> bool:
+    """Whether the user wants it; asked on the terminal unless said before."""
+    return yes or await asyncio.to_thread(typer.confirm, question, default=False)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 queue`, `2 queues`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def preview(body: bytes, longest: int) -> str:
+    """A body in one line, cut where it is longer."""
+    text = body.decode("utf-8", "replace")
+    shown = "".join(_printable(text[: longest + 1]))
+    return f"{shown[: longest - 1]}…" if len(shown) > longest else shown
+
+
+def _printable(text: str) -> Iterator[str]:
+    for one in text:
+        yield one if one.isprintable() else " "

@@ -1,0 +1,213 @@
+"""roquet serve: a name server and several brokers on one machine, started again when one dies.
+
+start   name server ─▶ broker-a ─▶ broker-b ─▶ …
+stop    brokers, all at once ─▶ name server
+"""
+
+import asyncio
+import logging
+import string
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from roquet.broker.settings import PORT
+from roquet.cli import running
+from roquet.cli.children import Child, ChildFailed
+from roquet.cli.serve import EVERYWHERE, Host, Verbose
+from roquet.model.errors import RoquetError, UsageError
+from roquet.namesrv.config import PORT as NAMESRV_PORT
+
+log = logging.getLogger(__name__)
+
+BROKERS_MAX: Final = len(string.ascii_lowercase)
+"""Brokers of one machine: each has a letter, and more than a machine has cores are no use."""
+
+PORTS_APART: Final = 10
+"""Between two brokers: each may also listen two below its own."""
+
+PAUSE_MIN_S: Final = 1.0
+"""Before a process that died is started again."""
+
+PAUSE_MAX_S: Final = 30.0
+"""Pauses double up to this: a process that cannot start must not keep a core busy."""
+
+STABLE_S: Final = 60.0
+"""A process that lived so long had a good start: the next pause is short again."""
+
+Start = Callable[[], Coroutine[Any, Any, Child]]
+Sleep = Callable[[float], Coroutine[Any, Any, None]]
+
+
+def serve(  # noqa: PLR0913 - each is an option
+    *,
+    brokers: Annotated[
+        int, typer.Option(min=1, max=BROKERS_MAX, help="How many: about one a core.")
+    ] = 1,
+    port: Annotated[
+        int, typer.Option(help=f"The first broker's; the next one's is {PORTS_APART} higher.")
+    ] = PORT,
+    namesrv_port: Annotated[int, typer.Option(help="The name server's.")] = NAMESRV_PORT,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="A directory for each broker in it.")
+    ] = Path("roquet-data"),
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="A broker.conf for all; names and places are ours."),
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="HOST", help="The host that clients are told.")
+    ] = None,
+    host: Host = EVERYWHERE,
+    verbose: Verbose = False,
+) -> None:
+    """Start a name server and brokers, a process each; one that dies is started again."""
+    running.log_to_stderr(verbose=verbose)
+    if port + PORTS_APART * (brokers - 1) > 65_535:
+        raise UsageError(f"--port {port}: {brokers} brokers need ports up to 65535")
+    if advertise is not None and ":" in advertise.strip("[]"):
+        raise UsageError(f"--advertise {advertise!r}: a host alone, each broker has its own port")
+    plan = Plan(
+        brokers=brokers,
+        port=port,
+        namesrv_port=namesrv_port,
+        data=data,
+        config=config,
+        advertise=advertise,
+        host=host,
+    )
+    running.run(_serve(plan))
+
+
+class Plan:
+    """Which processes there are, and how each is started."""
+
+    def __init__(
+        self,
+        *,
+        brokers: int,
+        port: int,
+        namesrv_port: int,
+        data: Path,
+        config: Path | None = None,
+        advertise: str | None = None,
+        host: str = EVERYWHERE,
+    ) -> None:
+        self.names = [f"broker-{letter}" for letter in string.ascii_lowercase[:brokers]]
+        self._port = port
+        self._namesrv_port = namesrv_port
+        self._data = data
+        self._config = config
+        self._advertise = advertise
+        self._host = host
+
+    def make_folders(self) -> None:
+        """A place for each broker and for all logs; RoquetError when it cannot be."""
+        for name in ("logs", "namesrv", *self.names):
+            (self._data / name).mkdir(parents=True, exist_ok=True)
+
+    async def namesrv(self) -> Child:
+        """The name server, ready."""
+        arguments = ["namesrv", "--port", str(self._namesrv_port), "--host", self._host]
+        return await self._start("namesrv", [*arguments, "--data", str(self._data / "namesrv")])
+
+    async def broker(self, name: str) -> Child:
+        """A broker, ready."""
+        port = self._port + PORTS_APART * self.names.index(name)
+        arguments = ["broker", "--name", name, "--port", str(port)]
+        arguments += ["--data", str(self._data / name)]
+        arguments += ["--namesrv", f"127.0.0.1:{self._namesrv_port}"]
+        if self._config is not None:
+            arguments += ["--config", str(self._config)]
+        if self._advertise is not None:
+            arguments += ["--advertise", f"{self._advertise}:{port}"]
+        return await self._start(name, arguments)
+
+    async def _start(self, name: str, arguments: Sequence[str]) -> Child:
+        child = await Child.start(name, "roquet", *arguments, logs=self._data / "logs")
+        try:
+            child.address = await child.ready("ready at ")
+        except BaseException:
+            await child.stop()
+            raise
+        return child
+
+
+class Kept:
+    """One process that is kept alive: started again, after a pause, whenever it has died."""
+
+    def __init__(self, child: Child, start: Start, sleep: Sleep = asyncio.sleep) -> None:
+        self.child = child
+        self._start = start
+        self._sleep = sleep
+        self.pause_s = PAUSE_MIN_S
+        self.restarts = 0
+
+    async def keep(self) -> None:
+        """Until cancelled."""
+        while True:
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            async for _ in self.child.lines():
+                pass
+            await self.child.ended()
+            if loop.time() - began_s >= STABLE_S:
+                self.pause_s = PAUSE_MIN_S
+            log.error("%s\nit is started again in %g s", self.child.failure(), self.pause_s)
+            await self._again()
+
+    async def _again(self) -> None:
+        while True:
+            await self._sleep(self.pause_s)
+            self.pause_s = min(2 * self.pause_s, PAUSE_MAX_S)
+            try:
+                self.child = await self._start()
+            except ChildFailed as error:
+                log.warning("%s; tried again in %g s", error, self.pause_s)
+            else:
+                self.restarts += 1
+                log.warning("%s is back at %s", self.child.name, self.child.address)
+                return
+
+    async def stop(self) -> None:
+        """Ask it to end; what goes wrong then is logged, since others are to end, too."""
+        try:
+            await self.child.stop()
+        except RoquetError as error:
+            log.warning("%s", error)
+
+
+async def _serve(plan: Plan) -> None:
+    stop = running.stop_signal()
+    plan.make_folders()
+    async with AsyncExitStack() as stack:
+        names = Kept(await plan.namesrv(), plan.namesrv)
+        stack.push_async_callback(names.stop)
+        typer.echo(f"name server  {names.child.address}")
+        brokers: list[Kept] = []
+        stack.push_async_callback(_stop_all, brokers)
+        for name in plan.names:
+            kept = Kept(await plan.broker(name), _starter(plan, name))
+            brokers.append(kept)
+            typer.echo(f"{name:12} {kept.child.address}")
+        tasks = [asyncio.create_task(kept.keep()) for kept in (names, *brokers)]
+        stack.push_async_callback(_cancel, tasks)
+        typer.echo("ready (Ctrl-C stops)")
+        await stop.wait()
+
+
+def _starter(plan: Plan, name: str) -> Start:
+    return lambda: plan.broker(name)
+
+
+async def _stop_all(kept: Sequence[Kept]) -> None:
+    await asyncio.gather(*(one.stop() for one in kept))
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

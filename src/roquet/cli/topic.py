@@ -1,0 +1,295 @@
+"""roquet topic ls, show, create, update, resize, delete: topics on all brokers of a cluster."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli import output, running
+from roquet.cli.messages import Namesrv, servers
+from roquet.cli.output import DRY, DryRun, Json, Yes, table
+from roquet.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from roquet.admin.resizing import Step
+    from roquet.admin.topics import Settings, Topic
+
+app: Final = typer.Typer(
+    name="topic", no_args_is_help=True, rich_markup_mode=None, help="Topics and their queues."
+)
+
+Name = Annotated[str, typer.Argument(help="The topic's name.")]
+Brokers = Annotated[
+    list[str] | None, typer.Option("--broker", help="On this one alone; may be repeated.")
+]
+Permission = Annotated[str | None, typer.Option("--perm", help="RW, R, W, or - for neither.")]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", help="+message.type=FIFO or -message.type; may be repeated."),
+]
+
+
+@app.command("ls")
+def list_topics(
+    *,
+    system: Annotated[
+        bool, typer.Option("--system", help="Retry, dead-letter and system topics, too.")
+    ] = False,
+    json: Json = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """List the topics."""
+    running.log_to_stderr(verbose=False)
+    running.run(_list(namesrv, system=system, json=json))
+
+
+@app.command()
+def show(name: Name, *, json: Json = False, namesrv: Namesrv = None) -> None:
+    """Show a topic: its brokers and settings, what each queue holds, and who listens."""
+    running.log_to_stderr(verbose=False)
+    running.run(_show(namesrv, name, json=json))
+
+
+@app.command()
+def create(
+    name: Name,
+    *,
+    queues: Annotated[int, typer.Option(min=1, help="On each broker.")] = 8,
+    brokers: Brokers = None,
+    permission: Permission = None,
+    order: Annotated[bool, typer.Option("--order", help="An ordered topic.")] = False,
+    attributes: Attributes = None,
+    namesrv: Namesrv = None,
+) -> None:
+    """Create a topic on all brokers, or on those named."""
+    running.log_to_stderr(verbose=False)
+    settings = _settings((queues, queues), permission, order or None, attributes)
+    running.run(_create(namesrv, name, settings, brokers or []))
+
+
+@app.command()
+def update(  # noqa: PLR0913 - each is an option
+    name: Name,
+    *,
+    read_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
+    brokers: Brokers = None,
+    permission: Permission = None,
+    order: Annotated[bool | None, typer.Option(help="Whether it is an ordered topic.")] = None,
+    attributes: Attributes = None,
+    namesrv: Namesrv = None,
+) -> None:
+    """Change a topic's settings; what is not given stays. `resize` changes queues safely."""
+    running.log_to_stderr(verbose=False)
+    settings = _settings((read_queues, write_queues), permission, order, attributes)
+    running.run(_update(namesrv, name, settings, brokers or []))
+
+
+@app.command()
+def resize(
+    name: Name,
+    queues: Annotated[int, typer.Argument(help="How many, on each broker.")],
+    *,
+    settle: Annotated[
+        float, typer.Option(min=0, help="Seconds in which producers may not have heard of it.")
+    ] = 35.0,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Give a topic more or fewer queues while it is used; nothing in them is left behind.
+
+    Fewer: no new messages for the last queues, then every group reads what is in them, then they
+    go. That takes as long as the slowest group; Ctrl-C is safe, and the same command goes on.
+    """
+    running.log_to_stderr(verbose=False)
+    running.run(_resize(namesrv, name, queues, settle, dry_run=dry_run, yes=yes))
+
+
+@app.command()
+def delete(
+    name: Name, *, dry_run: DryRun = False, yes: Yes = False, namesrv: Namesrv = None
+) -> None:
+    """Delete a topic with all its messages."""
+    running.log_to_stderr(verbose=False)
+    running.run(_delete(namesrv, name, dry_run=dry_run, yes=yes))
+
+
+async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
+    from roquet.admin import topics
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        found = await topics.listed(reach, system=system)
+    if json:
+        output.echo_json(found)
+    else:
+        typer.echo("\n".join(found) if found else "no topic")
+
+
+async def _show(namesrv: str | None, name: str, *, json: bool) -> None:
+    from roquet.admin import topics
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        found = await topics.show(reach, name)
+    if json:
+        output.echo_json([found])
+    else:
+        console = output.console()
+        for part in _parts(found):
+            console.print(part, markup=False)
+    if found.problems:
+        sys.exit(1)
+
+
+async def _create(namesrv: str | None, name: str, settings: "Settings", brokers: list[str]) -> None:
+    from roquet.admin import topics
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        done = await topics.create(reach, name, settings, brokers)
+    typer.echo(f"{name}: {settings.write_queues} queues on each of {', '.join(done)}")
+
+
+async def _update(namesrv: str | None, name: str, settings: "Settings", brokers: list[str]) -> None:
+    from roquet.admin import topics
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        done = await topics.update(reach, name, settings, brokers)
+    typer.echo(f"{name}: changed on {', '.join(done)}")
+
+
+async def _resize(
+    namesrv: str | None, name: str, count: int, settle_s: float, *, dry_run: bool, yes: bool
+) -> None:
+    from roquet.admin import resizing, topics
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        found = await topics.show(reach, name)
+        for line in _resize_preview(found, count):
+            typer.echo(line)
+        if dry_run:
+            typer.echo(DRY)
+            return
+        if not await output.agreed(f"Give {name} {output.counted(count, 'queue')}?", yes=yes):
+            return
+        with closing(_Progress()) as progress:
+            async for step in resizing.resize(reach, name, count, settle_ms=int(settle_s * 1000)):
+                progress.tell(step)
+    typer.echo(f"{name}: {output.counted(count, 'queue')} on each broker")
+
+
+async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool) -> None:
+    from roquet.admin import topics
+    from roquet.admin.reach import Reach
+
+    async with Reach(servers(namesrv)) as reach:
+        found = await topics.show(reach, name)
+        brokers = ", ".join(place.broker for place in found.places)
+        typer.echo(f"{name} on {brokers}: {output.counted(found.messages, 'message')}")
+        if found.groups:
+            typer.echo(f"groups that read it: {', '.join(found.groups)}")
+        if dry_run:
+            typer.echo(DRY)
+            return
+        if await output.agreed(f"Delete {name} and all its messages?", yes=yes):
+            done = await topics.delete(reach, name)
+            typer.echo(f"{name}: deleted on {', '.join(done)}")
+
+
+class _Progress:
+    """One line on a terminal that tells what a resize waits for; elsewhere a line a change."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._is_live = sys.stderr.isatty()
+
+    def tell(self, step: "Step") -> None:
+        """Say what is being done."""
+        waiting = "".join(f", {group} has {left:,} to read" for group, left in step.waiting.items())
+        line = f"{step.doing}{waiting}"
+        if self._is_live:
+            left = f" ({step.left_ms / 1000:.0f} s)" if step.left_ms else ""
+            typer.echo(f"\r\x1b[K{line}{left}", nl=False, err=True)
+        elif line != self._last:
+            typer.echo(line, err=True)
+        self._last = line
+
+    def close(self) -> None:
+        """End the line."""
+        if self._is_live and self._last:
+            typer.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _settings(
+    queues: tuple[int | None, int | None],
+    permission: str | None,
+    order: bool | None,
+    attributes: list[str] | None,
+) -> "Settings":
+    from roquet.admin.topics import Settings, parse_permission
+
+    read, write = queues
+    found = Settings(
+        read_queues=read,
+        write_queues=write,
+        permission=None if permission is None else parse_permission(permission),
+        order=order,
+        attributes=",".join(attributes) if attributes else None,
+    )
+    if found == Settings():
+        raise UsageError("say what is to be changed: --help lists it")
+    return found
+
+
+def _resize_preview(found: "Topic", count: int) -> Iterator[str]:
+    """What will happen, broker by broker."""
+    for place in found.places:
+        yield (
+            f"{place.broker}: {place.write_queues} queues to write and {place.read_queues} to "
+            f"read, then {count}"
+        )
+    left = sum(q.end - q.begin for q in found.queues if q.queue_id >= count)
+    if left and any(place.read_queues > count for place in found.places):
+        readers = f"once {', '.join(found.groups)} have read" if found.groups else "without reader"
+        yield (
+            f"the queues from {count} on go {readers}; "
+            f"{output.counted(left, 'stored message')} in them can then no longer be read again"
+        )
+
+
+def _parts(found: "Topic") -> Iterator[Any]:
+    """What is printed of a topic, one below the other."""
+    yield f"{found.name}  {output.counted(found.messages, 'message')}"
+    if found.order_conf:
+        yield f"ordered queues: {found.order_conf}"
+    yield f"read by: {', '.join(found.groups) or 'nobody'}"
+    places = table("broker", "read queues", "write queues", "permission", "settings")
+    for place in found.places:
+        extra = {**(place.attributes or {}), **({"order": "true"} if place.order else {})}
+        places.add_row(
+            place.broker,
+            str(place.read_queues),
+            str(place.write_queues),
+            place.permission,
+            ", ".join(f"{key}={value}" for key, value in sorted(extra.items())),
+        )
+    yield places
+    queues = table("broker", "queue", "begin", "end", "messages", "last stored", numbers=1)
+    for queue in found.queues:
+        queues.add_row(
+            queue.broker,
+            str(queue.queue_id),
+            f"{queue.begin:,}",
+            f"{queue.end:,}",
+            f"{queue.end - queue.begin:,}",
+            output.when(queue.stored_ms),
+        )
+    yield queues
+    for problem in found.problems:
+        yield f"! {problem}"

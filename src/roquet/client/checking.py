@@ -1,0 +1,116 @@
+"""Checking: brokers ask what has become of a transaction, and a user's function answers."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from roquet.client.background import Trouble
+from roquet.client.handling import is_coroutine_function
+from roquet.model import properties as names
+from roquet.model.errors import UsageError
+from roquet.model.message import StoredMessage
+from roquet.net.router import Peer
+from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN
+from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
+from roquet.wire.record import decode, to_message
+
+log = logging.getLogger(__name__)
+
+CHECKS_TOGETHER: Final = 20
+"""Checks that are answered at one time."""
+
+CHECKS_MAX: Final = 2_000
+"""Checks that wait, as in Java; a broker asks again about those that are left out."""
+
+T = TypeVar("T")
+
+
+class TransactionState(Enum):
+    """What has become of a transaction."""
+
+    COMMIT = COMMIT
+    ROLLBACK = ROLL_BACK
+    UNKNOWN = UNKNOWN
+    """Nobody can say yet: the broker asks again."""
+
+
+Check: TypeAlias = Callable[[StoredMessage], Awaitable[TransactionState] | TransactionState]
+"""Says what has become of the transaction of a message. A plain `def` is called in a thread."""
+
+
+class Checking:
+    """The checks that one producer is asked to make."""
+
+    def __init__(self, check: Check, group: str) -> None:
+        if not callable(check):
+            raise UsageError(f"a check is a function, not {type(check).__name__}")
+        self._check = check
+        self._group = group
+        self._slots = asyncio.Semaphore(CHECKS_TOGETHER)
+        self._asked = 0
+        self._overload = Trouble("checks of transactions are left out")
+
+    async def answer(self, call: CheckTransactionState, peer: Peer) -> None:
+        """A broker asks about a half message."""
+        if self._asked >= CHECKS_MAX:
+            self._overload.tell(f"{self._asked} wait")
+            return
+        self._asked += 1
+        try:
+            async with self._slots:
+                await self._answer_one(call, peer)
+        finally:
+            self._asked -= 1
+            if not self._asked:
+                self._overload.over()
+
+    async def _answer_one(self, call: CheckTransactionState, peer: Peer) -> None:
+        message = to_message(decode(call.body), broker=call.broker_name or "")
+        if message.properties.get(names.PRODUCER_GROUP, self._group) != self._group:
+            log.warning("a broker asks for another group about message %s", message.message_id)
+            return
+        state = await self._judged(message)
+        peer.oneway(
+            EndTransaction(
+                topic=message.topic,
+                producer_group=self._group,
+                half_offset=call.half_offset,
+                position=call.position,
+                commit_or_rollback=state.value,
+                from_transaction_check=True,
+                msg_id=message.message_id,
+                transaction_id=call.transaction_id,
+                broker_name=call.broker_name,
+            )
+        )
+
+    async def _judged(self, message: StoredMessage) -> TransactionState:
+        """What the user's check says; anything but a clear answer is UNKNOWN."""
+        try:
+            said = await called(self._check, message)
+        except Exception:
+            log.exception("the check of message %s raised: asked again later", message.message_id)
+            return TransactionState.UNKNOWN
+        return state_of(said, message.message_id)
+
+
+def state_of(said: object, message_id: str) -> TransactionState:
+    """What a user's function said; anything but a clear answer is UNKNOWN."""
+    if isinstance(said, TransactionState):
+        return said
+    if said is not None:
+        log.error(
+            "%r is said of message %s, which is no TransactionState: asked later", said, message_id
+        )
+    return TransactionState.UNKNOWN
+
+
+async def called(function: Callable[[T], object], argument: T) -> object:
+    """What a user's function gives: a plain one is called in a thread, so that it may block."""
+    if is_coroutine_function(cast("Any", function)):
+        return await cast("Awaitable[object]", function(argument))
+    said = await asyncio.to_thread(function, argument)
+    return await said if inspect.isawaitable(said) else said

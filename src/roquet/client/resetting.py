@@ -1,0 +1,72 @@
+"""Resetting: a group's offsets are set by an operator, and its members go on there.
+
+What is in flight does not count any more. Handlers at work may end, so that a message is not in
+two of them at one time; Java's members wait for 10 s, whatever their handlers do.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from roquet.client.holding import Holding
+from roquet.client.offsets import Offsets
+from roquet.client.ordered import OrderedReader
+from roquet.client.pulling import Taste
+from roquet.client.reader import QueueReader
+from roquet.model.errors import RoquetError
+from roquet.model.queue import MessageQueue
+
+log = logging.getLogger(__name__)
+
+HANDLERS_END_MS: Final = 10_000
+"""How long handlers at work may take, as in Java."""
+
+
+async def go_on_at(
+    wanted: Mapping[MessageQueue, int],
+    holding: Holding,
+    offsets: Offsets,
+    tastes: Mapping[str, Taste],
+    is_ours: Callable[[MessageQueue], bool],
+) -> None:
+    """Go on at other offsets in those of some queues that are held."""
+    found = {q: offset for q, offset in wanted.items() if offset >= 0 and q in holding}
+    dropped = {reader.queue: reader for reader in holding.drop(found)}
+    try:
+        # First of all: whoever takes the queues over, if we die or leave now, begins there.
+        await asyncio.gather(*(_commit(offsets, queue, found[queue]) for queue in dropped))
+        await asyncio.gather(*map(_ended, dropped.values()))
+    finally:
+        for queue, reader in dropped.items():
+            taste = tastes.get(queue.topic)
+            if taste is not None and is_ours(queue):
+                _take_again(holding, reader, found[queue], taste)
+
+
+def _take_again(holding: Holding, former: QueueReader, offset: int, taste: Taste) -> None:
+    log.info("%s goes on at offset %d, as an operator wants it", former.queue, offset)
+    new = holding.hold(former.queue, offset, taste)
+    if isinstance(former, OrderedReader) and isinstance(new, OrderedReader):
+        new.begin_after(former)
+    if former.is_paused:
+        new.pause()
+
+
+async def _commit(offsets: Offsets, queue: MessageQueue, offset: int) -> None:
+    try:
+        await offsets.commit(queue, offset)
+    except RoquetError as error:  # saved with the next progress
+        log.warning("offset %d of %s is not saved yet: %s", offset, queue, error)
+
+
+async def _ended(reader: QueueReader) -> None:
+    """Return when no message of a reader is in a handler, or after a time."""
+    if not isinstance(reader, OrderedReader):
+        await reader.handed_back(HANDLERS_END_MS)
+        return
+    try:
+        async with asyncio.timeout(HANDLERS_END_MS / 1000):
+            await reader.ended()
+    except TimeoutError:
+        log.warning("a handler is still at work on %s", reader.queue)

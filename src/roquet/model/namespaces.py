@@ -1,0 +1,68 @@
+"""Namespaces: `namespace%name`, so that several can use one cluster and not see each other.
+
+The prefix of a retry or dead-letter topic stays in front: `%RETRY%namespace%group`. The system's
+own topics and groups belong to all. Java's rules (NamespaceUtil).
+"""
+
+from typing import Final
+
+from roquet.model.errors import UsageError
+from roquet.model.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    is_dlq,
+    is_retry,
+    is_system_group,
+)
+
+SEPARATOR: Final = "%"
+
+
+def check_namespace(namespace: str) -> str:
+    """The namespace itself, or UsageError: its end must be told from the name's beginning."""
+    if SEPARATOR in namespace or namespace != namespace.strip():
+        raise UsageError(f"namespace {namespace!r}: neither % nor blanks around it are allowed")
+    return namespace
+
+
+def wrap(namespace: str | None, name: str) -> str:
+    """The name of a topic or a group as the brokers know it."""
+    if not namespace or not name or _is_the_systems(name):
+        return name
+    prefix, rest = _split(name)
+    if rest.startswith(namespace + SEPARATOR):
+        return name
+    return f"{prefix}{namespace}{SEPARATOR}{rest}"
+
+
+def unwrap(namespace: str | None, name: str) -> str:
+    """The name as its users know it: of another namespace it stays as it is."""
+    if not namespace:
+        return name
+    prefix, rest = _split(name)
+    return prefix + rest.removeprefix(namespace + SEPARATOR)
+
+
+def namespace_of(name: str) -> str:
+    """The namespace in a name; none is the empty text."""
+    if _is_the_systems(name):
+        return ""
+    namespace, separator, _ = _split(name)[1].partition(SEPARATOR)
+    return namespace if separator else ""
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The prefix of a retry or dead-letter topic, and the rest."""
+    if is_retry(name):
+        return RETRY_PREFIX, name[len(RETRY_PREFIX) :]
+    if is_dlq(name):
+        return DLQ_PREFIX, name[len(DLQ_PREFIX) :]
+    return "", name
+
+
+def _is_the_systems(name: str) -> bool:
+    if name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX):
+        return True
+    return is_system_group(name)

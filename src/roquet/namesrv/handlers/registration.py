@@ -1,0 +1,93 @@
+"""Brokers come, live and go: their registrations."""
+
+from roquet.model.errors import CallRefused, FieldError
+from roquet.model.topic import MASTER_ID, DataVersion
+from roquet.namesrv.state import State
+from roquet.namesrv.values import ORDER_NAMESPACE
+from roquet.net.router import Peer
+from roquet.rules import routing
+from roquet.rules.liveness import SILENCE_MS_MAX, Sign
+from roquet.rules.routing import Registration, Verdict
+from roquet.wire import dialect, registration
+from roquet.wire.call import Reply
+from roquet.wire.calls import route as calls
+from roquet.wire.calls.bodies import KVTable, RegisterBrokerBody
+from roquet.wire.calls.namesrv import GetMembers, Members, MembersBody
+from roquet.wire.codes import ResponseCode
+
+
+def register(state: State, call: calls.RegisterBroker, peer: Peer) -> calls.RegisterBrokerReply:
+    """Takes what a broker says of itself; tells a follower who leads."""
+    new = _registration(call, _body(call))
+    sign = Sign(
+        seen_ms=state.clock.monotonic_ms(),
+        limit_ms=call.heartbeat_timeout_millis or SILENCE_MS_MAX,
+    )
+    whole = state.config.whole_registrations
+    if state.brokers.take(new, peer, sign, whole=whole) is Verdict.INCOMPLETE:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+    leader = state.brokers.registrations.get((new.broker_name, MASTER_ID))
+    follows = leader is not None and new.broker_id != MASTER_ID
+    return calls.RegisterBrokerReply(
+        master_addr=leader.address if leader and follows else None,
+        ha_server_addr=leader.ha_address if leader and follows else None,
+        body=dialect.dumps(KVTable(table=dict(state.values.all(ORDER_NAMESPACE)))),
+    )
+
+
+def unregister(state: State, call: calls.UnregisterBroker, _peer: Peer) -> Reply:
+    """Forgets a broker that leaves."""
+    if seat := state.brokers.seated(call.broker_name, call.broker_addr):
+        state.brokers.forget([seat], "leaves")
+    return Reply()
+
+
+def heartbeat(state: State, call: calls.BrokerHeartbeat, _peer: Peer) -> Reply:
+    """Notes that a broker lives."""
+    if seat := state.brokers.seated(call.broker_name, call.broker_addr):
+        now_ms = state.clock.monotonic_ms()
+        state.brokers.spoke(seat, now_ms, call.heartbeat_timeout_mills)
+    return Reply()
+
+
+def data_version(state: State, call: calls.QueryDataVersion, _peer: Peer) -> calls.DataVersionReply:
+    """Whether a broker has to register again; if not, that it lives."""
+    seat = state.brokers.seated(call.broker_name, call.broker_addr)
+    if seat is None:
+        return calls.DataVersionReply(changed=True)
+    held = state.brokers.registrations[seat].version
+    changed = dialect.loads(call.body, DataVersion) != held
+    if not changed:
+        state.brokers.spoke(seat, state.clock.monotonic_ms())
+    return calls.DataVersionReply(changed=changed, body=dialect.dumps(held))
+
+
+def members(state: State, call: GetMembers, _peer: Peer) -> Reply:
+    """The brokers of one name."""
+    found = routing.members(state.brokers.registrations, call.broker_name)
+    group = Members(cluster=call.cluster_name, broker_name=call.broker_name, broker_addrs=found)
+    return Reply(body=dialect.dumps(MembersBody(broker_member_group=group)))
+
+
+def _body(call: calls.RegisterBroker) -> RegisterBrokerBody:
+    if call.body_crc32 and registration.checksum(call.body) != call.body_crc32:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    try:
+        return registration.decode(call.body, compressed=call.compressed)
+    except FieldError as error:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"decode RegisterBroker: {error}") from error
+
+
+def _registration(call: calls.RegisterBroker, body: RegisterBrokerBody) -> Registration:
+    wrapper = body.topic_config_serialize_wrapper
+    return Registration(
+        cluster=call.cluster_name,
+        broker_name=call.broker_name,
+        broker_id=call.broker_id,
+        address=call.broker_addr,
+        ha_address=call.ha_server_addr,
+        enable_acting_master=bool(call.enable_acting_master),
+        version=wrapper.data_version,
+        topics=wrapper.topic_config_table,
+        filter_servers=tuple(body.filter_server_list),
+    )

@@ -1,0 +1,18 @@
+"""State: all that a name server's handlers may ask or change."""
+
+import msgspec
+
+from roquet.namesrv.brokers import Brokers
+from roquet.namesrv.config import NameServerConfig
+from roquet.namesrv.values import Values
+from roquet.net.clock import Clock
+
+
+class State(msgspec.Struct, kw_only=True):
+    """All that a handler may ask or change."""
+
+    config: NameServerConfig
+    """Some of it may change while it runs."""
+    clock: Clock
+    brokers: Brokers
+    values: Values

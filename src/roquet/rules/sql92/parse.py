@@ -1,0 +1,298 @@
+"""Tokens to a tree, as the genuine grammar does it or, where it misreads, an error that says so.
+
+    logic       equality { AND equality } { OR … }
+    equality    comparison { = comparison | <> comparison | IS [NOT] NULL }
+    comparison  unary { < unary | … | [NOT] BETWEEN unary AND unary
+                      | [NOT] IN ( text, … ) | [NOT] CONTAINS text | … }
+    unary       - unary | + unary | NOT unary | number | text | name | TRUE … | ( logic )
+
+The genuine grammar stops where it can read no further and takes what it has: `a = 0x10` is `a = 0`
+to it, `a LIKE 'x%'` is `a`. And NOT belongs to what follows at once: `NOT a = 'x'` is
+`(NOT a) = 'x'`, which fails for every message. Both are errors here, unless `genuine` is asked for.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from operator import lt
+from typing import Final
+
+from roquet.rules.sql92.reading import LONG_MAX, number_of
+from roquet.rules.sql92.tokens import Kind, Token, Tokens, content
+from roquet.rules.sql92.tree import (
+    BOOLEAN,
+    All,
+    Among,
+    Any,
+    Between,
+    Decimal,
+    Equal,
+    Holds,
+    Missing,
+    Negated,
+    Node,
+    Not,
+    Ordered,
+    Property,
+    Text,
+    Truth,
+    Whole,
+)
+
+DEPTH_MAX: Final = 64
+"""Brackets in brackets, signs in front of signs: nobody writes more, and each costs stack."""
+
+TERMS_MAX: Final = 500
+"""Names, numbers and texts of one expression but for those of IN: each costs time per message."""
+
+DECIMAL_MIN: Final = math.ulp(0.0)
+"""The least decimal number that may be written down: there is no 0.0."""
+
+TRUTHS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
+
+SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
+
+ORDERS: Final = ("<", "<=", ">", ">=")
+
+_INVERTIBLE: Final = frozenset((*SEARCHES, "BETWEEN", "IN"))
+"""What may have a NOT in front."""
+
+
+def parse(expression: str, *, genuine: bool = False) -> Node:
+    """The tree of an expression. Raises ExpressionError, which says where it is wrong."""
+    parser = _Parser(expression, genuine=genuine)
+    return parser.parse()
+
+
+class _Parser:
+    """One expression on its way."""
+
+    def __init__(self, expression: str, *, genuine: bool) -> None:
+        self._tokens = Tokens(expression, genuine=genuine)
+        self._genuine = genuine
+        self._brackets = 0
+        self._terms = 0
+        self._heights: dict[int, int] = {}
+        """By id of a node, which lives as long as its tree."""
+
+    def parse(self) -> Node:
+        start = self._tokens.peek()
+        if start.kind is Kind.END:
+            raise self._tokens.error("the expression is empty", start.at)
+        found = self._boolean(self._any(), start)
+        following = self._tokens.peek()
+        if following.kind is not Kind.END and not self._genuine:
+            raise self._tokens.error(_unread(following), following.at)
+        return found
+
+    # -- what joins --------------------------------------------------------------------------
+
+    def _any(self) -> Node:
+        return self._joined("OR", Any, self._all)
+
+    def _all(self) -> Node:
+        return self._joined("AND", All, self._equality)
+
+    def _joined(self, word: str, made: type[Any] | type[All], part: Callable[[], Node]) -> Node:
+        start = self._tokens.peek()
+        first = part()
+        if not self._tokens.is_next(word):
+            return first
+        parts = [self._boolean(first, start)]
+        while self._tokens.accept(word):
+            start = self._tokens.peek()
+            parts.append(self._boolean(part(), start))
+        return self._grown(made(tuple(parts)), start, *parts)
+
+    # -- what compares -----------------------------------------------------------------------
+
+    def _equality(self) -> Node:
+        start = self._tokens.peek()
+        left = self._comparison()
+        while sign := self._tokens.accept("=", "<>", "IS"):
+            self._check_not(start, sign)
+            if sign.text == "IS":
+                inverse = self._tokens.accept("NOT") is not None
+                self._expect("NULL")
+                left = self._grown(Missing(left, inverse), sign, left)
+                continue
+            right_start = self._tokens.peek()
+            right = self._comparison()
+            self._check_equal(left, right, start, right_start)
+            left = self._grown(Equal(left, right, sign.text == "<>"), sign, left, right)
+        return left
+
+    def _comparison(self) -> Node:
+        start = self._tokens.peek()
+        left = self._unary()
+        while sign := self._tokens.accept(*ORDERS, *SEARCHES, "BETWEEN", "IN", "NOT"):
+            self._check_not(start, sign)
+            inverse = sign.text == "NOT"
+            if inverse:
+                sign = self._expect(*_INVERTIBLE)
+            left = self._grown(self._compared(left, sign, start, inverse=inverse), sign, left)
+        return left
+
+    def _compared(self, left: Node, sign: Token, start: Token, *, inverse: bool) -> Node:
+        """What a sign or a word makes of what stands in front of it."""
+        if sign.text in SEARCHES:
+            return Holds(left, sign.text, content(self._expect_text()), inverse)
+        if sign.text == "IN":
+            if not isinstance(left, Property):
+                raise self._tokens.error("only a property may be followed by IN", start.at)
+            return Among(left, self._list(), inverse)
+        self._check_number(left, start)
+        if sign.text == "BETWEEN":
+            low = self._number()
+            self._expect("AND")
+            high_start = self._tokens.peek()
+            high = self._number()
+            if not inverse:
+                self._check_ends(low, high, high_start)
+            return self._grown(Between(left, low, high, inverse), sign, low, high)
+        right = self._number()
+        return self._grown(Ordered(left, sign.text, right), sign, right)
+
+    def _list(self) -> tuple[str, ...]:
+        """The texts of an IN."""
+        self._expect("(")
+        found = [content(self._expect_text())]
+        while self._tokens.accept(","):
+            found.append(content(self._expect_text()))
+        self._expect(")")
+        return tuple(found)
+
+    def _number(self) -> Node:
+        """What may stand beside a < or in a BETWEEN."""
+        start = self._tokens.peek()
+        found = self._unary()
+        self._check_number(found, start)
+        return found
+
+    # -- what stands for itself --------------------------------------------------------------
+
+    def _unary(self) -> Node:
+        signs: list[tuple[Token, Token]] = []
+        while sign := self._tokens.accept("+", "-", "NOT"):
+            signs.append((sign, self._tokens.peek()))
+        found = self._primary()
+        for sign, behind in reversed(signs):
+            if sign.text == "NOT":
+                found = self._grown(Not(self._boolean(found, behind)), sign, found)
+            elif sign.text == "-":
+                found = self._grown(Negated(found), sign, found)
+        return found
+
+    def _primary(self) -> Node:
+        token = self._tokens.take()
+        self._terms += 1
+        if self._terms > TERMS_MAX:
+            raise self._tokens.error(f"more than {TERMS_MAX} names and values", token.at)
+        match token.kind:
+            case Kind.NAME:
+                return Property(sys.intern(token.text))
+            case Kind.TEXT:
+                return Text(content(token))
+            case Kind.WHOLE:
+                return self._whole(token)
+            case Kind.DECIMAL:
+                return self._decimal(token)
+            case Kind.WORD if token.text in TRUTHS:
+                return Truth(TRUTHS[token.text])
+            case Kind.SIGN if token.text == "(":
+                return self._bracketed(token)
+        raise self._tokens.error(f"a name or a value was expected, not {_named(token)}", token.at)
+
+    def _bracketed(self, bracket: Token) -> Node:
+        self._brackets += 1
+        if self._brackets > DEPTH_MAX:
+            raise self._tokens.error(f"brackets nest more than {DEPTH_MAX} deep", bracket.at)
+        found = self._any()
+        self._brackets -= 1
+        self._expect(")")
+        return found
+
+    def _whole(self, token: Token) -> Whole:
+        digits = token.text.rstrip("lL")
+        if len(digits) > len(str(LONG_MAX)) or int(digits) > LONG_MAX:
+            raise self._tokens.error(f"a whole number over {LONG_MAX}", token.at)
+        return Whole(int(digits))
+
+    def _decimal(self, token: Token) -> Decimal:
+        value = float(token.text)
+        if math.isinf(value):
+            raise self._tokens.error("a decimal number over all bounds", token.at)
+        if value < DECIMAL_MIN:
+            raise self._tokens.error("no decimal number may be zero: write 0", token.at)
+        return Decimal(value)
+
+    # -- what is refused ---------------------------------------------------------------------
+
+    def _grown(self, node: Node, at: Token, *parts: Node) -> Node:
+        """The node, if it does not stand too high."""
+        heights = self._heights
+        before = max([heights.get(id(part), 0) for part in parts])
+        heights[id(node)] = height = max(before + 1, heights.get(id(node), 0))
+        if height > DEPTH_MAX:
+            raise self._tokens.error(f"more than {DEPTH_MAX} comparisons in one another", at.at)
+        return node
+
+    def _expect(self, *texts: str) -> Token:
+        token = self._tokens.accept(*texts)
+        if token is None:
+            found = self._tokens.peek()
+            wanted = texts[0] if len(texts) == 1 else f"one of {', '.join(sorted(texts))}"
+            raise self._tokens.error(f"{wanted} was expected, not {_named(found)}", found.at)
+        return token
+
+    def _expect_text(self) -> Token:
+        token = self._tokens.take()
+        if token.kind is not Kind.TEXT:
+            raise self._tokens.error(f"a 'text' was expected, not {_named(token)}", token.at)
+        return token
+
+    def _boolean(self, node: Node, start: Token) -> Node:
+        """The node, if it is true or false or may be."""
+        if isinstance(node, (*BOOLEAN, Property)):
+            return node
+        raise self._tokens.error("this is neither true nor false", start.at)
+
+    def _check_not(self, start: Token, sign: Token) -> None:
+        """Refuse to compare what a NOT made, unless that is asked for by brackets."""
+        if start.kind is Kind.WORD and start.text == "NOT" and not self._genuine:
+            raise self._tokens.error(
+                f"NOT takes in only what follows it at once, so what would {sign.text} compare? "
+                "write NOT (…)", start.at,
+            )  # fmt: skip
+
+    def _check_equal(self, left: Node, right: Node, start: Token, right_start: Token) -> None:
+        for side, token in ((left, start), (right, right_start)):
+            if isinstance(side, Truth) and side.value is None:
+                raise self._tokens.error("nothing equals NULL: write IS NULL", token.at)
+        if isinstance(left, Truth) and isinstance(right, Text | Whole | Decimal):
+            raise self._tokens.error("TRUE and FALSE are equal to no other value", right_start.at)
+
+    def _check_number(self, node: Node, start: Token) -> None:
+        if isinstance(node, (*BOOLEAN, Text)):
+            raise self._tokens.error(
+                "only numbers, and properties that are numbers, have an order", start.at
+            )
+
+    def _check_ends(self, low: Node, high: Node, start: Token) -> None:
+        """Java looks at numbers alone, not at what has a sign in front."""
+        if not (isinstance(low, Whole | Decimal) and isinstance(high, Whole | Decimal)):
+            return
+        first, second = number_of(low), number_of(high)
+        if first and second and second.compared(lt, first):
+            raise self._tokens.error("the second number of a BETWEEN is the lower one", start.at)
+
+
+def _named(token: Token) -> str:
+    return "the end" if token.kind is Kind.END else repr(token.text)
+
+
+def _unread(token: Token) -> str:
+    """Why the expression cannot go on with a token."""
+    if token.text.upper() == "LIKE":
+        return "there is no LIKE: use CONTAINS, STARTSWITH or ENDSWITH"
+    return f"AND, OR or the end was expected, not {_named(token)}"

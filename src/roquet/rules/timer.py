@@ -1,0 +1,155 @@
+"""Timer: what a delivery time asks for, its slot on the wheel, what becomes of it when due.
+
+    deliver ms     when the message is wanted: never before
+    out ms         its slot: the second that ends then, as the genuine broker writes it
+    stop           the slot where it waits: its own, or one on the way when that is far
+
+                        ├──────────── window ────────────┤
+    now ────────────────┼──────────────── stop ──────────┼─────────── out ──▶
+                        └ written again from there, until its own slot is in reach
+
+The arithmetic is that of the genuine HookUtils and TimerMessageStore.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from roquet.model import properties as names
+from roquet.model.errors import MessageIllegal
+
+PRECISION_MS: Final = 1_000
+"""What one slot of the wheel holds."""
+
+DAY_MS: Final = 86_400_000
+
+MAX_DELAY_MS: Final = 3 * DAY_MS
+"""The farthest delivery time unless the operator says otherwise, as in the genuine broker."""
+
+MAX_DELAY_LIMIT_MS: Final = 40 * DAY_MS
+"""What an operator may allow: farther ones would be written again twenty times and more."""
+
+WINDOW_MS: Final = 2 * DAY_MS
+"""How long a message waits in one slot at most, as in the genuine broker (timerRollWindowSlot)."""
+
+DEFAULT: Final = 1
+ROLL: Final = 2
+DELETE: Final = 4
+"""What a unit of the timer log says: it waits, on the way; it takes another message back."""
+
+NEVER_WAITED_MS: Final = 2**63 - 1
+"""The time at which a message was put on the wheel that came too late for it."""
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_LONG_MAX: Final = 2**63 - 1
+
+_UNITS_MS: Final = {names.TIMER_DELAY_SEC: 1_000, names.TIMER_DELAY_MS: 1}
+"""Delays, in the order in which they are believed; a time of day comes last."""
+
+WISHES: Final = (*_UNITS_MS, names.TIMER_DELIVER_MS)
+"""The properties that ask for a delivery time."""
+
+
+def is_timed(properties: Mapping[str, str]) -> bool:
+    """Whether a delivery time is asked for that was not yet fulfilled."""
+    return names.TIMER_OUT_MS not in properties and any(name in properties for name in WISHES)
+
+
+def wished_ms(properties: Mapping[str, str], now_ms: int) -> int:
+    """When a message is wanted. Raises MessageIllegal for a number that is none."""
+    for name, unit_ms in _UNITS_MS.items():
+        if (text := properties.get(name)) is not None:
+            return now_ms + _number(name, text) * unit_ms
+    if (text := properties.get(names.TIMER_DELIVER_MS)) is None:
+        raise MessageIllegal(f"the delivery time is empty: one of {', '.join(WISHES)} is wanted")
+    return _number(names.TIMER_DELIVER_MS, text)
+
+
+def out_ms(properties: Mapping[str, str], now_ms: int, max_delay_ms: int) -> int | None:
+    """The slot of a message that asks for a time; None when the time has come.
+
+    Raises MessageIllegal for a time that is too far away.
+    """
+    wished = wished_ms(properties, now_ms)
+    if wished <= now_ms:
+        return None
+    if wished - now_ms > max_delay_ms:
+        raise MessageIllegal(
+            f"the message is to be delivered in {(wished - now_ms) // 1_000} s, this broker keeps"
+            f" it for {max_delay_ms // 1_000} s at most"
+        )
+    return slot_ms(wished)
+
+
+def slot_ms(wished: int) -> int:
+    """The slot of a time: the second that ends with it or holds it."""
+    return (wished - 1) // PRECISION_MS * PRECISION_MS
+
+
+def floor_ms(time_ms: int) -> int:
+    """The second that a time lies in."""
+    return time_ms // PRECISION_MS * PRECISION_MS
+
+
+def due_ms(properties: Mapping[str, str], stored_ms: int, out: int) -> int:
+    """When a stored message is due, to the millisecond: within its slot, or as that ends.
+
+    A delay counts from when the message was stored. If it was stored anew meanwhile, only its slot
+    is known; then it comes when that is over.
+    """
+    try:
+        wished = wished_ms(properties, stored_ms)
+    except MessageIllegal:
+        return out + PRECISION_MS
+    return wished if out < wished <= out + PRECISION_MS else out + PRECISION_MS
+
+
+def window_ms(retention_ms: int) -> int:
+    """How long a message may wait in one slot: no longer than its record is sure to be kept."""
+    return max(2 * PRECISION_MS, min(WINDOW_MS, floor_ms(retention_ms * 2 // 3)))
+
+
+def stop_ms(out: int, write_ms: int, window: int) -> tuple[int, bool]:
+    """The slot where a message waits, and whether it goes on from there to another.
+
+    Where less than a third of a window would be left behind the stop it is half way, so that
+    the rest is never too short.
+    """
+    left = out - write_ms - window
+    if left < 0:
+        return out, False
+    slots = window // PRECISION_MS
+    if left < slots // 3 * PRECISION_MS:
+        return write_ms + slots // 2 * PRECISION_MS, True
+    return write_ms + window, True
+
+
+def magic(*, rolls: bool, deletes: bool) -> int:
+    """What the timer log says of a unit."""
+    return DEFAULT | (ROLL if rolls else 0) | (DELETE if deletes else 0)
+
+
+def is_delete(kind: int) -> bool:
+    """Whether a unit takes back another message, now or later."""
+    return bool(kind & DELETE)
+
+
+def rolls_on(kind: int) -> bool:
+    """Whether a unit that is due is written again, for another slot."""
+    return bool(kind & ROLL)
+
+
+def takes_back(kind: int) -> bool:
+    """Whether a unit that is due takes back another message of its slot."""
+    return kind & (DELETE | ROLL) == DELETE
+
+
+def recall_fault(deliver_ms: int, now_ms: int, max_delay_ms: int) -> str | None:
+    """Why a message of that time cannot be taken back; None when it can."""
+    return None if 0 < deliver_ms - now_ms < max_delay_ms else "recall failed, timestamp invalid"
+
+
+def _number(name: str, text: str) -> int:
+    if not _NUMBER.fullmatch(text) or abs(number := int(text)) > _LONG_MAX:
+        raise MessageIllegal(f"property {name} is {text[:40]!r}, not a whole number")
+    return number

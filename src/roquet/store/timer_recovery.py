@@ -1,0 +1,162 @@
+"""What the wheel and the timer log may be trusted with after a crash.
+
+    checkpoint says:      log end P, offset O, second R
+    timer log    ────────────┤P ░░░░░░░░░    what is behind P is written again from offset O on
+    wheel        ─▶ unit before P            such slots stay
+                 ─▶ unit behind P            such slots go back to their last unit before P
+
+What our own checkpoint says belongs together. That of a genuine broker may know of a later offset
+than of its log's end; so units behind the end count as long as they are of messages before that
+offset, and messages that no unit speaks of are looked at once more.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from roquet.rules.timer import floor_ms, is_delete
+from roquet.store.timer_layout import NONE, UNIT_SIZE, Slot, TimerCheckpoint, Unit
+from roquet.store.timer_log import TimerLog
+from roquet.store.timer_wheel import Wheel
+
+log = logging.getLogger(__name__)
+
+OffsetOf = Callable[[Unit], int | None]
+"""The timer topic's offset of the message of a unit; None when there is none."""
+
+_START: Final = 0
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """Where the timers go on."""
+
+    offset: int
+    """Of the first message that no unit speaks of for sure."""
+    read_ms: int
+    """The first second that something may wait in; 0 for none."""
+
+
+def recover(
+    wheel: Wheel, timer_log: TimerLog, checkpoint: TimerCheckpoint, offset_of: OffsetOf
+) -> Recovered:
+    """Bring wheel and log to a state that belongs together."""
+    if not timer_log.begin <= checkpoint.log_end <= timer_log.segments.limit:
+        log.warning("the timer log is not what its checkpoint says: it is made again")
+        return _anew(wheel, timer_log, _START)
+    if checkpoint.cursor is not None:
+        end, offset = checkpoint.log_end, checkpoint.offset
+    else:
+        end, offset = _trusted(timer_log, checkpoint, offset_of)
+    if not wheel.exists and end > timer_log.begin:
+        log.warning("the wheel of delivery times is gone: it is made again from the timer log")
+        wheel.make()
+        _note(wheel, timer_log, timer_log.begin, end, checkpoint.read_ms)
+    elif checkpoint.log_end < end:
+        wheel.make()
+        _note(wheel, timer_log, checkpoint.log_end, end, checkpoint.read_ms)
+    first_ms = _roll_back(wheel, timer_log, end, checkpoint.read_ms)
+    timer_log.settle(end)
+    return Recovered(offset, first_ms)
+
+
+def _anew(wheel: Wheel, timer_log: TimerLog, offset: int) -> Recovered:
+    """Nothing of wheel and log is left: everything is written again from an offset on."""
+    used = list(wheel.used())
+    if used:
+        wheel.make()
+    for time_ms, _ in used:
+        wheel.blank(time_ms)
+    timer_log.settle(0)
+    return Recovered(offset, 0)
+
+
+def _trusted(
+    timer_log: TimerLog, checkpoint: TimerCheckpoint, offset_of: OffsetOf
+) -> tuple[int, int]:
+    """Of a genuine broker's log: its end, and the offset behind its last message."""
+    end, last = checkpoint.log_end, None
+    for position, unit in timer_log.units(checkpoint.log_end):
+        offset = offset_of(unit)
+        if offset is None or offset >= checkpoint.offset:
+            break
+        end, last = position + UNIT_SIZE, offset
+    if last is None and end > timer_log.begin:
+        before = timer_log.last_before(end)
+        last = offset_of(before) if before is not None else None
+    return end, checkpoint.offset if last is None else min(checkpoint.offset, last + 1)
+
+
+def _note(wheel: Wheel, timer_log: TimerLog, start: int, end: int, read_ms: int) -> None:
+    """See to it that the wheel knows of these units."""
+    for position, unit in timer_log.units(start):
+        if position >= end:
+            return
+        if unit.slot_ms < read_ms:
+            continue
+        slot = wheel.slot(unit.slot_ms)
+        if slot is None or slot.first > position:
+            wheel.put(unit.slot_ms, Slot(position, position, 1))
+        elif slot.last < position:
+            wheel.put(unit.slot_ms, Slot(slot.first, position, slot.count + _worth(unit)))
+
+
+def _roll_back(wheel: Wheel, timer_log: TimerLog, end: int, read_ms: int) -> int:
+    """Let slots forget the units from `end` on; gives the first second with something in it."""
+    first_ms = 0
+    ahead: list[tuple[int, Slot]] = []
+    for time_ms, slot in wheel.used():
+        if time_ms >= floor_ms(read_ms):
+            first_ms = min(first_ms or time_ms, time_ms)
+        if slot.last >= end:
+            ahead.append((time_ms, slot))
+    if ahead:
+        wheel.make()
+    lost: set[int] = set()
+    for time_ms, slot in ahead:
+        found = _shorter(timer_log, time_ms, slot, end)
+        if found is None:
+            lost.add(time_ms)
+        else:
+            _set(wheel, time_ms, found)
+    if lost:
+        _search(wheel, timer_log, lost, end)
+    return first_ms
+
+
+def _shorter(timer_log: TimerLog, time_ms: int, slot: Slot, end: int) -> Slot | None:
+    """The slot without its units from `end` on; None when their chain is torn."""
+    at, count = slot.last, slot.count
+    while at >= end:
+        unit = timer_log.unit(at)
+        if unit is None or floor_ms(unit.slot_ms) != time_ms or not NONE <= unit.before < at:
+            return None
+        at, count = unit.before, count - _worth(unit)
+    return Slot(min(slot.first, at), at, count)
+
+
+def _search(wheel: Wheel, timer_log: TimerLog, lost: set[int], end: int) -> None:
+    """Look through the whole log for the last units of slots whose chain is torn."""
+    found: dict[int, Slot] = {}
+    for position, unit in timer_log.units(timer_log.begin):
+        if position >= end:
+            break
+        time_ms = floor_ms(unit.slot_ms)
+        if time_ms in lost:
+            before = found.get(time_ms) or Slot(position, NONE, 0)
+            found[time_ms] = Slot(before.first, position, before.count + _worth(unit))
+    for time_ms in lost:
+        _set(wheel, time_ms, found.get(time_ms) or Slot(NONE, NONE, 0))
+
+
+def _set(wheel: Wheel, time_ms: int, slot: Slot) -> None:
+    if slot.last == NONE:
+        wheel.blank(time_ms)
+    else:
+        wheel.put(time_ms, slot)
+
+
+def _worth(unit: Unit) -> int:
+    """What a unit adds to its slot's count."""
+    return -1 if is_delete(unit.magic) else 1

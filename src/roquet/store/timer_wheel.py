@@ -1,0 +1,89 @@
+"""The wheel: one slot for each second of two weeks, which are then used again.
+
+    second 1,700,000,000        …,001           …,002
+    ┌──────────────────────┬───────────────┬──────────────┬─ …      timerwheel, 38 MB
+    │ last ─▶ unit 9,104   │ another time's│ last ─▶ …    │
+    └──────────────────────┴───────────────┴──────────────┴─ …
+
+A slot that names another second is empty. Blocks for the whole file are there before the first
+write, so that a full disk is an error and no signal.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from roquet.model.errors import StoreError
+from roquet.rules.timer import PRECISION_MS
+from roquet.store.mapped import PAGE_SIZE, MappedFile, MapPool
+from roquet.store.timer_layout import SLOT, SLOT_SIZE, Slot
+
+_EMPTY_PAGE: Final = bytes(PAGE_SIZE)
+
+
+class Wheel:
+    """Which units of the timer log are due in which second."""
+
+    def __init__(self, pool: MapPool, path: Path, slots: int) -> None:
+        self._pool = pool
+        self._slots = slots
+        self._file = MappedFile(pool, path, 0, slots * SLOT_SIZE)
+        self.exists = False
+
+    @property
+    def span_ms(self) -> int:
+        """After so long a slot is used again."""
+        return self._slots * PRECISION_MS
+
+    def load(self, size: int | None) -> None:
+        """Take the file of that size, None for none. Raises StoreError for an odd one."""
+        if size and size != self._file.size:
+            raise StoreError(
+                f"{self._file.path} has {size} bytes where {self._file.size} are right: restore it"
+                " from a copy, or delete it to have it made again from the timer log"
+            )
+        self.exists = bool(size)
+
+    def make(self) -> None:
+        """See to it that slots can be written. Raises StoreFull."""
+        if not self.exists:
+            self._file.make()
+            self.exists = True
+        self._file.extend(self._file.size, self._file.size)
+
+    def slot(self, time_ms: int) -> Slot | None:
+        """What waits in the second of a time; None for nothing."""
+        if not self.exists:
+            return None
+        second = time_ms // PRECISION_MS
+        file = self._file
+        view = file.held or file.view()
+        stored, first, last, count, _ = SLOT.unpack_from(view, second % self._slots * SLOT_SIZE)
+        return Slot(first, last, count) if stored == second else None
+
+    def put(self, time_ms: int, slot: Slot) -> None:
+        """Set the second of a time; `make` was called before."""
+        second = time_ms // PRECISION_MS
+        at = second % self._slots * SLOT_SIZE
+        SLOT.pack_into(self._file.view(), at, second, slot.first, slot.last, slot.count, 0)
+        self._file.mark()
+
+    def blank(self, time_ms: int) -> None:
+        """Empty the second of a time."""
+        at = time_ms // PRECISION_MS % self._slots * SLOT_SIZE
+        self._file.view()[at : at + SLOT_SIZE] = bytes(SLOT_SIZE)
+        self._file.mark()
+
+    def used(self) -> Iterator[tuple[int, Slot]]:
+        """Every slot that was ever set, with its time; the pages are let go again."""
+        if not self.exists:
+            return
+        view = self._file.view()
+        for start in range(0, self._file.size, PAGE_SIZE):
+            page = bytes(view[start : start + PAGE_SIZE])
+            if page == _EMPTY_PAGE:
+                continue
+            for second, first, last, count, _ in SLOT.iter_unpack(page):
+                if second:
+                    yield second * PRECISION_MS, Slot(first, last, count)
+        self._pool.files.forget(view, self._file.size)

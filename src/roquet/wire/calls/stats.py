@@ -1,0 +1,177 @@
+"""Statistics and progress in numbers: what operators ask a broker, and nothing changes by it."""
+
+from typing import ClassVar
+
+import msgspec
+
+from roquet.model.queue import MessageQueue
+from roquet.wire.call import Call, Long, Reply
+from roquet.wire.calls.bodies import ConsumeStats
+from roquet.wire.codes import RequestCode
+
+
+class GetTopicStats(Call[Reply], frozen=True, kw_only=True):
+    """How far each queue of a topic is; the reply's body is a TopicStats."""
+
+    code: ClassVar = RequestCode.GET_TOPIC_STATS_INFO
+
+    topic: str
+
+
+class GetRuntimeInfo(Call[Reply], frozen=True, kw_only=True):
+    """How a broker does; the reply's body is a KVTable."""
+
+    code: ClassVar = RequestCode.GET_BROKER_RUNTIME_INFO
+
+
+class GetTimeSpan(Call[Reply], frozen=True, kw_only=True):
+    """Of which time a topic's messages are, and a group's; the reply's body is a TimeSpans."""
+
+    code: ClassVar = RequestCode.QUERY_CONSUME_TIME_SPAN
+
+    topic: str
+    group: str
+
+
+class GetCorrections(Call[Reply], frozen=True, kw_only=True):
+    """How far all groups of a topic are at least; the reply's body is a Corrections."""
+
+    code: ClassVar = RequestCode.QUERY_CORRECTION_OFFSET
+
+    topic: str
+    compare_group: str
+    """Queues in which it is behind all others are told as the highest number."""
+    filter_groups: str | None = None
+    """Groups that do not count, with commas between them."""
+
+
+class ViewStats(Call[Reply], frozen=True, kw_only=True):
+    """What was counted under a name and a key; the reply's body is a StatsData."""
+
+    code: ClassVar = RequestCode.VIEW_BROKER_STATS_DATA
+
+    stats_name: str
+    stats_key: str
+
+
+class GetAllConsumeStats(Call[Reply], frozen=True, kw_only=True):
+    """The progress of all groups of a broker; the reply's body is a ConsumeStatsList."""
+
+    code: ClassVar = RequestCode.GET_BROKER_CONSUME_STATS
+
+    is_order: bool = False
+    """Tell of ordered topics only."""
+
+
+class GetHaStatus(Call[Reply], frozen=True, kw_only=True):
+    """How far the followers of a broker are; the reply's body is a HaStatus."""
+
+    code: ClassVar = RequestCode.GET_BROKER_HA_STATUS
+
+
+class GetEpochs(Call[Reply], frozen=True, kw_only=True):
+    """Who led a broker until where; the brokers of a controller alone know."""
+
+    code: ClassVar = RequestCode.GET_BROKER_EPOCH_CACHE
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a queue holds (Java's TopicOffset)."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+    """When its newest message was stored; 0 without any."""
+
+
+class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What each queue of a topic holds (Java's TopicStatsTable)."""
+
+    offset_table: dict[MessageQueue, QueueStats] = {}
+    topic_put_tps: float = 0.0
+
+
+class TimeSpan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Of which time the messages of a queue are, and the last one that a group has handled."""
+
+    message_queue: MessageQueue
+    min_time_stamp: int = -1
+    max_time_stamp: int = -1
+    consume_time_stamp: int = -1
+    delay_time: int = 0
+    """How long the next message has been waiting, in ms."""
+    min_time_stamp_str: str | None = None
+    max_time_stamp_str: str | None = None
+    consume_time_stamp_str: str | None = None
+
+
+class TimeSpans(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The queues of a topic by time (Java's QueryConsumeTimeSpanBody)."""
+
+    consume_time_span_set: list[TimeSpan] = []
+
+
+class Corrections(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Queue id to offset (Java's QueryCorrectionOffsetBody)."""
+
+    correction_offsets: dict[int, Long] = {}
+
+
+class StatsItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A span of time: how much, how much a second, how much at once (Java's BrokerStatsItem)."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class StatsData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The last minute, hour and day (Java's BrokerStatsData)."""
+
+    stats_minute: StatsItem | None = None
+    stats_hour: StatsItem | None = None
+    stats_day: StatsItem | None = None
+
+
+class ConsumeStatsList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The progress of all groups: a list of one group each, whose topics follow each other."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
+    broker_addr: str | None = None
+    total_diff: int = 0
+    """Messages that wait, of all groups."""
+    total_inflight_diff: int = 0
+    """Messages that were given out and not acknowledged."""
+
+
+class HaConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One follower (Java's HAConnectionRuntimeInfo)."""
+
+    addr: str | None = None
+    slave_ack_offset: int = 0
+    diff: int = 0
+    in_sync: bool = False
+    transferred_byte_in_second: int = 0
+    transfer_from_where: int = 0
+
+
+class HaClient(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a follower says of itself (Java's HAClientRuntimeInfo); zeros at a leader."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_flush_offset: int = 0
+    is_activated: bool | None = msgspec.field(default=None, name="activated")
+
+
+class HaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A leader and its followers (Java's HARuntimeInfo)."""
+
+    master: bool = False
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[HaConnection] = []
+    ha_client_runtime_info: HaClient | None = HaClient()

@@ -1,0 +1,61 @@
+"""Java's properties files: a name and a value in each line, as settings travel.
+
+`name=value`, `name: value` or `name value`; a line that begins with # or ! is a comment, one that
+ends with a backslash goes on in the next; elsewhere a backslash begins a character's short form.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from roquet.model.errors import FieldError
+
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|u|.)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_NAME: Final = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The names and values of a file; of a name that comes twice the last value counts."""
+    found: dict[str, str] = {}
+    for line in _whole_lines(text):
+        match = _NAME.fullmatch(line)
+        assert match is not None, "every part of the pattern may be empty"
+        found[_plain(match[1])] = _plain(match[2])
+    return found
+
+
+def write_properties(values: Mapping[str, str]) -> str:
+    """The same as genuine servers tell their settings: nothing is escaped but line ends."""
+    lines = (f"{name}={value}\n" for name, value in values.items())
+    return "".join(line[:-1].replace("\r", "").replace("\n", "\\n") + "\n" for line in lines)
+
+
+def _whole_lines(text: str) -> Iterator[str]:
+    """Lines with what they go on with, without comments and empty ones."""
+    whole = ""
+    for part in re.split(r"\r\n|\r|\n", text):
+        line = part.lstrip(" \t\f")
+        if not whole and (not line or line[0] in "#!"):
+            continue
+        whole += line
+        if (len(whole) - len(whole.rstrip("\\"))) % 2:
+            whole = whole[:-1]
+            continue
+        yield whole
+        whole = ""
+    if whole:
+        yield whole
+
+
+def _plain(text: str) -> str:
+    return _ESCAPE.sub(_unescaped, text)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if code == "u":
+        raise FieldError("a properties file: \\u wants four hexadecimal digits")
+    if len(code) == 5:
+        return chr(int(code[1:], 16))
+    return _ESCAPED.get(code, code)

@@ -1,0 +1,273 @@
+"""Trace text: what became of messages, as clients write it into the trace topic.
+
+    Pub         time, region, group, topic, message, tag, keys, store host, body length, ms taken,
+                kind, broker's id of the message, success
+    SubBefore   time, region, group, request, message, tries, keys
+    SubAfter    request, message, ms taken, success, keys, outcome, time, group
+    EndTransaction, Recall: as below
+
+A record begins with its name; U+0001 stands between its fields, U+0002 after it. What is not known
+is the text "null", as Java writes it: its own reader cannot read a SubBefore whose keys are empty.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+import msgspec
+
+FIELD: Final = "\x01"
+RECORD: Final = "\x02"
+UNKNOWN: Final = "null"
+
+
+class Kind(IntEnum):
+    """What kind of message was sent (Java's MessageType)."""
+
+    NORMAL = 0
+    HALF = 1
+    COMMITTED = 2
+    DELAYED = 3
+    ORDERED = 4
+
+
+class Outcome(IntEnum):
+    """How a handler ended (Java's ConsumeReturnType)."""
+
+    SUCCESS = 0
+    TIMED_OUT = 1
+    RAISED = 2
+    RETURNED_NOTHING = 3
+    FAILED = 4
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """A message was sent."""
+
+    at_ms: int
+    region: str = ""
+    group: str = ""
+    topic: str
+    message_id: str
+    tag: str = ""
+    keys: str = ""
+    store_host: str = ""
+    body_length: int = 0
+    took_ms: int = 0
+    kind: int = Kind.NORMAL
+    offset_message_id: str = ""
+    success: bool = True
+
+    @property
+    def fields(self) -> tuple[object, ...]:
+        """As they stand in the text."""
+        return (
+            "Pub", self.at_ms, self.region, self.group, self.topic, self.message_id, self.tag,
+            self.keys, self.store_host, self.body_length, self.took_ms, int(self.kind),
+            self.offset_message_id, self.success,
+        )  # fmt: skip
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler was given a message."""
+
+    at_ms: int
+    region: str = ""
+    group: str = ""
+    request_id: str
+    """Common to the two records of one try."""
+    message_id: str
+    tries: int = 0
+    keys: str = ""
+
+    @property
+    def fields(self) -> tuple[object, ...]:
+        """As they stand in the text."""
+        return (
+            "SubBefore", self.at_ms, self.region, self.group, self.request_id, self.message_id,
+            self.tries, self.keys,
+        )  # fmt: skip
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler has ended."""
+
+    request_id: str
+    message_id: str
+    took_ms: int = 0
+    success: bool = True
+    keys: str = ""
+    outcome: int = Outcome.SUCCESS
+    at_ms: int = 0
+    group: str = ""
+
+    @property
+    def fields(self) -> tuple[object, ...]:
+        """As they stand in the text."""
+        return (
+            "SubAfter", self.request_id, self.message_id, self.took_ms, self.success, self.keys,
+            int(self.outcome), self.at_ms, self.group,
+        )  # fmt: skip
+
+
+class TransactionEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction was committed or rolled back."""
+
+    at_ms: int
+    region: str = ""
+    group: str = ""
+    topic: str
+    message_id: str
+    tag: str = ""
+    keys: str = ""
+    store_host: str = ""
+    kind: int = Kind.COMMITTED
+    transaction_id: str = ""
+    state: str = ""
+    """COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
+    from_check: bool = False
+
+    @property
+    def fields(self) -> tuple[object, ...]:
+        """As they stand in the text."""
+        return (
+            "EndTransaction", self.at_ms, self.region, self.group, self.topic, self.message_id,
+            self.tag, self.keys, self.store_host, int(self.kind), self.transaction_id, self.state,
+            self.from_check,
+        )  # fmt: skip
+
+
+class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was to come later was taken back."""
+
+    at_ms: int
+    region: str = ""
+    group: str = ""
+    topic: str
+    message_id: str
+    success: bool = True
+
+    @property
+    def fields(self) -> tuple[object, ...]:
+        """As they stand in the text."""
+        return (
+            "Recall", self.at_ms, self.region, self.group, self.topic, self.message_id, self.success
+        )  # fmt: skip
+
+
+Trace: TypeAlias = Sent | Begun | Ended | TransactionEnded | Recalled
+
+
+def encode(traces: Iterable[Trace]) -> str:
+    """The text of some records."""
+    return "".join([FIELD.join(map(_text, trace.fields)) + RECORD for trace in traces])
+
+
+def decode(text: str) -> list[Trace]:
+    """The records of a text; those that cannot be understood are left out."""
+    return list(_decoded(text))
+
+
+def _decoded(text: str) -> Iterator[Trace]:
+    for line in text.split(RECORD):
+        fields = line.split(FIELD)
+        read = _READERS.get(fields[0])
+        if read is None:
+            continue
+        try:
+            yield read(["" if field == UNKNOWN else field for field in fields])
+        except (ValueError, IndexError):  # cut short, or another program's
+            continue
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case "":
+            return UNKNOWN
+        case str():  # its own separators would break all that follows
+            return value.replace(FIELD, " ").replace(RECORD, " ")
+        case _:
+            return str(value)
+
+
+def _sent(f: list[str]) -> Sent:
+    has_id = len(f) >= 14  # older clients do not tell the broker's own id
+    return Sent(
+        at_ms=int(f[1]),
+        region=f[2],
+        group=f[3],
+        topic=f[4],
+        message_id=f[5],
+        tag=f[6],
+        keys=f[7],
+        store_host=f[8],
+        body_length=int(f[9]),
+        took_ms=int(f[10]),
+        kind=int(f[11]),
+        offset_message_id=f[12] if has_id else "",
+        success=f[13 if has_id else 12] == "true",
+    )
+
+
+def _begun(f: list[str]) -> Begun:
+    return Begun(
+        at_ms=int(f[1]),
+        region=f[2],
+        group=f[3],
+        request_id=f[4],
+        message_id=f[5],
+        tries=int(f[6]),
+        keys=f[7],
+    )
+
+
+def _ended(f: list[str]) -> Ended:
+    return Ended(
+        request_id=f[1],
+        message_id=f[2],
+        took_ms=int(f[3]),
+        success=f[4] == "true",
+        keys=f[5],
+        outcome=int(f[6]) if len(f) > 6 else Outcome.SUCCESS,
+        at_ms=int(f[7]) if len(f) > 8 else 0,
+        group=f[8] if len(f) > 8 else "",
+    )
+
+
+def _transaction_ended(f: list[str]) -> TransactionEnded:
+    return TransactionEnded(
+        at_ms=int(f[1]),
+        region=f[2],
+        group=f[3],
+        topic=f[4],
+        message_id=f[5],
+        tag=f[6],
+        keys=f[7],
+        store_host=f[8],
+        kind=int(f[9]),
+        transaction_id=f[10],
+        state=f[11],
+        from_check=f[12] == "true",
+    )
+
+
+def _recalled(f: list[str]) -> Recalled:
+    return Recalled(
+        at_ms=int(f[1]),
+        region=f[2],
+        group=f[3],
+        topic=f[4],
+        message_id=f[5],
+        success=f[6] == "true",
+    )
+
+
+_READERS: Final[Mapping[str, Callable[[list[str]], Trace]]] = {
+    "Pub": _sent,
+    "SubBefore": _begun,
+    "SubAfter": _ended,
+    "EndTransaction": _transaction_ended,
+    "Recall": _recalled,
+}

@@ -1,0 +1,72 @@
+from typing import Any
+
+import pytest
+
+from roquet.admin import brokers
+from roquet.model.errors import CallRefused, UsageError
+from roquet.testing.clock import in_virtual_time
+
+
+@in_virtual_time
+async def test_every_broker_tells_how_it_does(operating: Any) -> None:
+    async with operating() as it:
+        found = await brokers.standings(it.reach)
+        assert [(one.broker, one.broker_id, one.fault) for one in found] == [
+            ("broker-a", 0, None),
+            ("broker-b", 0, None),
+        ]
+        assert all(one.version.startswith("V5") for one in found)
+        assert found[0].puts_per_s.split()[0].replace(".", "").isdigit()
+
+
+@in_virtual_time
+async def test_a_broker_that_is_gone_is_told_with_the_reason(operating: Any) -> None:
+    async with operating() as it:
+        info = await it.reach.cluster()
+        await it.running.stop_broker(1)
+
+        async def stale() -> Any:
+            return info
+
+        it.reach.cluster = stale
+        first, second = await brokers.standings(it.reach)
+        assert first.fault is None
+        assert second.fault
+        assert second.version == "?"
+
+
+@in_virtual_time
+async def test_a_setting_is_changed_while_the_broker_runs(operating: Any) -> None:
+    async with operating() as it:
+        before = await brokers.settings(it.reach, "broker-a")
+        assert before["brokerName"] == "broker-a"
+        await brokers.configure(it.reach, "broker-a", {"autoCreateTopicEnable": "true"})
+        after = await brokers.settings(it.reach, "broker-a")
+        assert (before["autoCreateTopicEnable"], after["autoCreateTopicEnable"]) == (
+            "false",
+            "true",
+        )
+
+
+@in_virtual_time
+async def test_a_wrong_setting_changes_nothing(operating: Any) -> None:
+    async with operating() as it:
+        with pytest.raises(CallRefused):
+            await brokers.configure(
+                it.reach, "broker-a", {"autoCreateTopicEnable": "true", "maxMessageSize": "huge"}
+            )
+        assert (await brokers.settings(it.reach, "broker-a"))["autoCreateTopicEnable"] == "false"
+        with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
+            await brokers.settings(it.reach, "broker-x")
+
+
+def test_properties_are_read_as_java_writes_them() -> None:
+    text = "#comment\n!also\n\n a = 1 \nb=c=d\npath=C\\\\new\\nline\nurl=http\\://x\n"
+    assert brokers.parse_properties(text) == {
+        "a": "1",
+        "b": "c=d",
+        "path": "C\\new\nline",
+        "url": "http://x",
+    }
+    value = "C:\\new\nline"
+    assert brokers.parse_properties(f"k={brokers.escaped(value)}") == {"k": value}

@@ -1,0 +1,104 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.admin import messages, topics
+from roquet.admin.topics import Settings
+from roquet.client.config import ClientConfig, ProducerConfig
+from roquet.client.producer import Producer
+from roquet.client.pull import PullConsumer
+from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt
+from roquet.testing.clock import in_virtual_time
+
+
+@asynccontextmanager
+async def six_orders(operating: Any) -> AsyncIterator[tuple[Any, list[SendReceipt]]]:
+    """Six messages a second apart, on two brokers; the even ones have the key `even`."""
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=1, write_queues=1))
+        await it.settle()
+        sent = []
+        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
+            for number in range(6):
+                keys = ("even", f"n{number}") if number % 2 == 0 else ()
+                sent.append(await producer.send("orders", b"%d" % number, keys=keys))
+                await it.clock.sleep(1_000)
+        yield it, sent
+
+
+@in_virtual_time
+async def test_a_message_is_found_by_either_of_its_ids(operating: Any) -> None:
+    async with six_orders(operating) as (it, sent):
+        (by_own,) = await messages.by_id(it.reach, sent[3].message_id, "orders")
+        (by_place,) = await messages.by_id(it.reach, sent[3].offset_message_id)
+        assert by_own == by_place
+        assert (by_own.body, by_own.broker_name) == (b"3", sent[3].queue.broker_name)
+        (again,) = await messages.by_id(it.reach, sent[3].offset_message_id, "orders")
+        assert again == by_own
+
+
+@in_virtual_time
+async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(operating: Any) -> None:
+    async with six_orders(operating) as (it, _sent):
+        found = await messages.by_key(it.reach, "orders", "even")
+        assert [message.body for message in found] == [b"0", b"2", b"4"]
+        times = [message.stored_ms for message in found]
+        late = await messages.by_key(it.reach, "orders", "even", begin_ms=times[1])
+        assert [message.body for message in late] == [b"2", b"4"]
+        assert [m.body for m in await messages.by_key(it.reach, "orders", "even", count=1)] == [
+            b"4"
+        ]
+        assert await messages.by_key(it.reach, "orders", "odd") == []
+
+
+@in_virtual_time
+async def test_messages_of_a_time_are_read_from_every_queue(operating: Any) -> None:
+    async with six_orders(operating) as (it, sent):
+        config = ClientConfig(clock=it.clock)
+        async with PullConsumer(it.namesrv, group="audit", config=_consumer(config)) as reader:
+            (third,) = await messages.by_id(it.reach, sent[2].offset_message_id)
+            (fifth,) = await messages.by_id(it.reach, sent[4].offset_message_id)
+            found = messages.between(reader, "orders", third.stored_ms, fifth.stored_ms)
+            assert sorted([message.body async for message in found]) == [b"2", b"3"]
+            queue = MessageQueue("orders", sent[0].queue.broker_name, 0)
+            assert (await messages.at(reader, queue, 0)) is not None
+            assert (await messages.at(reader, queue, 99)) is None
+            with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
+                await messages.queues(reader, "ordesr")
+
+
+def _consumer(config: ClientConfig) -> Any:
+    from roquet.client.config import ConsumerConfig
+
+    return ConsumerConfig(clock=config.clock)
+
+
+@in_virtual_time
+async def test_what_is_no_id_or_of_no_broker_here_is_told(operating: Any) -> None:
+    async with six_orders(operating) as (it, sent):
+        with pytest.raises(UsageError, match="not 32 or 56"):
+            await messages.by_id(it.reach, "abc", "orders")
+        with pytest.raises(UsageError, match="say the topic, too"):
+            await messages.by_id(it.reach, sent[0].message_id)
+        beyond = sent[0].offset_message_id[:16] + "0" * 8 + "7FFFFFFF"
+        assert await messages.by_id(it.reach, beyond) == []
+        with pytest.raises(UsageError, match="orders"):
+            await messages.by_key(it.reach, "ordesr", "even")
+
+
+@in_virtual_time
+async def test_a_silent_broker_is_no_empty_answer(operating: Any) -> None:
+    async with six_orders(operating) as (it, _sent):
+        route = await it.reach.route("orders")
+        await it.running.stop_broker(0)
+
+        async def stale(_topic: str) -> Any:
+            return route
+
+        it.reach.route = stale
+        with pytest.raises(ConnectFailed, match="broker-a does not answer"):
+            await messages.by_key(it.reach, "orders", "even")

@@ -1,0 +1,125 @@
+from typing import Any
+
+import pytest
+
+from roquet.admin import groups, progress, topics
+from roquet.admin.progress import Edge, Move
+from roquet.admin.topics import Settings
+from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
+from roquet.client.producer import Producer
+from roquet.client.push import PushConsumer
+from roquet.model.errors import RoquetError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.testing.clock import in_virtual_time
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+def move(now: int | None, then: int, begin: int = 0, end: int = 10) -> Move:
+    return Move(queue=QUEUE, now=now, then=then, begin=begin, end=end)
+
+
+def test_a_move_says_what_comes_again_and_what_is_skipped() -> None:
+    assert (move(6, 2).again, move(6, 2).skipped) == (4, 0)
+    assert (move(2, 6).again, move(2, 6).skipped) == (0, 4)
+    assert (move(None, 10, begin=3).again, move(None, 10, begin=3).skipped) == (0, 7)
+    assert (move(1, 10, begin=4).skipped, move(5, 5).again) == (6, 0)
+
+
+async def orders(it: Any) -> None:
+    """Eight messages a second apart in four queues; a group has handled them all, and is gone."""
+    await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+    await it.settle()
+    async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
+        for number in range(8):
+            await producer.send("orders", b"%d" % number)
+            await it.clock.sleep(1_000)
+    async with member(it) as consumer:
+        assert len(await bodies(consumer, 8)) == 8
+
+
+def member(it: Any) -> PushConsumer:
+    config = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
+    return PushConsumer(it.namesrv, group="billing", topic="orders", config=config)
+
+
+async def bodies(consumer: PushConsumer, count: int) -> list[bytes]:
+    found = []
+    for message in await consumer.fetch(count, 30_000):
+        found.append(message.body)
+        await message.ack()
+    return sorted(found)
+
+
+@in_virtual_time
+async def test_a_plan_changes_nothing(operating: Any) -> None:
+    async with operating() as it:
+        await orders(it)
+        moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
+        assert [(m.now, m.then, m.again) for m in moves] == [(2, 0, 2)] * 4
+        assert (await groups.show(it.reach, "billing")).lag == 0
+
+
+@in_virtual_time
+async def test_a_group_without_members_goes_on_where_it_was_told(operating: Any) -> None:
+    async with operating() as it:
+        await orders(it)
+        moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
+        await progress.reset(it.reach, "billing", moves)
+        async with member(it) as consumer:
+            assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
+
+
+@in_virtual_time
+async def test_a_group_with_members_goes_on_where_it_was_told(operating: Any) -> None:
+    async with operating() as it:
+        await orders(it)
+        async with member(it) as consumer:
+            await it.clock.sleep(2_000)
+            moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
+            await progress.reset(it.reach, "billing", moves)
+            assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
+
+
+@in_virtual_time
+async def test_a_time_and_single_queues_can_be_chosen(operating: Any) -> None:
+    async with operating() as it:
+        began = it.clock.now_ms()
+        await orders(it)
+        by_time = await progress.plan(it.reach, "billing", "orders", began + 5_500)
+        assert sum(m.again for m in by_time) == 3
+        (one,) = await progress.plan(it.reach, "billing", "orders", Edge.LAST, [("broker-b", 1)])
+        assert (one.queue.broker_name, one.queue.queue_id, one.then) == ("broker-b", 1, one.end)
+        beyond = await progress.plan(it.reach, "billing", "orders", began + 10**9)
+        assert [m.then for m in beyond] == [m.end for m in beyond]
+
+
+@in_virtual_time
+async def test_a_new_group_can_be_given_a_place(operating: Any) -> None:
+    async with operating() as it:
+        await orders(it)
+        moves = await progress.plan(it.reach, "audit", "orders", Edge.LAST)
+        assert [m.now for m in moves] == [None] * 4
+        await progress.reset(it.reach, "audit", moves)
+        again = await progress.plan(it.reach, "audit", "orders", Edge.LAST)
+        assert [m.now for m in again] == [m.then for m in moves]
+
+
+@in_virtual_time
+async def test_what_is_not_there_is_told(operating: Any) -> None:
+    async with operating() as it:
+        await orders(it)
+        with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
+            await progress.plan(it.reach, "billing", "ordesr", Edge.FIRST)
+        with pytest.raises(UsageError, match="has no queue 9 on 'broker-a'"):
+            await progress.plan(it.reach, "billing", "orders", Edge.FIRST, [("broker-a", 9)])
+
+
+@in_virtual_time
+async def test_half_a_reset_says_how_far_it_went(operating: Any) -> None:
+    async with operating() as it:
+        await orders(it)
+        moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
+        await it.running.stop_broker(1)
+        with pytest.raises(RoquetError, match="2 of 4 queues were reset"):
+            await progress.reset(it.reach, "billing", moves)

@@ -1,0 +1,119 @@
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from roquet.admin import resizing, topics
+from roquet.admin.resizing import Step
+from roquet.admin.topics import Settings
+from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
+from roquet.client.producer import Producer
+from roquet.client.push import PushConsumer
+from roquet.model.errors import UsageError
+from roquet.testing.clock import in_virtual_time
+
+
+async def counts(it: Any) -> set[tuple[int, int]]:
+    await it.settle()
+    places = (await topics.show(it.reach, "orders")).places
+    return {(place.write_queues, place.read_queues) for place in places}
+
+
+async def resize(it: Any, count: int, **settings: Any) -> list[Step]:
+    steps = resizing.resize(it.reach, "orders", count, clock=it.clock, **settings)
+    return [step async for step in steps]
+
+
+@in_virtual_time
+async def test_eight_become_four_under_load_and_no_message_is_left_behind(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=8, write_queues=8))
+        await it.settle()
+        reading = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
+        sent: set[bytes] = set()
+        seen: list[bytes] = []
+        async with (
+            Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer,
+            PushConsumer(it.namesrv, group="billing", topic="orders", config=reading) as consumer,
+        ):
+
+            async def send() -> None:
+                while True:
+                    body = b"%d" % len(sent)
+                    assert (await producer.send("orders", body)).ok
+                    sent.add(body)
+                    await it.clock.sleep(100)
+
+            async def handle(message: Any) -> None:
+                await it.clock.sleep(50)
+                seen.append(message.body)
+
+            work = [asyncio.create_task(send()), asyncio.create_task(consumer.run(handle))]
+            await it.clock.sleep(5_000)
+            steps = await resize(it, 4)
+            assert {step.doing for step in steps} >= {
+                "producers are told of 4 queues",
+                "producers hear of it",
+                "the queues from 4 on go",
+            }
+            await it.clock.sleep(60_000)
+            for task in work:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        assert await counts(it) == {(4, 4)}
+        assert len(sent) > 800
+        assert set(seen) >= {body for body in sent if int(body) < len(sent) - 20}
+
+
+@in_virtual_time
+async def test_queues_stay_until_the_slowest_group_is_through(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+        await it.settle()
+        reading = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
+        async with PushConsumer(it.namesrv, group="billing", topic="orders", config=reading):
+            await it.settle()
+        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
+            for _ in range(8):
+                await producer.send("orders", b"x")
+        waiting: list[Step] = []
+        async for step in resizing.resize(it.reach, "orders", 1, settle_ms=1_000, clock=it.clock):
+            if step.waiting:
+                waiting.append(step)
+            if len(waiting) == 1:
+                assert step.waiting in ({}, {"billing": 4})
+                assert await counts(it) == {(1, 2)}
+                async with PushConsumer(
+                    it.namesrv, group="billing", topic="orders", config=reading
+                ) as consumer:
+                    for message in await consumer.fetch(8, 10_000):
+                        await message.ack()
+                    await it.clock.sleep(10_000)
+        assert waiting
+        assert await counts(it) == {(1, 1)}
+
+
+@in_virtual_time
+async def test_more_queues_can_be_read_before_they_are_written(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+        await it.settle()
+        steps = resizing.resize(it.reach, "orders", 5, clock=it.clock)
+        doing = [(step.doing, await counts(it)) async for step in steps]
+        assert doing == [
+            ("consumers are told of 5 queues", {(2, 2)}),
+            ("producers are told of 5 queues", {(2, 5)}),
+        ]
+        assert await counts(it) == {(5, 5)}
+
+
+@in_virtual_time
+async def test_nonsense_is_refused(operating: Any) -> None:
+    async with operating() as it:
+        for count in (0, -1, 65_536):
+            with pytest.raises(UsageError, match="from 1 to 65535"):
+                await resize(it, count)
+        with pytest.raises(UsageError, match="no broker has a topic"):
+            await resize(it, 4)

@@ -1,0 +1,147 @@
+from typing import Any
+
+import pytest
+
+from roquet.admin import topics
+from roquet.admin.topics import Place, Settings
+from roquet.client.config import ProducerConfig
+from roquet.client.producer import Producer
+from roquet.model.errors import ConnectFailed, RoquetError, UsageError
+from roquet.testing.clock import in_virtual_time
+
+
+@in_virtual_time
+async def test_a_topic_is_made_on_all_brokers_and_shown(operating: Any) -> None:
+    async with operating() as it:
+        made = await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+        assert made == ["broker-a", "broker-b"]
+        await it.settle()
+        config = ProducerConfig(clock=it.clock)
+        async with Producer(it.namesrv, config=config) as producer:
+            for _ in range(8):
+                await producer.send("orders", b"x")
+        found = await topics.show(it.reach, "orders")
+        assert found.messages == 8
+        assert [(q.broker, q.queue_id, q.end) for q in found.queues] == [
+            (broker, queue_id, 2) for broker in ("broker-a", "broker-b") for queue_id in (0, 1)
+        ]
+        assert all(queue.stored_ms for queue in found.queues)
+        assert found.places[0] == Place(
+            broker="broker-a",
+            read_queues=2,
+            write_queues=2,
+            permission="RW",
+            order=False,
+            attributes={},
+        )
+        assert found.problems == []
+
+
+@in_virtual_time
+async def test_what_is_not_given_stays(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=3, write_queues=3))
+        await it.settle()
+        changed = await topics.update(
+            it.reach, "orders", Settings(permission=4, order=True), ["broker-b"]
+        )
+        assert changed == ["broker-b"]
+        await it.settle()
+        first, second = (await topics.show(it.reach, "orders")).places
+        assert (first.permission, first.order) == ("RW", False)
+        assert (second.permission, second.order, second.read_queues) == ("R", True, 3)
+
+
+@in_virtual_time
+async def test_a_topic_that_is_there_is_not_made_again(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(), ["broker-a"])
+        await it.settle()
+        with pytest.raises(UsageError, match=r"already on broker-a: `update` changes it"):
+            await topics.create(it.reach, "orders", Settings())
+        assert await topics.create(it.reach, "orders", Settings(), ["broker-b"]) == ["broker-b"]
+
+
+@in_virtual_time
+async def test_a_deleted_topic_is_nowhere(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings())
+        await it.settle()
+        assert await topics.delete(it.reach, "orders") == ["broker-a", "broker-b"]
+        assert "orders" not in await topics.listed(it.reach, system=True)
+        with pytest.raises(UsageError, match="no broker has a topic 'orders'"):
+            await topics.show(it.reach, "orders")
+
+
+@in_virtual_time
+async def test_only_topics_of_users_are_listed_unless_asked_for(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings())
+        await it.settle()
+        assert await topics.listed(it.reach) == ["orders"]
+        assert {"orders", "SELF_TEST_TOPIC", "broker-a"} <= set(
+            await topics.listed(it.reach, system=True)
+        )
+
+
+@in_virtual_time
+async def test_who_mistypes_is_told_the_nearest_name(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings())
+        await it.settle()
+        with pytest.raises(UsageError, match="orders"):
+            await topics.show(it.reach, "ordesr")
+        with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
+            await topics.create(it.reach, "new", Settings(), ["broker-x"])
+        with pytest.raises(UsageError, match="letters, digits"):
+            await topics.create(it.reach, "no topic", Settings())
+
+
+@in_virtual_time
+async def test_half_a_change_says_where_it_was_made(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings())
+        await it.settle()
+        places = await it.reach.brokers()
+        await it.running.stop_broker(1)
+        it.reach.brokers = _answering(places)
+        with pytest.raises(RoquetError, match=r"created on broker-a, but not everywhere: broker-b"):
+            await topics.create(it.reach, "more", Settings())
+
+
+def _answering(brokers: dict[str, str]) -> Any:
+    """A name server that has not noticed yet."""
+
+    async def answer() -> dict[str, str]:
+        return brokers
+
+    return answer
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_answer_is_a_problem_of_the_topic(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings())
+        await it.settle()
+        route = await it.reach.route("orders")
+        await it.running.stop_broker(1)
+
+        async def stale(_topic: str) -> Any:
+            return route
+
+        it.reach.route = stale
+        found = await topics.show(it.reach, "orders")
+        assert [problem.split()[0] for problem in found.problems] == ["broker-b"]
+        with pytest.raises(ConnectFailed):
+            await topics.update(it.reach, "orders", Settings(order=True))
+
+
+@pytest.mark.parametrize(("text", "number"), [("RW", 6), ("r", 4), ("W", 2), ("-", 0), ("wr", 6)])
+def test_permissions_are_read(text: str, number: int) -> None:
+    assert topics.parse_permission(text) == number
+    assert set(topics.permission_text(number)) == set(text.upper())
+
+
+def test_other_permissions_are_refused() -> None:
+    with pytest.raises(UsageError, match="RW, R, W or -"):
+        topics.parse_permission("RX")

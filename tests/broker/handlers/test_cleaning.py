@@ -1,0 +1,73 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import cleaning
+from roquet.broker.handlers.send import send
+from roquet.wire.calls.cleaning import CleanQueues, CleanTopics, DeleteExpired
+
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return {"log_file_size": 1 << 16, "retention": 1, "queue_file_entries": 300}
+
+
+def fill(broker: Broker, peer: Any, message: Any, **fields: Any) -> None:
+    for _ in range(4):
+        reply: Any = send(broker, message(b"x" * 30_000, **fields), peer)
+        assert reply.code == 0
+
+
+async def test_old_files_of_the_log_go_at_once(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, peer, message)
+    assert broker.store.begin_position == 0
+    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
+    cleaning.delete_expired(broker, DeleteExpired(), peer)
+    assert broker.store.begin_position > 0
+    least, end = broker.store.bounds("orders", 0)
+    assert 0 < least < end
+
+
+async def test_topics_without_settings_are_deleted_with_all_that_is_known_of_them(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    fill(broker, peer, message)
+    fill(broker, peer, message, topic="kept")
+    broker.offsets.commit("billing", "orders", 0, 3)
+    broker.topics.remove("orders", 0)
+    cleaning.clean_topics(broker, CleanTopics(), peer)
+    cleaning.clean_topics(broker, CleanTopics(), peer)
+    assert broker.store.topics() == ["kept"]
+    assert broker.offsets.get("billing", "orders", 0) is None
+
+
+async def test_queues_of_shrunk_topics_go_when_they_are_empty(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, peer, message, queue_id=0)
+    fill(broker, peer, message, queue_id=1)
+    fill(broker, peer, message, topic="later")
+    fill(broker, peer, message, topic="later")
+    for queue_id in (0, 1):
+        broker.offsets.commit("billing", "orders", queue_id, 4)
+    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
+    cleaning.delete_expired(broker, DeleteExpired(), peer)
+    assert broker.store.bounds("orders", 1) == (4, 4)
+    cleaning.clean_queues(broker, CleanQueues(), peer)
+    assert broker.store.bounds("orders", 1) == (4, 4), "its topic has it still"
+    config = broker.topics.get("orders")
+    assert config is not None
+    broker.topics.put(msgspec.structs.replace(config, read_queue_nums=1, write_queue_nums=1), 0)
+    cleaning.clean_queues(broker, CleanQueues(), peer)
+    assert (broker.store.bounds("orders", 0), broker.store.bounds("orders", 1)) == ((4, 4), (0, 0))
+    assert broker.offsets.get("billing", "orders", 0) == 4
+    assert broker.offsets.get("billing", "orders", 1) is None
+    broker.topics.remove("orders", 0)
+    cleaning.clean_queues(broker, CleanQueues(), peer)
+    assert broker.store.topics() == ["later"]

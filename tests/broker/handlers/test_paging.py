@@ -1,0 +1,72 @@
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import topic as handlers
+from roquet.broker.handlers.paging import page
+from roquet.model.errors import CallRefused, FieldError
+from roquet.model.topic import DataVersion, GroupTable, TopicTable
+from roquet.wire import dialect
+from roquet.wire.calls.topic import GetGroups, GetTopics
+from roquet.wire.codes import ResponseCode
+
+VERSION = DataVersion(timestamp=7, counter=2)
+SEEN = dialect.dumps(VERSION).decode()
+TABLE = {"c": 3, "a": 1, "b": 2}
+
+
+def asked(first: int | None, most: int | None, seen: str | None = SEEN) -> dict[str, int]:
+    return page(TABLE, VERSION, first=first, most=most, seen_version=seen)
+
+
+def test_who_asks_for_no_page_gets_all() -> None:
+    assert asked(None, None, None) == TABLE
+    assert asked(2, None, None) == TABLE
+
+
+def test_pages_follow_each_other_by_name() -> None:
+    assert list(asked(0, 2)) == ["a", "b"]
+    assert list(asked(2, 2)) == ["c"]
+    assert list(asked(1, None)) == ["b", "c"]
+    assert asked(3, 2) == asked(99, 2) == {}
+
+
+def test_whoever_saw_another_edition_begins_again() -> None:
+    other = dialect.dumps(DataVersion(counter=9)).decode()
+    for seen in (None, "", other):  # mqadmin begins with an empty text
+        assert list(asked(2, 2, seen)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("first", "most"), [(-1, 2), (0, 0), (0, -3)])
+def test_a_page_that_cannot_be_is_refused(first: int, most: int) -> None:
+    with pytest.raises(CallRefused) as refused:
+        asked(first, most)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_an_edition_that_is_no_json_is_refused() -> None:
+    with pytest.raises(FieldError):
+        asked(0, 2, "{")
+
+
+async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
+    whole = handlers.topics(broker, GetTopics(), peer)
+    table = dialect.loads(whole.body, TopicTable)
+    assert whole.total_topic_num == len(table.topic_config_table)
+    seen = dialect.dumps(table.data_version).decode()
+    names: list[str] = []
+    while len(names) < whole.total_topic_num:
+        call = GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen)
+        some = handlers.topics(broker, call, peer)
+        assert some.total_topic_num == whole.total_topic_num
+        names += dialect.loads(some.body, TopicTable).topic_config_table
+    assert names == sorted(table.topic_config_table)
+
+
+async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
+    reply = handlers.groups(broker, GetGroups(group_seq=0, max_group_num=3), peer)
+    assert reply.total_group_num == 8
+    assert list(dialect.loads(reply.body, GroupTable).subscription_group_table) == [
+        "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION",
+    ]  # fmt: skip

@@ -1,0 +1,309 @@
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import offset, reset
+from roquet.broker.handlers.pull import pull
+from roquet.broker.handlers.send import send
+from roquet.model.errors import CallRefused, CallTimeout
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+from roquet.rules.ordered_pop import hold
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody, ResetOffsetList
+from roquet.wire.calls.offset import UpdateOffset
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.reset import (
+    CloneOffsets,
+    GetClientStatus,
+    GetGroupStatus,
+    ResetClientOffset,
+    ResetOffset,
+)
+from roquet.wire.codes import Language, ResponseCode
+
+COUNT = 10
+
+
+@pytest.fixture(autouse=True)
+def known(broker: Broker, peer: Any, message: Any) -> None:
+    """Ten messages in queue 0, none in the others; a group that has read five."""
+    for _ in range(COUNT):
+        send(broker, message(default_topic_queue_nums=4), peer)
+    broker.groups.find("billing", 0)
+    broker.offsets.commit("billing", "orders", 0, 5)
+
+
+def asked(**fields: Any) -> ResetOffset:
+    return ResetOffset(**{"group": "billing", "topic": "orders", "timestamp": -1, **fields})
+
+
+def table(reply: Reply) -> dict[int, int]:
+    found = dialect.loads(reply.body, ResetOffsetBody).offset_table
+    return {queue.queue_id: at for queue, at in found.items()}
+
+
+def wanted(broker: Broker, peer: Any, at: int = 5, **fields: Any) -> PullReply:
+    given = {
+        "consumer_group": "billing", "topic": "orders", "queue_id": 0, "queue_offset": at,
+        "max_msg_nums": 32, "sys_flag": 4 | 1, "commit_offset": at, "suspend_timeout_millis": 0,
+        "subscription": "*", "sub_version": 0, **fields,
+    }  # fmt: skip
+    reply = pull(broker, Pull(**given), peer)
+    assert isinstance(reply, PullReply)
+    return reply
+
+
+def join(broker: Broker, peer: Any, client_id: str = "c@1", topic: str = "orders") -> None:
+    peer.version = 513
+    listens = [Subscription(topic=topic, sub_string="*")]
+    group = ConsumerData(group_name="billing", subscription_data_set=listens)
+    broker.clients.beat(peer, HeartbeatData(client_id=client_id, consumer_data_set=[group]))
+
+
+# -- by the broker -------------------------------------------------------------------------------
+
+
+async def test_all_queues_go_to_a_time(broker: Broker, peer: Any) -> None:
+    assert table(reset.reset(broker, asked(timestamp=0), peer)) == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert broker.offsets.get("billing", "orders", 0) == 0
+    late = broker.clock.now_ms() + 60_000
+    assert table(reset.reset(broker, asked(timestamp=late), peer)) == {0: COUNT, 1: 0, 2: 0, 3: 0}
+
+
+async def test_no_time_means_behind_everything(broker: Broker, peer: Any) -> None:
+    assert table(reset.reset(broker, asked(), peer))[0] == COUNT
+
+
+@pytest.mark.parametrize(("offset", "reached"), [(0, 0), (7, 7), (10, 10), (11, 10)])
+async def test_one_queue_goes_to_an_offset(
+    broker: Broker, peer: Any, offset: int, reached: int
+) -> None:
+    found = reset.reset(broker, asked(queue_id=0, offset=offset), peer)
+    assert table(found) == {0: reached}
+    assert broker.offsets.get("billing", "orders", 0) == reached
+
+
+async def test_one_queue_goes_to_a_time(broker: Broker, peer: Any) -> None:
+    assert table(reset.reset(broker, asked(queue_id=0, timestamp=0), peer)) == {0: 0}
+    assert table(reset.reset(broker, asked(queue_id=0, offset=-1), peer)) == {0: COUNT}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": "nothing"}, ResponseCode.TOPIC_NOT_EXIST, "Topic nothing does not exist"),
+        (
+            {"group": "nobody"},
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            "Group nobody does not exist",
+        ),
+        (
+            {"queue_id": 0, "offset": 12},
+            ResponseCode.SYSTEM_ERROR,
+            "Target offset 12 not in consume queue range [0-10]",
+        ),
+        (
+            {"queue_id": 0, "offset": -2},
+            ResponseCode.SYSTEM_ERROR,
+            "Target offset -2 not in consume queue range [0-10]",
+        ),
+        ({"queue_id": 4}, ResponseCode.SYSTEM_ERROR, "No queues to reset."),
+    ],
+)
+async def test_what_cannot_be_reset_is_refused(
+    broker: Broker, peer: Any, fields: dict[str, Any], code: ResponseCode, remark: str
+) -> None:
+    with pytest.raises(CallRefused) as refused:
+        reset.reset(broker, asked(**fields), peer)
+    assert refused.value.code == code
+    assert (refused.value.remark or "").startswith(remark)
+    assert broker.offsets.get("billing", "orders", 0) == 5
+    assert not broker.resets.pending
+
+
+async def test_a_topic_without_queues_has_none_to_reset(broker: Broker, peer: Any) -> None:
+    config = broker.topics.get("orders")
+    assert config is not None
+    broker.topics.put(msgspec.structs.replace(config, read_queue_nums=0), 0)
+    with pytest.raises(CallRefused, match="No queues to reset"):
+        reset.reset(broker, asked(), peer)
+
+
+async def test_the_next_pull_is_told_once_and_commits_nothing(broker: Broker, peer: Any) -> None:
+    reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    told = wanted(broker, peer)
+    assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+    assert (told.next_begin_offset, told.min_offset, told.max_offset) == (2, 0, COUNT)
+    assert broker.offsets.get("billing", "orders", 0) == 2
+    assert wanted(broker, peer, 2).code == 0
+
+
+async def test_another_group_is_told_nothing(broker: Broker, peer: Any) -> None:
+    reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    assert wanted(broker, peer, consumer_group="others").code == 0
+
+
+async def test_until_then_no_member_can_note_its_old_progress(broker: Broker, peer: Any) -> None:
+    reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    update = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=9)
+    reply = offset.update(broker, update, peer)
+    assert (reply.code, reply.remark) == (0, "Offset has been previously reset")
+    assert broker.offsets.get("billing", "orders", 0) == 2
+    wanted(broker, peer)
+    assert offset.update(broker, update, peer).remark is None
+    assert broker.offsets.get("billing", "orders", 0) == 9
+
+
+async def test_what_was_popped_in_order_is_free(broker: Broker, peer: Any) -> None:
+    held = hold(None, [5], 1, 60_000, None)
+    broker.orders.put("billing", "orders", 0, held)
+    reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    assert broker.orders.get("billing", "orders", 0) is None
+
+
+# -- by the members ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_members(broker: Broker) -> None:
+    broker.live.change({"useServerSideResetOffset": "false"}, 0)
+
+
+@pytest.mark.usefixtures("by_members")
+class TestByMembers:
+    async def test_every_member_is_told_and_nothing_else_happens(
+        self, broker: Broker, peer: Any, new_peer: Any
+    ) -> None:
+        other = new_peer()
+        join(broker, peer)
+        join(broker, other, "c@2")
+        other.language = Language.CPP
+        found = reset.reset(broker, asked(timestamp=0, is_force=True), peer)
+        assert table(found) == {0: 0, 1: 0, 2: 0, 3: 0}
+        (told,), (listed,) = peer.told, other.told
+        assert isinstance(told, ResetClientOffset)
+        assert (told.group, told.topic, told.timestamp) == ("billing", "orders", 0)
+        assert dialect.loads(told.body, ResetOffsetBody) == dialect.loads(
+            found.body, ResetOffsetBody
+        )
+        rows = dialect.loads(listed.body, ResetOffsetList).offset_table
+        assert [(row.queue_id, row.offset) for row in rows] == [(0, 0), (1, 0), (2, 0), (3, 0)]
+        assert broker.offsets.get("billing", "orders", 0) == 5
+        assert not broker.resets.pending
+
+    async def test_without_force_nobody_skips_anything(self, broker: Broker, peer: Any) -> None:
+        join(broker, peer)
+        assert table(reset.reset(broker, asked(), peer))[0] == 5
+        assert table(reset.reset(broker, asked(is_force=True), peer))[0] == COUNT
+
+    @pytest.mark.parametrize(
+        ("fields", "code", "remark"),
+        [
+            ({"topic": "nothing"}, ResponseCode.SYSTEM_ERROR, "[reset-offset] reset offset failed"),
+            (
+                {"group": "nobody"},
+                ResponseCode.SYSTEM_ERROR,
+                "THe consumer group <nobody> not exist",
+            ),
+            ({}, ResponseCode.CONSUMER_NOT_ONLINE, "Consumer not online, so can not reset offset"),
+        ],
+    )
+    async def test_who_cannot_be_told_is_named(
+        self, broker: Broker, peer: Any, fields: dict[str, Any], code: int, remark: str
+    ) -> None:
+        with pytest.raises(CallRefused) as refused:
+            reset.reset(broker, asked(**fields), peer)
+        assert refused.value.code == code
+        assert (refused.value.remark or "").startswith(remark)
+
+    async def test_a_client_that_would_not_understand_stops_it_all(
+        self, broker: Broker, peer: Any, new_peer: Any
+    ) -> None:
+        old = new_peer()
+        join(broker, peer)
+        join(broker, old, "c@2")
+        old.version = 20
+        with pytest.raises(CallRefused, match="the client does not support this feature"):
+            reset.reset(broker, asked(), peer)
+        assert peer.told == []
+
+
+# -- how far members are -------------------------------------------------------------------------
+
+
+def answering(peer: Any, answer: Reply | Exception) -> None:
+    async def call(question: GetClientStatus, timeout_ms: int = 0) -> Reply:
+        assert (question.group, question.topic, timeout_ms) == ("billing", "orders", 5_000)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    peer.call = call
+
+
+async def status(broker: Broker, peer: Any, **fields: Any) -> dict[str, dict[MessageQueue, int]]:
+    call = GetGroupStatus(**{"group": "billing", "topic": "orders", **fields})
+    answer = reset.status(broker, call, peer)
+    assert isinstance(answer, Awaitable)
+    return dialect.loads((await answer).body, ClientStatus).consumer_table or {}
+
+
+async def test_members_say_how_far_they_are_and_the_silent_are_left_out(
+    broker: Broker, peer: Any, new_peer: Any
+) -> None:
+    silent, odd, empty = new_peer(), new_peer(), new_peer()
+    for number, member in enumerate((peer, silent, odd, empty), 1):
+        join(broker, member, f"c@{number}")
+    queue = MessageQueue("orders", broker.config.broker_name, 0)
+    body = dialect.dumps(ClientStatus(message_queue_table={queue: 7}))
+    answering(peer, Reply(body=body))
+    answering(silent, CallTimeout("no answer"))
+    answering(odd, Reply(body=b"{"))
+    answering(empty, Reply())
+    assert await status(broker, peer) == {"c@1": {queue: 7}, "c@4": {}}
+    assert await status(broker, peer, client_addr="c@1") == {"c@1": {queue: 7}}
+    assert await status(broker, peer, client_addr="c@9") == {}
+
+
+async def test_a_group_without_members_is_named(broker: Broker, peer: Any) -> None:
+    with pytest.raises(CallRefused) as refused:
+        await status(broker, peer)
+    assert refused.value.remark == "No Any Consumer online in the consumer group: [billing]"
+    join(broker, peer)
+    peer.version = 3
+    with pytest.raises(CallRefused, match=r"not support this feature\. version=3"):
+        await status(broker, peer)
+
+
+# -- where another group is ----------------------------------------------------------------------
+
+
+def clone(broker: Broker, peer: Any, **fields: Any) -> None:
+    given = {"src_group": "billing", "dest_group": "audit", **fields}
+    reset.clone(broker, CloneOffsets(**given), peer)
+
+
+async def test_a_group_goes_on_where_another_one_is(broker: Broker, peer: Any) -> None:
+    broker.offsets.commit("billing", "gone", 0, 3)
+    clone(broker, peer)
+    assert broker.offsets.get("audit", "orders", 0) == 5
+    assert broker.offsets.get("audit", "gone", 0) is None
+    broker.offsets.commit("billing", "orders", 0, 6)
+    assert broker.offsets.get("audit", "orders", 0) == 5
+    clone(broker, peer, topic="orders")
+    assert broker.offsets.get("audit", "orders", 0) == 6
+
+
+async def test_topics_to_which_nobody_listens_count_offline_alone(
+    broker: Broker, peer: Any
+) -> None:
+    join(broker, peer, topic="others")
+    clone(broker, peer)
+    assert broker.offsets.get("audit", "orders", 0) is None
+    clone(broker, peer, offline=True)
+    assert broker.offsets.get("audit", "orders", 0) == 5

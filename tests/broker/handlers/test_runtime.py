@@ -1,0 +1,110 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import runtime as handlers
+from roquet.model.topic import TopicConfig
+from roquet.wire.calls.stats import GetRuntimeInfo
+from roquet.wire.codes import VERSION
+
+CODES = Path(__file__).parents[2] / "vectors" / "codes.jsonl"
+
+GENUINE = {
+    "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "bootTimestamp",
+    "brokerActive", "brokerVersionDesc", "commitLogDirCapacity", "commitLogDiskRatio",
+    "commitLogDiskRatio_memory", "commitLogMaxOffset", "commitLogMinOffset",
+    "consumeQueueDiskRatio", "dispatchBehindBytes", "dispatchMaxBuffer",
+    "earliestMessageTimeStamp", "getFoundTps", "getMessageEntireTimeMax", "getMissTps",
+    "getTotalTps", "getTransferredTps", "msgGetTotalTodayMorning", "msgGetTotalTodayNow",
+    "msgGetTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow",
+    "msgPutTotalYesterdayMorning", "pageCacheLockTimeMills", "putLatency99", "putLatency999",
+    "putMessageAverageSize", "putMessageDistributeTime", "putMessageEntireTimeMax",
+    "putMessageFailedTimes", "putMessageSizeTotal", "putMessageTimesTotal", "putTps",
+    "remainHowManyDataToFlush", "remainTransientStoreBufferNumbs", "runtime",
+    "startAcceptSendRequestTimeStamp", "timerCongestNum", "timerDequeueTps", "timerEnqueueTps",
+    "timerOffsetBehind", "timerReadBehind",
+    *(
+        f"{pool}ThreadPoolQueue{what}"
+        for pool in ("ack", "litePull", "pull", "query", "send")
+        for what in ("Capacity", "HeadWaitTimeMills", "Size")
+    ),
+}  # fmt: skip
+"""The keys of a genuine broker that has just begun, but for the directory in one of them."""
+
+
+async def info(broker: Broker) -> dict[str, str]:
+    reply = await handlers.runtime_info(broker, GetRuntimeInfo(), None)  # type: ignore[arg-type]
+    found: dict[str, str] = json.loads(reply.body)["table"]
+    return found
+
+
+async def test_a_new_broker_tells_what_a_genuine_one_tells(broker: Broker) -> None:
+    found = await info(broker)
+    assert found.keys() == GENUINE
+    assert all(isinstance(value, str) for value in found.values())
+    assert found["earliestMessageTimeStamp"] == "-1"
+    assert found["putTps"] == "0.0 0.0 0.0"
+    assert found["putMessageAverageSize"] == "0.0"
+
+
+def test_our_version_has_the_genuine_name() -> None:
+    lines = [json.loads(line) for line in CODES.read_text("ascii").splitlines()]
+    (current,) = (x["out"] for x in lines if x["in"]["kind"] == "current_version")
+    assert current == {"ordinal": VERSION, "name": handlers.VERSION_NAME}
+
+
+async def test_what_was_put_and_got_is_counted(broker: Broker, peer: Any, message: Any) -> None:
+    broker.topics.put(TopicConfig(topic_name="orders"), 0)
+    for _ in range(20):
+        broker.put.one(message(), 0, peer)
+    broker.statistics.got("orders", "billing", 5, 500)
+    broker.statistics.missed()
+    await broker.sampling.step(broker.statistics.boot_ms + 10_000)
+    found = await info(broker)
+    assert (found["msgPutTotalTodayNow"], found["msgGetTotalTodayNow"]) == ("20", "5")
+    assert found["putMessageTimesTotal"] == "20"
+    assert found["putMessageSizeTotal"] == found["commitLogMaxOffset"]
+    assert found["putTps"] == "2.0 2.0 0.0"
+    assert found["getTransferredTps"] == "0.5 0.5 0.0"
+    assert found["getTotalTps"] == "0.2 0.2 0.0", "pulls that found something, and that did not"
+    assert int(found["earliestMessageTimeStamp"]) > 1_600_000_000_000
+    assert found["remainHowManyDataToFlush"] != "0 B"
+
+
+async def test_requests_that_wait_are_told_by_their_kind(broker: Broker, peer: Any) -> None:
+    gates = broker.admission.gates
+    gates["send"].enter(peer, 100)
+    gates["send"].late(7)
+    gates["pull"].enter(peer, 100)
+    found = await info(broker)
+    assert found["sendThreadPoolQueueSize"] == "1"
+    assert found["sendThreadPoolQueueHeadWaitTimeMills"] == "7"
+    assert found["sendThreadPoolQueueCapacity"] == "10000"
+    assert found["pullThreadPoolQueueSize"] == "0", "it waits for messages, not for the broker"
+
+
+async def test_delay_levels_are_told_once_they_are_used(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    broker.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.put.one(message(properties="DELAY\x013\x02"), 0, peer)
+    broker.delays.advance(3, 1)
+    assert (await info(broker))["scheduleMessageOffset_3"] == "1,1"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (2350, "2.3 KiB"),
+        (252 * 1024**3, "252.0 GiB"), (2**63, "8.0 EiB"),
+    ],
+)  # fmt: skip
+def test_sizes_are_written_as_people_read_them(count: int, text: str) -> None:
+    assert handlers.sized(count) == text
+
+
+def test_a_time_that_has_passed_is_written_in_its_parts() -> None:
+    assert handlers.lasted(90_061_999) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"

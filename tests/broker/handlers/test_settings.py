@@ -1,0 +1,148 @@
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import settings as handlers
+from roquet.broker.handlers.heartbeat import heartbeat
+from roquet.broker.handlers.pull import pull
+from roquet.broker.handlers.send import send
+from roquet.model.errors import CallRefused
+from roquet.model.subscription import HeartbeatData
+from roquet.model.topic import DataVersion
+from roquet.wire import dialect
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.pull import Pull
+from roquet.wire.calls.settings import GetSettings, UpdateSettings
+from roquet.wire.codes import ResponseCode
+from roquet.wire.properties_file import read_properties
+
+
+def change(broker: Broker, peer: Any, text: str | bytes) -> None:
+    body = text if isinstance(text, bytes) else text.encode()
+    handlers.update(broker, UpdateSettings(body=body), peer)
+
+
+def told(broker: Broker, peer: Any) -> tuple[dict[str, str], DataVersion]:
+    reply = handlers.settings(broker, GetSettings(), peer)
+    return read_properties(reply.body.decode()), dialect.loads(reply.version, DataVersion)
+
+
+async def test_what_was_changed_is_told_and_in_force(broker: Broker, peer: Any) -> None:
+    before, version = told(broker, peer)
+    assert (before["maxMessageSize"], before["brokerPermission"]) == ("4194304", "6")
+    change(broker, peer, "maxMessageSize=10\nlongPollingEnable=false\nclient_silence=1s\n")
+    after, newer = told(broker, peer)
+    assert (after["maxMessageSize"], after["longPollingEnable"]) == ("10", "false")
+    assert newer.counter == version.counter + 1
+    assert broker.config.client_silence == 1_000
+
+
+async def test_a_smaller_limit_counts_from_the_next_message_on(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(b"x" * 11), peer)
+    change(broker, peer, "maxMessageSize=10")
+    reply: Any = send(broker, message(b"x" * 11), peer)
+    assert (reply.code, "10" in reply.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    change(broker, peer, "maxMessageSize=4MiB")
+    reply = send(broker, message(b"x" * 11), peer)
+    assert reply.code == 0
+
+
+async def test_no_permission_to_write_or_to_read_is_said_in_genuine_words(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    name = broker.config.broker_name
+    send(broker, message(), peer)
+    change(broker, peer, "brokerPermission=4")
+    new: Any = send(broker, message(topic="another"), peer)
+    known: Any = send(broker, message(), peer)
+    assert [new.code, known.code] == [ResponseCode.NO_PERMISSION] * 2
+    assert name in known.remark
+    change(broker, peer, "brokerPermission=2")
+    assert getattr(send(broker, message(), peer), "code", None) == 0
+    asked = Pull(
+        consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1,
+        sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+    )  # fmt: skip
+    found: Any = pull(broker, asked, peer)
+    assert found.remark == f"the broker[{name}] pulling message is forbidden"
+
+
+async def test_name_servers_hear_of_a_new_permission(broker: Broker, peer: Any) -> None:
+    version, heard = broker.topics.version, list[str]()
+    broker.topics.on_change.append(lambda: heard.append("again"))
+    change(broker, peer, "brokerPermission=4")
+    assert (broker.topics.version.counter, heard) == (version.counter + 1, ["again"])
+
+
+async def test_automatic_creation_is_switched_off_and_on(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    change(broker, peer, "autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false")
+    reply: Any = send(broker, message(topic="unknown"), peer)
+    assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.groups.find("nobody", 0) is None
+    change(broker, peer, "autoCreateTopicEnable=true\nautoCreateSubscriptionGroup=true")
+    reply = send(broker, message(topic="unknown"), peer)
+    assert reply.code == 0
+    assert broker.groups.find("nobody", 0) is not None
+
+
+class TestWithoutAutomaticTopics:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"auto_create_topic": False}
+
+    async def test_the_topic_that_others_are_made_after_comes_with_it(
+        self, broker: Broker, peer: Any, message: Any
+    ) -> None:
+        assert broker.topics.get("TBW102") is None
+        change(broker, peer, "autoCreateTopicEnable=true")
+        assert getattr(send(broker, message(), peer), "code", None) == 0
+
+
+async def test_files_are_kept_as_long_as_it_says_now(broker: Broker, peer: Any) -> None:
+    change(broker, peer, "fileReservedTime=5\ndeleteWhen=07\ndiskMaxUsedSpaceRatio=60")
+    policy = broker.store._config.retention
+    assert (policy.reserved_ms, policy.delete_hour) == (5 * 3_600_000, 7)
+    assert policy.expire_ratio == 0.6
+
+
+async def test_a_member_is_silent_by_the_limit_of_its_last_heartbeat(
+    broker: Broker, peer: Any
+) -> None:
+    change(broker, peer, "client_silence=5s")
+    body = dialect.dumps(HeartbeatData(client_id="c@1"))
+    heartbeat(broker, Heartbeat(body=body), peer)
+    now_ms = broker.clock.monotonic_ms()
+    assert broker.clients.silent(now_ms + 4_000) == []
+    assert broker.clients.silent(now_ms + 6_000) == [peer]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"\xff\xfe=1", ResponseCode.SYSTEM_ERROR),
+        (b"regionId=\\u12", ResponseCode.SYSTEM_ERROR),
+        (b"regionId=x\\nlistenPort=1", ResponseCode.INVALID_PARAMETER),
+        (b"rocketmqHome=/tmp", ResponseCode.NO_PERMISSION),
+        (b"brokerName=other", ResponseCode.INVALID_PARAMETER),
+        (b"maxMessageSize=-5", ResponseCode.INVALID_PARAMETER),
+    ],
+)
+async def test_what_cannot_be_changes_nothing(
+    broker: Broker, peer: Any, body: bytes, code: ResponseCode
+) -> None:
+    before = broker.config
+    with pytest.raises(CallRefused) as refused:
+        change(broker, peer, b"brokerPermission=4\n" + body)
+    assert refused.value.code == code
+    assert broker.config is before
+
+
+async def test_an_empty_change_is_none(broker: Broker, peer: Any) -> None:
+    before = broker.config
+    change(broker, peer, b"")
+    assert broker.config is before

@@ -1,0 +1,192 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.send import send
+from roquet.broker.handlers.timer import checkpoint, metrics, recall
+from roquet.model.errors import StoreFull
+from roquet.store.timer_layout import unpack_checkpoint
+from roquet.wire.calls.send import SendReply
+from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, Recall, RecallReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.property_text import decode_properties
+from roquet.wire.recall import RecallHandle
+from roquet.wire.record import Record, decode_many
+
+TIMER = "rmq_sys_wheel_timer"
+Later = Callable[..., SendReply]
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return {"recall_message": True, "broker_name": "broker-a"}
+
+
+@pytest.fixture
+def later(broker: Broker, peer: Any, message: Any) -> Later:
+    """Sends a message that waits."""
+
+    def send_it(body: bytes = b"one", delay_ms: int = HOUR_MS, **fields: Any) -> SendReply:
+        text = f"TIMER_DELAY_MS\x01{delay_ms}\x02UNIQ_KEY\x01{body.decode()}\x02"
+        reply = send(broker, message(body, properties=text, **fields), peer)
+        assert isinstance(reply, SendReply)
+        return reply
+
+    return send_it
+
+
+def answer(broker: Broker, peer: Any, handle: str | None, topic: str = "orders") -> RecallReply:
+    found = recall(
+        broker, Recall(producer_group="pg", topic=topic, recall_handle=handle or ""), peer
+    )
+    assert isinstance(found, RecallReply)
+    return found
+
+
+def records(broker: Broker, topic: str = TIMER) -> list[Record]:
+    found = broker.store.read(topic, 0, 0)
+    return [record for part in found.parts for record in decode_many(part)]
+
+
+def test_the_answer_to_a_message_with_a_time_carries_its_handle(
+    broker: Broker, later: Later
+) -> None:
+    reply = later(queue_id=2)
+    assert reply.queue_id == 2
+    (record,) = records(broker)
+    out = int(decode_properties(record.properties)["TIMER_OUT_MS"])
+    assert reply.recall_handle == RecallHandle("orders", "broker-a", out + 1, "one").text()
+
+
+def test_other_answers_carry_none(broker: Broker, peer: Any, message: Any, later: Later) -> None:
+    plain = send(broker, message(), peer)
+    assert isinstance(plain, SendReply)
+    assert plain.recall_handle is None
+    assert later(delay_ms=0).recall_handle is None
+    broker.topics.create_for_group("%RETRY%g", 1, 0)
+    assert later(topic="%RETRY%g").recall_handle is None
+    level = send(broker, message(properties="DELAY\x013\x02TIMER_DELAY_MS\x019999\x02"), peer)
+    assert isinstance(level, SendReply)
+    assert level.recall_handle is None
+
+
+def test_a_message_is_taken_back_by_a_note_in_its_own_second(
+    broker: Broker, peer: Any, later: Later
+) -> None:
+    handle = later().recall_handle
+    reply = answer(broker, peer, handle)
+    assert (reply.code, reply.msg_id, reply.region) == (0, "one", "DefaultRegion")
+    waiting, note = records(broker)
+    found, asked = map(decode_properties, (note.properties, waiting.properties))
+    assert found["TIMER_OUT_MS"] == asked["TIMER_OUT_MS"]
+    assert (found["TIMER_DEL_UNIQKEY"], found["UNIQ_KEY"]) == ("one", "one")
+    assert (found["TAGS"], found["PGROUP"], note.body) == ("_RECALL_TAG_", "pg", b"0")
+    assert note.born_host == peer.host_bytes
+
+
+async def test_it_is_on_the_disk_where_acknowledged_messages_are(
+    new_peer: Any, message: Any
+) -> None:
+    from roquet.broker.config import BrokerConfig
+
+    config = BrokerConfig(
+        host="127.0.0.1", port=0, sync_flush=True, recall_message=True, broker_name="broker-a"
+    )
+    async with BrokerServer(config) as server:
+        peer = new_peer(b"\x00" * 15 + b"\x01\x00\x00\x00\x01")
+        text = f"TIMER_DELAY_MS\x01{HOUR_MS}\x02UNIQ_KEY\x01one\x02"
+        sent = await send(server.broker, message(properties=text), peer)  # type: ignore[misc]
+        assert sent.recall_handle
+        call = Recall(topic="orders", recall_handle=sent.recall_handle)
+        reply = await recall(server.broker, call, peer)  # type: ignore[misc]
+        assert reply.msg_id == "one"
+        assert server.broker.store.flushed_position == server.broker.store.end_position
+        note = records(server.broker)[1]
+        assert note.born_host == peer.host_bytes
+        assert "PGROUP" not in decode_properties(note.properties)
+
+
+class TestRefused:
+    """As the genuine broker refuses it, word by word."""
+
+    @pytest.fixture(autouse=True)
+    def sent(self, later: Later) -> str:
+        handle = later().recall_handle
+        assert handle
+        return handle
+
+    def refused(
+        self, broker: Broker, peer: Any, handle: str, topic: str = "orders"
+    ) -> tuple[int, str | None]:
+        before = broker.store.end_position
+        reply = answer(broker, peer, handle, topic)
+        assert reply.region == "DefaultRegion"
+        assert broker.store.end_position == before
+        return reply.code, reply.remark
+
+    def test_what_is_no_handle(self, broker: Broker, peer: Any) -> None:
+        for handle in ("", "x", "djEgYQ=="):
+            assert self.refused(broker, peer, handle) == (
+                ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid",
+            )  # fmt: skip
+
+    def test_a_topic_that_is_unknown_or_another(self, broker: Broker, peer: Any, sent: str) -> None:
+        assert self.refused(broker, peer, sent, "none") == (
+            ResponseCode.TOPIC_NOT_EXIST, "recall failed, the topic[none] not exist",
+        )  # fmt: skip
+        assert self.refused(broker, peer, sent, "TBW102") == (
+            ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match",
+        )  # fmt: skip
+
+    def test_another_broker(self, broker: Broker, peer: Any) -> None:
+        at = broker.clock.now_ms() + HOUR_MS
+        handle = RecallHandle("orders", "broker-b", at, "one").text()
+        assert self.refused(broker, peer, handle) == (
+            ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("left_ms", [0, -1, 3 * 24 * HOUR_MS + 1_000, 100 * 365 * 24 * HOUR_MS])
+    def test_a_time_that_is_over_or_out_of_reach(
+        self, broker: Broker, peer: Any, left_ms: int
+    ) -> None:
+        at = broker.clock.now_ms() + left_ms
+        handle = RecallHandle("orders", "broker-a", at, "one").text()
+        assert self.refused(broker, peer, handle) == (
+            ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid",
+        )  # fmt: skip
+
+    def test_a_disk_that_is_full(
+        self, broker: Broker, peer: Any, sent: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object, **__: object) -> None:
+            raise StoreFull("no room")
+
+        monkeypatch.setattr(broker.put, "again", full)
+        assert self.refused(broker, peer, sent) == (
+            ResponseCode.SYSTEM_ERROR, "recall failed, execute error: no room",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [{}])
+def test_by_default_nothing_is_taken_back(broker: Broker, peer: Any, later: Later) -> None:
+    reply = answer(broker, peer, later().recall_handle)
+    assert (reply.code, reply.remark) == (
+        ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden",
+    )  # fmt: skip
+
+
+def test_the_checkpoint_and_the_metrics_are_told(broker: Broker, peer: Any, later: Later) -> None:
+    later()
+    broker.timer.step(broker.clock.now_ms())
+    body = checkpoint(broker, GetTimerCheckpoint(), peer).body
+    assert len(body) == 56
+    found = unpack_checkpoint(body)
+    assert (found.offset, found.master_offset, found.log_end) == (1, 1, 52)
+    table = json.loads(metrics(broker, GetTimerMetrics(), peer).body)
+    assert table["timingCount"]["orders"]["count"] == 1
+    assert set(table["dataVersion"]) == {"counter", "stateVersion", "timestamp"}

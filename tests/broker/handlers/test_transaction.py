@@ -1,0 +1,224 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.send import send
+from roquet.broker.handlers.transaction import end, resume
+from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
+from roquet.wire.calls.send import SendReply
+from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
+from roquet.wire.codes import ResponseCode
+from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.record import decode_many
+
+COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
+Prepare = Callable[..., EndTransaction]
+
+
+@pytest.fixture
+def prepare(broker: Broker, peer: Any, message: Any) -> Prepare:
+    """Stores a half message; gives the call that commits it."""
+
+    def half(body: bytes = b"m", extra: str = "", **fields: Any) -> EndTransaction:
+        text = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02{extra}"
+        now_ms = broker.clock.now_ms()
+        given = {"properties": text, "sys_flag": 4, "born_timestamp": now_ms, **fields}
+        reply: Any = send(broker, message(body, **given), peer)
+        assert isinstance(reply, SendReply)
+        assert reply.code == ResponseCode.SUCCESS
+        return EndTransaction(
+            producer_group="pg",
+            half_offset=reply.queue_offset,
+            position=parse_offset_message_id(reply.msg_id)[1],
+            commit_or_rollback=COMMIT,
+            msg_id=reply.transaction_id or "",
+        )
+
+    return half
+
+
+def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:
+    found = broker.store.read(topic, 0, 0, count_max=100)
+    return [record.body for part in found.parts for record in decode_many(part)]
+
+
+def changed(call: EndTransaction, **fields: Any) -> EndTransaction:
+    given = {name: getattr(call, name) for name in call.__struct_fields__}
+    return EndTransaction(**{**given, **fields})
+
+
+def refusal(act: Any, *args: Any) -> CallRefused:
+    with pytest.raises(CallRefused) as refused:
+        act(*args)
+    return refused.value
+
+
+async def test_a_sender_is_told_its_own_queue_and_where_the_half_message_stands(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    text = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
+    for number in range(2):
+        reply: Any = send(broker, message(properties=text, queue_id=2), peer)
+        assert (reply.queue_id, reply.queue_offset, reply.transaction_id) == (2, number, "k")
+    assert bodies(broker) == []
+
+
+async def test_a_commit_delivers_and_a_roll_back_does_not(
+    broker: Broker, peer: Any, prepare: Prepare
+) -> None:
+    assert end(broker, prepare(b"yes"), peer) is None
+    assert end(broker, changed(prepare(b"no"), commit_or_rollback=ROLL_BACK), peer) is None
+    assert end(broker, changed(prepare(b"perhaps"), commit_or_rollback=UNKNOWN), peer) is None
+    assert bodies(broker) == [b"yes"]
+
+
+@pytest.mark.parametrize("how", [1, 4, -8, 2**31 - 1])
+async def test_another_word_is_no_end(
+    broker: Broker, peer: Any, prepare: Prepare, how: int
+) -> None:
+    error = refusal(end, broker, changed(prepare(), commit_or_rollback=how), peer)
+    assert (error.code, error.remark) == (1, "commitOrRollback field wrong")
+    assert bodies(broker) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"position": 10**6}, "Find prepared transaction message failed"),
+        ({"position": -7}, "Find prepared transaction message failed"),
+        ({"producer_group": ""}, "The producer group wrong"),
+        ({"producer_group": "PG"}, "The producer group wrong"),
+        ({"half_offset": 1}, "The transaction state table offset wrong"),
+    ],
+)
+async def test_what_does_not_agree_is_refused_in_genuine_words(
+    broker: Broker, peer: Any, prepare: Prepare, fields: dict[str, Any], remark: str
+) -> None:
+    call = prepare()
+    for how in (COMMIT, ROLL_BACK):
+        error = refusal(end, broker, changed(call, commit_or_rollback=how, **fields), peer)
+        assert (error.code, error.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert end(broker, call, peer) is None
+
+
+async def test_an_end_that_comes_twice_is_refused(
+    broker: Broker, peer: Any, prepare: Prepare, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = prepare()
+    end(broker, call, peer)
+    for fields in ({}, {"commit_or_rollback": ROLL_BACK}, {"from_transaction_check": True}):
+        assert "ended before" in (refusal(end, broker, changed(call, **fields), peer).remark or "")
+    assert bodies(broker) == [b"m"]
+    assert "10.0.0.7:5000 of group pg" in caplog.text, "most ends are one-way"
+
+
+async def test_an_end_after_the_time_that_its_sender_set_waits_for_the_check(
+    broker: Broker, peer: Any, prepare: Prepare
+) -> None:
+    late = prepare(extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02", born_timestamp=1)
+    error = refusal(end, broker, late, peer)
+    assert error.code == ResponseCode.ILLEGAL_OPERATION
+    assert end(broker, changed(late, from_transaction_check=True), peer) is None
+    soon = prepare(b"2", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02")
+    assert end(broker, soon, peer) is None
+    assert bodies(broker) == [b"m", b"2"]
+
+
+async def test_what_was_committed_before_is_not_delivered_again(
+    broker: Broker, peer: Any, prepare: Prepare
+) -> None:
+    """A half message that its producer, who got no answer, had sent once more."""
+    first, second = prepare(), prepare()
+    end(broker, second, peer)
+    assert end(broker, changed(first, from_transaction_check=True), peer) is None
+    assert bodies(broker) == [b"m"]
+    assert "ended before" in (refusal(end, broker, first, peer).remark or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StoreFull("the disk is full"), ResponseCode.SERVICE_NOT_AVAILABLE),
+        (MessageIllegal("too long"), ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+async def test_what_cannot_be_stored_can_be_committed_later(
+    broker: Broker,
+    peer: Any,
+    prepare: Prepare,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: int,
+) -> None:
+    call = prepare()
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.put, "again", fail)
+        assert refusal(end, broker, call, peer).code == code
+    assert end(broker, call, peer) is None
+    assert bodies(broker) == [b"m"]
+
+
+async def test_a_half_message_for_a_topic_of_the_brokers_own_is_not_found(
+    broker: Broker, peer: Any, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = prepare()
+    half = broker.transactions.queue.find(call.position)
+    assert half is not None
+    monkeypatch.setattr(broker.transactions.queue, "find", lambda _: half)
+    for topic in ("", "SCHEDULE_TOPIC_XXXX", "rmq_sys_REVIVE_LOG_DefaultCluster"):
+        half.properties["REAL_TOPIC"] = topic
+        assert "Find prepared" in (refusal(end, broker, call, peer).remark or "")
+
+
+async def test_what_was_given_up_is_put_back(broker: Broker, peer: Any, prepare: Prepare) -> None:
+    call = prepare()
+    half = broker.transactions.queue.find(call.position)
+    assert half is not None
+    broker.transactions.give_up(half)
+    assert "ended before" in (refusal(end, broker, call, peer).remark or "")
+    (position,) = [
+        record.position
+        for part in broker.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0).parts
+        for record in decode_many(part)
+    ]
+    message_id = broker.put.message_id(position)
+    assert resume(broker, ResumeCheck(msg_id=message_id), peer) is None
+    resumed = broker.transactions.queue.at(1)
+    assert resumed is not None
+    moved = changed(call, half_offset=1, position=resumed.record.position)
+    assert end(broker, moved, peer) is None
+    assert bodies(broker) == [b"m"]
+
+
+async def test_nothing_else_is_put_back(
+    broker: Broker, peer: Any, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = broker.put.message_id(prepare().position)
+    for message_id in (None, "", "short", "X" * 32, "0" * 32, "F" * 32, half):
+        error = refusal(resume, broker, ResumeCheck(msg_id=message_id), peer)
+        assert error.code == ResponseCode.SYSTEM_ERROR
+    assert broker.transactions.queue.bounds() == (0, 1)
+
+
+async def test_a_disk_that_takes_nothing_puts_nothing_back(
+    broker: Broker, peer: Any, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = broker.transactions.queue.find(prepare().position)
+    assert half is not None
+    broker.transactions.give_up(half)
+    found = broker.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
+    (record,) = [record for part in found.parts for record in decode_many(part)]
+    message_id = broker.put.message_id(record.position)
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreFull("the disk is full")
+
+    monkeypatch.setattr(broker.put, "again", full)
+    error = refusal(resume, broker, ResumeCheck(msg_id=message_id), peer)
+    assert "RMQ_SYS_TRANS_HALF_TOPIC failed" in (error.remark or "")

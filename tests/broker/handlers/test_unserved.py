@@ -1,0 +1,51 @@
+import importlib
+import pkgutil
+
+import pytest
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.handlers import HANDLERS, NOT_SERVED
+from roquet.broker.handlers.unserved import UNSERVED
+from roquet.model.errors import CallRefused
+from roquet.net.channel import Channel
+from roquet.wire import calls
+from roquet.wire.call import Call, Reply
+from roquet.wire.codes import RequestCode, ResponseCode
+
+
+def served() -> set[RequestCode]:
+    """What brokers, name servers or clients answer."""
+    for module in pkgutil.iter_modules(calls.__path__, "roquet.wire.calls."):
+        importlib.import_module(module.name)
+    namesrv = importlib.import_module("roquet.namesrv.handlers").HANDLERS
+    return {kind.code for kind in (*HANDLERS, *namesrv, *NOT_SERVED)}
+
+
+def test_every_request_is_served_or_there_is_a_reason_why_not() -> None:
+    missing = sorted(code.name for code in set(RequestCode) - served() - UNSERVED.keys())
+    assert missing == []
+
+
+def test_nothing_that_is_served_has_a_reason_not_to_be() -> None:
+    assert sorted(code.name for code in UNSERVED.keys() & served()) == []
+
+
+def test_each_reason_is_a_sentence() -> None:
+    assert [code.name for code, reason in UNSERVED.items() if len(reason.split()) < 5] == []
+
+
+class Unknown(Call[Reply], frozen=True, kw_only=True):
+    """A call that this broker does not know; the code is set by each test."""
+
+
+@pytest.mark.parametrize("code", [RequestCode.AUTH_LIST_USER, RequestCode.SUSPEND_CONSUMER])
+async def test_what_is_not_served_is_refused_in_genuine_words(
+    server: BrokerServer, code: RequestCode
+) -> None:
+    Unknown.code = code
+    channel = await Channel.connect("127.0.0.1", server.port)
+    with pytest.raises(CallRefused) as refused:
+        await channel.call(Unknown())
+    assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert refused.value.remark == f" request type {int(code)} not supported"
+    await channel.close()

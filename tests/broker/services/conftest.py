@@ -1,0 +1,186 @@
+"""A broker's timer with all that it needs, in memory, and its clock in our hand."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.homes import Homes
+from roquet.broker.put import Origin, Put, Stored
+from roquet.broker.services.arrivals import Arrivals
+from roquet.broker.services.flush import Flush
+from roquet.broker.services.timer import Timer, offset_of
+from roquet.broker.services.timer_due import TimerParts
+from roquet.broker.tables.timings import Timings
+from roquet.broker.tables.topics import Topics
+from roquet.model.topic import TopicConfig
+from roquet.rules.timer import window_ms
+from roquet.store.config import StoreConfig
+from roquet.store.memory import MemoryFiles
+from roquet.store.store import Store
+from roquet.store.timers import TimerConfig, Timers
+from roquet.testing.clock import VirtualClock
+from roquet.wire.calls.send import Send
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import Record, decode_many
+
+ROOT = Path("/data")
+SMALL = StoreConfig(
+    log_file_size=1 << 20, queue_file_entries=1_000, index_slots=20, index_entries=1_000
+)
+LOG = 64 * 1024
+HOST = b"\x0a\x00\x00\x07\x00\x00\x13\x88"
+
+
+class _Peer:
+    address, language, version, host_bytes = "10.0.0.7:5000", 0, 0, HOST
+
+
+class Tower:
+    """A timer, its store and its clock; the process may be killed, and stopped in order."""
+
+    def __init__(
+        self, *, retention_ms: int = 72 * 3_600_000, slots: int = 3 * 86_400, **settings: Any
+    ) -> None:
+        self.clock = VirtualClock()
+        self.files = MemoryFiles()
+        self.wheel = TimerConfig(wheel_slots=slots, log_file_size=LOG, log_step=LOG)
+        self.store_config = SMALL
+        self.retention_ms = retention_ms
+        self.config = BrokerConfig(**settings)
+        self.topics = Topics(None, self.config, 0)
+        self.topics.put(TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4), 0)
+        self.noted: list[tuple[Record, int, int]] = []
+        self.timings = Timings(None)
+        self.open()
+
+    def open(self) -> None:
+        """What a process does as it starts."""
+        now_ms = self.clock.now_ms()
+        self.store = Store.open(ROOT, self.store_config, files=self.files, now_ms=now_ms)
+        self.arrivals = Arrivals(self.clock)
+        self.put = Put(
+            self.store, self.config, self.clock,
+            Origin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1),
+            self.arrivals.arrived,
+        )  # fmt: skip
+        self.flush = Flush(self.store, self.config, self.clock)
+        self.timers = Timers(ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel)
+        self.parts = TimerParts(
+            store=self.store,
+            put=self.put,
+            homes=Homes(
+                topics=self.topics, clock=self.clock, default_queue_count=8, auto_create=True
+            ),
+            timers=self.timers,
+            timings=self.timings,
+            window_ms=window_ms(self.retention_ms),
+            noted=lambda *note: self.noted.append(note),
+        )
+        self.timer = Timer(self.parts, self.arrivals, self.flush, self.clock)
+
+    def save(self) -> None:
+        """The work of Timer.save, without threads."""
+        work = self.timers.saving(self.clock.now_ms())
+        if work is not None:
+            self.store.flush_log()
+            work()
+
+    def stop(self) -> None:
+        """End in order."""
+        self.save()
+        self.timers.close()
+        self.flush.close()
+        self.store.close(self.clock.now_ms())
+
+    def restart(self) -> None:
+        """A normal stop and a new process."""
+        self.stop()
+        self.open()
+
+    def kill(self) -> None:
+        """What the next process finds: everything written, nothing closed."""
+        self.files = self.files.copy()
+        self.flush.close()
+        self.open()
+
+    def send(
+        self, body: bytes, properties: dict[str, str] | None = None, queue_id: int = 0, **more: Any
+    ) -> Stored:
+        text = "".join(f"{name}\x01{value}\x02" for name, value in (properties or {}).items())
+        text += f"UNIQ_KEY\x01{body.decode()}\x02"
+        given = {"topic": "orders", "queue_id": queue_id, "born_timestamp": 5, **more}
+        call = Send(producer_group="pg", properties=text, body=body, **given)
+        return self.put.one(call, queue_id, _Peer())  # type: ignore[arg-type]
+
+    def after(self, body: bytes, delay_ms: int, **more: Any) -> Stored:
+        """Send a message that is wanted so much later."""
+        at = str(self.clock.now_ms() + delay_ms)
+        return self.send(body, {"TIMER_DELIVER_MS": at}, **more)
+
+    def recall(self, body: bytes, deliver_ms: int, topic: str = "orders") -> None:
+        """Store what takes a message back."""
+        properties = {
+            "TIMER_DEL_UNIQKEY": body.decode(),
+            "UNIQ_KEY": body.decode(),
+            "TIMER_DELIVER_MS": str(deliver_ms),
+        }
+        record = Record(topic, 0, 0, 0, 0, b"0", b"", 0, 0, 5, HOST, 5, HOST, 0, 0, 0)
+        self.put.again(record, topic=topic, queue_id=0, properties=properties, reconsume_times=0)
+
+    def step(self) -> int | None:
+        return self.timer.step(self.clock.now_ms())
+
+    def settle(self) -> int | None:
+        """Steps until there is nothing more to do now; gives when there is."""
+        for _ in range(100_000):
+            at = self.step()
+            if at is None or at > self.clock.now_ms():
+                return at
+        raise AssertionError("the timer does not come to an end")
+
+    def wait(self, ms: int) -> None:
+        """Let time pass as the timer's loop does: from one thing to do to the next."""
+        end = self.clock.now_ms() + ms
+        while True:
+            at = self.settle()
+            if at is None or (at := self.next_used(at, end)) > end:
+                break
+            self.clock.jump(at - self.clock.now_ms())
+            self.save()
+        self.clock.jump(max(end - self.clock.now_ms(), 0.001))
+        self.settle()
+
+    def next_used(self, at: int, end: int) -> int:
+        """The next second with something in it, when the timer would only look whether there is."""
+        if self.timer.behind:  # it waits for a place
+            return at
+        while at <= end and at % 1_000 == 0 and self.timers.slot(at) is None:
+            at += 1_000
+        return at
+
+    def skip(self, ms: int) -> None:
+        """Let time pass at once, as for a process that was away."""
+        self.clock.jump(ms)
+
+    def records(self, topic: str = "orders", queue_id: int = 0) -> list[Record]:
+        found = self.store.read(topic, queue_id, 0, count_max=200_000, bytes_max=1 << 30)
+        return [record for part in found.parts for record in decode_many(part)]
+
+    def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
+        return [record.body for record in self.records(topic, queue_id)]
+
+    def properties(self, topic: str = "orders", queue_id: int = 0) -> list[dict[str, str]]:
+        return [decode_properties(one.properties) for one in self.records(topic, queue_id)]
+
+
+@pytest.fixture(scope="session")
+def new_tower() -> type[Tower]:
+    return Tower
+
+
+@pytest.fixture
+def tower() -> Tower:
+    return Tower()

@@ -1,0 +1,172 @@
+"""Intake: each message to the second that it waits for."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import StoreFull
+from roquet.store.timer_layout import CHECKPOINT
+from roquet.wire.java import hash_code
+
+if TYPE_CHECKING:
+    from tests.broker.services.conftest import Tower
+
+TIMER = "rmq_sys_wheel_timer"
+START = 1_700_000_000_000
+
+
+def test_a_message_is_noted_as_the_genuine_broker_does(tower: "Tower") -> None:
+    tower.skip(352)
+    stored = tower.send(b"one", {"TIMER_DELAY_MS": "2000"}).appended
+    tower.settle()
+    slot = tower.timers.slot(START + 2_000)
+    assert slot is not None
+    unit = tower.timers.unit(slot.last)
+    assert unit is not None
+    assert (unit.before, unit.magic, unit.write_ms, unit.slot_ms) == (-1, 1, START, START + 2_000)
+    assert (unit.position, unit.size) == (stored.position, stored.size)
+    assert unit.topic_hash == hash_code("orders")
+    assert tower.timings.get("orders") == 1
+    assert tower.timer.behind == 0
+
+
+def test_a_step_takes_some_and_says_when_there_are_more(tower: "Tower") -> None:
+    for number in range(100):
+        tower.after(b"%d" % number, 5_000)
+    assert tower.timer.behind == 100
+    assert tower.step() == tower.clock.now_ms()
+    assert tower.timer.behind == 36
+    assert tower.settle() == START + 1_000
+    assert tower.timer.behind == 0
+
+
+def test_nothing_is_on_the_disk_before_the_first_message(tower: "Tower") -> None:
+    tower.send(b"plain")
+    assert tower.step() is None
+    tower.save()
+    assert not any("timer" in str(path) for path in tower.files.contents)
+
+
+@pytest.mark.parametrize("text", [None, "x", "-5", "9" * 30])
+def test_a_message_without_a_time_does_not_hold_up_the_others(
+    tower: "Tower", text: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    tower.after(b"one", 1_000)
+    (record,) = tower.records(TIMER)
+    spoilt = {"REAL_TOPIC": "orders"} | ({} if text is None else {"TIMER_OUT_MS": text})
+    tower.put.again(record, topic=TIMER, queue_id=0, properties=spoilt, reconsume_times=0)
+    tower.after(b"two", 1_000)
+    tower.wait(1_000)
+    assert tower.bodies() == [b"one", b"two"]
+    assert "has no delivery time: left out" in caplog.text
+
+
+def test_a_message_whose_second_is_over_comes_at_once(tower: "Tower") -> None:
+    tower.after(b"first", 60_000)
+    tower.settle()
+    tower.after(b"late", 1_000)
+    tower.skip(60_500)
+    tower.timers.go_on(START + 59_000)
+    tower.settle()
+    assert tower.bodies() == [b"late", b"first"]
+    assert tower.properties()[0]["TIMER_ENQUEUE_MS"] == str(2**63 - 1)
+
+
+def test_what_comes_too_late_to_take_another_back_is_told(
+    tower: "Tower", caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    tower.after(b"one", 60_000)
+    tower.settle()
+    tower.recall(b"gone", START + 5_000)
+    tower.skip(30_000)
+    tower.timers.go_on(START + 30_000)
+    tower.settle()
+    assert "came too late to take another back" in caplog.text
+    assert tower.bodies() == []
+
+
+def test_a_clock_that_was_set_back_makes_nothing_early(tower: "Tower") -> None:
+    tower.after(b"first", 60_000)
+    tower.wait(60_500)
+    assert tower.bodies() == [b"first"]
+    tower.clock._start_ms -= 30_000
+    tower.after(b"second", 2_000)
+    wanted = tower.clock.now_ms() + 2_000
+    tower.wait(40_000)
+    assert tower.bodies() == [b"first", b"second"]
+    assert tower.records()[1].stored_ms >= wanted
+
+
+def test_no_place_is_given_away_before_its_delivery_is_saved(new_tower: "type[Tower]") -> None:
+    tower = new_tower(slots=256)
+    tower.after(b"old", 10_000)
+    tower.settle()
+    tower.save()
+    tower.stop()
+    tower.skip(250_000)
+    tower.open()
+    tower.after(b"new", 16_000)
+    at = tower.step()
+    assert at is not None
+    assert tower.bodies() == []
+    tower.settle()
+    assert tower.bodies() == [b"old"]
+    assert tower.timer.behind == 1
+    tower.save()
+    tower.settle()
+    assert tower.timer.behind == 0
+    tower.wait(16_000)
+    assert tower.bodies() == [b"old", b"new"]
+
+
+def test_a_full_disk_holds_up_and_loses_nothing(
+    tower: "Tower", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tower.after(b"one", 1_000)
+
+    def full(*_: object) -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(tower.timers, "add", full)
+    with pytest.raises(StoreFull):
+        tower.step()
+    monkeypatch.undo()
+    tower.wait(1_000)
+    assert tower.bodies() == [b"one"]
+
+
+def test_wheel_and_log_that_are_gone_are_made_again_without_what_was_delivered(
+    tower: "Tower",
+) -> None:
+    tower.after(b"delivered", 1_000)
+    tower.after(b"waiting", 60_000)
+    tower.wait(5_000)
+    tower.stop()
+    for path in [path for path in tower.files.contents if path.parts[2].startswith("timer")]:
+        tower.files.remove(path)
+    tower.open()
+    assert tower.timer.behind == 2
+    tower.wait(60_000)
+    assert tower.bodies() == [b"delivered", b"waiting"]
+
+
+def test_a_genuine_checkpoint_that_trails_its_wheel_loses_nothing(tower: "Tower") -> None:
+    for number in range(5):
+        tower.after(b"%d" % number, 30_000)
+    tower.settle()
+    tower.save()
+    path = next(path for path in tower.files.contents if path.name == "timercheck")
+    page = memoryview(tower.files.contents[path])
+    page[:] = CHECKPOINT.pack(START, 2 * 52, 4, 4, 0, 0, 0).ljust(4096, b"\0")
+    tower.kill()
+    tower.wait(30_000)
+    assert tower.bodies() == [b"%d" % number for number in range(5)]
+
+
+def test_progress_beyond_the_topic_begins_within_it(tower: "Tower") -> None:
+    tower.timers.took(10**9)
+    tower.step()
+    tower.after(b"one", 1_000)
+    tower.wait(1_000)
+    assert tower.bodies() == [b"one"]

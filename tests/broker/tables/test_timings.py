@@ -1,0 +1,44 @@
+from pathlib import Path
+
+from roquet.broker.tables.table import TableFile
+from roquet.broker.tables.timings import Timings
+from roquet.store.memory import MemoryFiles
+from roquet.wire.calls.timer import Timing
+
+PATH = Path("/config/timermetrics")
+GENUINE = (
+    b'{"dataVersion":{"counter":6,"stateVersion":0,"timestamp":1795247573069},'
+    b'"timingCount":{"TopicB":{"count":2,"timeStamp":1795247573069}}}'
+)
+
+
+def test_messages_are_counted_by_topic() -> None:
+    timings = Timings(None)
+    timings.add("orders", 1, 5)
+    timings.add("orders", 1, 6)
+    timings.add("bills", 1, 7)
+    assert (timings.get("orders"), timings.get("bills"), timings.get("none")) == (2, 1, 0)
+    assert timings.total == 3
+    timings.add("orders", -1, 8)
+    assert timings.content().timing_count["orders"] == Timing(count=1, time_stamp=8)
+
+
+def test_more_may_be_taken_back_for_a_while_than_wait() -> None:
+    timings = Timings(None)
+    timings.add("orders", -1, 5)
+    assert (timings.get("orders"), timings.total) == (0, 0)
+    timings.add("orders", 1, 6)
+    timings.add("orders", 1, 6)
+    assert timings.get("orders") == 1
+
+
+def test_a_genuine_file_goes_on() -> None:
+    files = MemoryFiles()
+    files.replace(PATH, GENUINE)
+    timings = Timings(TableFile(files, PATH))
+    assert timings.get("TopicB") == 2
+    timings.add("TopicB", -1, 1_795_247_600_000)
+    timings.touch(1_795_247_600_000)
+    timings.save()
+    again = Timings(TableFile(files, PATH))
+    assert (again.get("TopicB"), again.version.counter) == (1, 7)

@@ -1,0 +1,62 @@
+"""Which requests wait together, and how many."""
+
+from typing import Any
+
+import pytest
+
+from roquet.broker.admission import KINDS, Admission, limits_of
+from roquet.broker.config import BrokerConfig, read
+from roquet.broker.handlers import HANDLERS
+from roquet.rules.admission import Limits
+from roquet.wire.call import Call
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.offset import QueryOffset
+from roquet.wire.calls.pop import Ack, Pop
+from roquet.wire.calls.pull import LitePull, Pull
+from roquet.wire.calls.query import QueryByKey
+from roquet.wire.calls.send import Send, SendBack, SendBatch
+
+
+@pytest.mark.parametrize(
+    ("calls", "kind"),
+    [
+        ((Send, SendBatch, SendBack), "send"),
+        ((Pull, LitePull, Pop), "pull"),
+        ((Ack,), "ack"),
+        ((Heartbeat,), "heartbeat"),
+        ((QueryByKey,), "query"),
+        ((QueryOffset,), "admin"),
+    ],
+)
+def test_requests_of_a_kind_share_a_gate(calls: tuple[type[Call[Any]], ...], kind: str) -> None:
+    admission = Admission(BrokerConfig())
+    assert {admission.gate(call) for call in calls} == {admission.gates[kind]}
+
+
+def test_every_call_has_a_gate_and_every_kind_a_call() -> None:
+    admission = Admission(BrokerConfig())
+    assert {admission.gate(call) for call in HANDLERS} <= set(admission.gates.values())
+    assert {*KINDS.values(), "admin"} == set(admission.gates)
+
+
+def test_the_limits_are_the_genuine_ones() -> None:
+    assert limits_of(BrokerConfig()) == {
+        "send": Limits(count=10_000, wait_ms=200),
+        "pull": Limits(count=100_000, wait_ms=5_000),
+        "ack": Limits(count=100_000, wait_ms=3_000),
+        "heartbeat": Limits(count=50_000, wait_ms=31_000),
+        "transaction": Limits(count=100_000, wait_ms=3_000),
+        "query": Limits(count=20_000),
+        "admin": Limits(count=10_000, wait_ms=5_000),
+    }
+
+
+def test_the_limits_follow_the_settings_also_later() -> None:
+    admission = Admission(BrokerConfig())
+    admission.configure(read("sendThreadPoolQueueCapacity=7\nwaitTimeMillsInSendQueue=900", "", {}))
+    assert admission.gates["send"].limits == Limits(count=7, wait_ms=900)
+
+
+def test_without_fast_failure_nobody_waits_too_long() -> None:
+    found = limits_of(read("brokerFastFailureEnable=false", "", {}))
+    assert {limits.wait_ms for limits in found.values()} == {None}

@@ -1,0 +1,48 @@
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.settings import SETTINGS
+from roquet.broker.spelling import FIXED, described, genuine_text, own_text
+
+ODD: dict[str, Any] = {
+    "name_servers": ("10.0.0.1:9876", "10.0.0.2:9876"),
+    "sync_flush": True,
+    "message_delay_levels": (1_000, 90_000, 3_600_000, 172_800_000),
+    "retention": 48 * 3_600_000,
+    "delete_hour": 5,
+    "expire_ratio": 0.57,
+    "store_dir": Path("/data/store"),
+    "free_min": 1024,
+    "default_pop_share_queues": 3,
+    "register_interval": 20_000,
+}
+
+
+@pytest.mark.parametrize("changes", [{}, ODD], ids=["defaults", "odd ones"])
+def test_every_setting_is_read_again_as_it_was_written(changes: dict[str, Any]) -> None:
+    config = msgspec.structs.replace(BrokerConfig(), **changes)
+    for name, setting in SETTINGS.items():
+        value = getattr(config, name, None)
+        if value is None or value == ():
+            continue
+        assert setting.parse(own_text(name, value), name) == value, name
+        for key in setting.genuine:
+            parse = setting.parse_genuine or setting.parse
+            assert parse(genuine_text(name, value), key) == value, key
+
+
+def test_a_description_says_everything_once_in_genuine_words() -> None:
+    config = BrokerConfig(free_min=5, source=Path("/etc/broker.conf"), tls_cert=Path("/c.pem"))
+    pairs = list(described(config))
+    found = dict(pairs)
+    assert len(pairs) == len(found)
+    assert FIXED.items() <= found.items()
+    assert found["brokerConfigPath"] == "/etc/broker.conf"
+    assert (found["fileReservedTime"], found["deleteWhen"], found["free_min"]) == ("72", "04", "5")
+    assert (found["flushDiskType"], found["autoCreateTopicEnable"]) == ("ASYNC_FLUSH", "true")
+    assert found["messageDelayLevel"].startswith("1s 5s 10s 30s 1m 2m")
+    assert "tls_ca" not in found

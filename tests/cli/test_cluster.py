@@ -1,0 +1,60 @@
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+from roquet.model.errors import UsageError
+from roquet.testing.cluster import BlockingCluster
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    with BlockingCluster(brokers=2) as cluster:
+        yield cluster.namesrv_addr
+
+
+def roquet(*arguments: str) -> Result:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_all_brokers_are_shown_in_a_line_each(namesrv: str) -> None:
+    head, *rows = roquet("cluster", "show", "-n", namesrv).output.splitlines()
+    assert head.split() == ["cluster", "broker", "id", "address", "version", "in/s", "out/s"]
+    assert [row.split()[:3] for row in rows] == [
+        ["DefaultCluster", "broker-a", "0"],
+        ["DefaultCluster", "broker-b", "0"],
+    ]
+    found = roquet("cluster", "show", "--json", "-n", namesrv).output.splitlines()
+    assert [json.loads(line)["broker"] for line in found] == ["broker-a", "broker-b"]
+
+
+def test_one_broker_is_shown_in_full(namesrv: str) -> None:
+    lines = roquet("cluster", "show", "broker-b", "-n", namesrv).output.splitlines()
+    assert lines[0].startswith("DefaultCluster broker-b 0 at ")
+    assert any(line.startswith("  brokerVersionDesc = ") for line in lines)
+
+
+def test_a_setting_is_changed_after_a_look(namesrv: str) -> None:
+    change = ("cluster", "set", "broker-a", "autoCreateTopicEnable=false", "-n", namesrv)
+    dry = roquet(*change, "--dry-run").output
+    assert dry.splitlines() == [
+        "broker-a: autoCreateTopicEnable is true, then false",
+        "nothing was changed (--dry-run)",
+    ]
+    assert roquet(*change, "--yes").output.splitlines()[-1] == "broker-a: changed"
+    shown = roquet("cluster", "settings", "broker-a", "-n", namesrv).output.splitlines()
+    assert "autoCreateTopicEnable = false" in shown
+    found = json.loads(roquet("cluster", "settings", "broker-a", "--json", "-n", namesrv).output)
+    assert found["autoCreateTopicEnable"] == "false"
+
+
+def test_wrong_use_is_told(namesrv: str) -> None:
+    with pytest.raises(UsageError, match="KEY=VALUE is wanted"):
+        roquet("cluster", "set", "broker-a", "nonsense", "-n", namesrv)
+    with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
+        roquet("cluster", "show", "broker-x", "-n", namesrv)

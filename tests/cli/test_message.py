@@ -1,0 +1,68 @@
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+from roquet.client import blocking
+from roquet.model.errors import UsageError
+from roquet.model.results import SendReceipt
+from roquet.testing.cluster import BlockingCluster
+
+
+@pytest.fixture(scope="module")
+def sent() -> Iterator[tuple[str, SendReceipt]]:
+    """The name server, and the receipt of one message of a topic with two."""
+    with BlockingCluster(default_queue_count=1) as cluster:
+        with blocking.Producer(cluster.namesrv_addr) as producer:
+            receipt = producer.send("orders", b"a\nb", keys=("k1",), tag="T", properties={"p": "v"})
+            producer.send("orders", b"\xff")
+        yield cluster.namesrv_addr, receipt
+
+
+def roquet(*arguments: str) -> Result:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_message_is_shown_with_all_that_is_known(sent: tuple[str, SendReceipt]) -> None:
+    namesrv, receipt = sent
+    told = roquet("message", "show", receipt.message_id, "-t", "orders", "-n", namesrv).output
+    assert "place:        broker-a queue 0 offset 0" in told
+    assert "  p = v" in told.splitlines()
+    assert told.endswith("\n\na\nb\n")
+    by_place = roquet("message", "show", receipt.offset_message_id, "--json", "-n", namesrv).output
+    assert json.loads(by_place)["body"] == "a\nb"
+
+
+def test_messages_are_found_by_key_and_by_time(sent: tuple[str, SendReceipt]) -> None:
+    namesrv, receipt = sent
+    (line,) = roquet("message", "find", "orders", "--key", "k1", "-n", namesrv).output.splitlines()
+    assert line.startswith(receipt.message_id)
+    assert line.endswith("broker-a:0:0  tag T  key k1  a b")
+    assert len(roquet("message", "find", "orders", "-n", namesrv).output.splitlines()) == 2
+    early = roquet("message", "find", "orders", "--to", "2020-01-01", "-n", namesrv)
+    assert (early.exit_code, early.stderr) == (1, "no message of orders from that time\n")
+
+
+def test_the_message_at_a_place_is_shown(sent: tuple[str, SendReceipt]) -> None:
+    namesrv, _ = sent
+    found = roquet("message", "at", "orders", "broker-a", "0", "1", "--json", "-n", namesrv).output
+    assert json.loads(found)["body_base64"] == "/w=="
+    beyond = roquet("message", "at", "orders", "broker-a", "0", "7", "-n", namesrv)
+    assert (beyond.exit_code, beyond.stderr) == (1, "no message at 7\n")
+    with pytest.raises(UsageError, match="there is no queue"):
+        roquet("message", "at", "orders", "broker-a", "5", "0", "-n", namesrv)
+
+
+def test_what_is_not_there_is_told(sent: tuple[str, SendReceipt]) -> None:
+    namesrv, _ = sent
+    none = roquet("message", "find", "orders", "--key", "k9", "-n", namesrv)
+    assert (none.exit_code, none.stderr) == (1, "no message of orders with key 'k9'\n")
+    with pytest.raises(UsageError, match="not 32 or 56"):
+        roquet("message", "show", "abc", "-n", namesrv)
+    with pytest.raises(UsageError, match="--from"):
+        roquet("message", "find", "orders", "--from", "soon", "-n", namesrv)

@@ -1,0 +1,35 @@
+import asyncio
+
+import pytest
+
+from roquet.cli import output
+from roquet.model.errors import UsageError
+
+
+def test_a_body_is_one_line_cut_where_it_is_longer() -> None:
+    assert output.preview(b"a\nb\tc", 10) == "a b c"
+    assert output.preview(b"0123456789", 10) == "0123456789"
+    assert output.preview(b"0123456789+", 10) == "012345678…"
+    assert output.preview(b"\xff", 10) == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_a_time_is_a_moment_or_a_number_of_milliseconds() -> None:
+    assert output.time_ms("1700000000000", "--to") == 1_700_000_000_000
+    assert output.time_ms("2026-01-31T12:00+00:00", "--to") == 1_769_860_800_000
+    for nonsense in ("yesterday", "", "-1", "2026-13-01", "99999-01-01"):
+        with pytest.raises(UsageError, match=r"--to: .* is no time like 2026-01-31T12:00"):
+            output.time_ms(nonsense, "--to")
+
+
+def test_no_time_is_a_dash() -> None:
+    assert (output.when(None), output.when(0), output.when(-1)) == ("-", "-", "-")
+    assert len(output.when(1_700_000_000_000)) == len("2026-01-31 12:00:00")
+
+
+def test_one_is_counted_without_an_s() -> None:
+    assert output.counted(1, "queue") == "1 queue"
+    assert output.counted(1_000, "queue") == "1,000 queues"
+
+
+def test_who_has_said_yes_is_not_asked() -> None:
+    assert asyncio.run(output.agreed("Sure?", yes=True))

@@ -1,0 +1,91 @@
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+from roquet.client import blocking
+from roquet.model.errors import UsageError
+from roquet.testing.cluster import BlockingCluster
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    with BlockingCluster(brokers=2, auto_create_topic=False) as cluster:
+        roquet("topic", "create", "orders", "--queues", "2", "-n", cluster.namesrv_addr)
+        with blocking.Producer(cluster.namesrv_addr) as producer:
+            for _ in range(4):
+                producer.send("orders", b"x")
+        yield cluster.namesrv_addr
+
+
+def roquet(*arguments: str, typed: str | None = None) -> Result:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments), input=typed)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_topic_is_shown_with_its_brokers_and_queues(namesrv: str) -> None:
+    lines = [
+        line.split()
+        for line in roquet("topic", "show", "orders", "-n", namesrv).output.splitlines()
+    ]
+    assert lines[0] == ["orders", "4", "messages"]
+    assert lines[1] == ["read", "by:", "nobody"]
+    assert ["broker-b", "2", "2", "RW"] in lines
+    assert ["broker-a", "1", "0", "1", "1"] in [line[:5] for line in lines]
+    found = json.loads(roquet("topic", "show", "orders", "--json", "-n", namesrv).output)
+    assert (found["messages"], len(found["queues"])) == (4, 4)
+
+
+def test_topics_are_listed(namesrv: str) -> None:
+    assert "orders" in roquet("topic", "ls", "-n", namesrv).output.splitlines()
+    assert "SELF_TEST_TOPIC" in roquet("topic", "ls", "--system", "-n", namesrv).output
+    names = roquet("topic", "ls", "--json", "-n", namesrv).output.splitlines()
+    assert "orders" in map(json.loads, names)
+
+
+def test_a_topic_is_made_changed_and_deleted(namesrv: str) -> None:
+    made = roquet(
+        "topic", "create", "short", "--queues", "3", "--broker", "broker-a", "-n", namesrv
+    )
+    assert made.output == "short: 3 queues on each of broker-a\n"
+    changed = roquet("topic", "update", "short", "--perm", "R", "-n", namesrv)
+    assert changed.output == "short: changed on broker-a\n"
+    shown = json.loads(roquet("topic", "show", "short", "--json", "-n", namesrv).output)
+    assert [place["permission"] for place in shown["places"]] == ["R"]
+    dry = roquet("topic", "delete", "short", "--dry-run", "-n", namesrv)
+    assert dry.output.splitlines()[-1] == "nothing was changed (--dry-run)"
+    refused = roquet("topic", "delete", "short", "-n", namesrv, typed="n\n")
+    assert "deleted" not in refused.output
+    assert (
+        "short: deleted on broker-a"
+        in roquet("topic", "delete", "short", "-y", "-n", namesrv).output
+    )
+    with pytest.raises(UsageError, match="no broker has a topic 'short'"):
+        roquet("topic", "show", "short", "-n", namesrv)
+
+
+def test_a_topic_gets_fewer_queues_and_says_what_becomes_of_the_messages(namesrv: str) -> None:
+    roquet("topic", "create", "shrinking", "--queues", "2", "-n", namesrv)
+    with blocking.Producer(namesrv) as producer:
+        for _ in range(4):
+            producer.send("shrinking", b"x")
+    resize = ("topic", "resize", "shrinking", "1", "--settle", "0", "-n", namesrv)
+    dry = roquet(*resize, "--dry-run").output
+    assert "broker-a: 2 queues to write and 2 to read, then 1" in dry
+    assert "the queues from 1 on go without reader; 2 stored messages in them" in dry
+    assert roquet(*resize, "--yes").output.splitlines()[-1] == "shrinking: 1 queue on each broker"
+    shown = json.loads(roquet("topic", "show", "shrinking", "--json", "-n", namesrv).output)
+    assert {(p["read_queues"], p["write_queues"]) for p in shown["places"]} == {(1, 1)}
+
+
+def test_wrong_use_is_told(namesrv: str) -> None:
+    with pytest.raises(UsageError, match="RW, R, W or -"):
+        roquet("topic", "update", "orders", "--perm", "X", "-n", namesrv)
+    with pytest.raises(UsageError, match="say what is to be changed"):
+        roquet("topic", "update", "orders", "-n", namesrv)
+    with pytest.raises(UsageError, match="already on broker-a, broker-b"):
+        roquet("topic", "create", "orders", "-n", namesrv)

@@ -1,0 +1,322 @@
+"""A producer's transactions against a real broker, and against one that fails."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.client import (
+    Message,
+    ProducerConfig,
+    StoredMessage,
+    Transaction,
+    TransactionProducer,
+    TransactionState,
+)
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    MessageIllegal,
+    RecordError,
+    UsageError,
+)
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+from roquet.wire.calls.send import Send
+from roquet.wire.calls.transaction import EndTransaction
+from roquet.wire.codes import ResponseCode
+from roquet.wire.property_text import decode_properties
+from roquet.wire.record import decode_many
+
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+Fault = Exception | None
+
+
+class Wire:
+    """What a producer sends; calls of one kind may fail."""
+
+    def __init__(self, producer: TransactionProducer) -> None:
+        self.calls: list[Any] = []
+        self.faults: dict[type, list[Fault]] = {}
+        self.change: Callable[[Any], Any] = lambda reply: reply
+        pool = producer._session.pool
+        self._call, self._oneway = pool.call, pool.oneway
+        pool.call, pool.oneway = self.call, self.oneway  # type: ignore[method-assign]
+
+    def _note(self, call: Any) -> None:
+        self.calls.append(call)
+        if (faults := self.faults.get(type(call))) and (fault := faults.pop(0)) is not None:
+            raise fault
+
+    async def call(self, address: str, call: Any, timeout_ms: int = 3_000) -> Any:
+        self._note(call)
+        reply = await self._call(address, call, timeout_ms)
+        return self.change(reply) if isinstance(call, Send) else reply
+
+    async def oneway(self, address: str, call: Any) -> None:
+        self._note(call)
+        await self._oneway(address, call)
+
+    def sent(self, kind: type) -> list[Any]:
+        return [call for call in self.calls if type(call) is kind]
+
+
+async def check(message: StoredMessage) -> TransactionState:
+    return TransactionState.ROLLBACK
+
+
+@asynccontextmanager
+async def producing(
+    brokers: int = 1, **settings: Any
+) -> AsyncIterator[tuple[Cluster, TransactionProducer, Wire]]:
+    async with cluster(brokers=brokers, clock=this_loop().clock) as running:
+        config = ProducerConfig(
+            clock=this_loop().clock, rng=Random(2), client_ip="127.0.0.1", **settings
+        )
+        async with TransactionProducer(
+            running.namesrv_addr, group="pg", check=check, config=config
+        ) as producer:
+            yield running, producer, Wire(producer)
+
+
+def bodies(running: Cluster, topic: str = "t") -> list[bytes]:
+    found = []
+    for broker in running.brokers:
+        store = broker.broker.store
+        for queue_id in store.queue_ids(topic):
+            parts = store.read(topic, queue_id, 0, count_max=100).parts
+            found += [record.body for part in parts for record in decode_many(part)]
+    return sorted(found)
+
+
+@in_virtual_time
+async def test_what_is_sent_names_transaction_and_group() -> None:
+    async with producing() as (running, producer, wire):
+        async with producer.transaction("t", b"m", keys=("a", "b"), order_key="o") as tx:
+            assert tx.topic == "t"
+            assert tx.receipt.message_id == tx.message_id
+        (half,), (end,) = wire.sent(Send), wire.sent(EndTransaction)
+        properties = decode_properties(half.properties)
+        assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "pg")
+        assert properties["KEYS"] == "a b"
+        assert (end.commit_or_rollback, end.msg_id, end.topic) == (8, tx.message_id, "t")
+        assert (end.half_offset, end.from_transaction_check) == (0, False)
+        assert tx.state is TransactionState.COMMIT
+        assert bodies(running) == [b"m"]
+        (broker,) = running.brokers
+        assert broker.broker.clients.producers("pg"), "it is known before it can be asked"
+
+
+@in_virtual_time
+async def test_a_block_that_is_cancelled_rolls_back() -> None:
+    async with producing() as (running, producer, wire):
+
+        async def work() -> None:
+            async with producer.transaction("t", b"m"):
+                await asyncio.sleep(1_000)
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [call.commit_or_rollback for call in wire.sent(EndTransaction)] == [12]
+        assert bodies(running) == []
+
+
+@in_virtual_time
+async def test_a_block_may_say_that_it_does_not_know_and_raise() -> None:
+    async with producing() as (_, producer, wire):
+        tx = producer.transaction("t", b"m")
+        with pytest.raises(TimeoutError):
+            async with tx:
+                await _unsure(tx)
+        assert tx.state is TransactionState.UNKNOWN
+        assert wire.sent(EndTransaction) == []
+
+
+async def _unsure(tx: Transaction) -> None:
+    tx.unknown()
+    raise TimeoutError
+
+
+@in_virtual_time
+async def test_a_half_message_that_may_be_stored_is_not_sent_again() -> None:
+    """Each would be asked about, and be delivered, one day."""
+    async with producing() as (running, producer, wire):
+        for fault in (ConnectionLost("gone"), CallTimeout("late")):
+            wire.faults[Send] = [fault]
+            with pytest.raises(type(fault)):
+                async with producer.transaction("t", b"m"):
+                    raise AssertionError("the block must not run")
+        assert len(wire.sent(Send)) == 2
+        assert wire.sent(EndTransaction) == []
+        assert bodies(running) == []
+
+
+@in_virtual_time
+async def test_one_that_is_certainly_not_stored_is_tried_again_within_the_time() -> None:
+    async with producing(brokers=2) as (running, producer, wire):
+        await producer.send("t", b"plain")
+        busy = CallRefused(ResponseCode.SYSTEM_BUSY, "busy")
+        wire.faults[Send] = [busy, ConnectFailed("away")]
+        async with producer.transaction("t", b"m"):
+            pass
+        assert bodies(running) == [b"m", b"plain"]
+        wire.faults[Send] = [busy] * 9
+        with pytest.raises(CallRefused):
+            async with producer.transaction("t", b"never"):
+                pass
+        assert len(wire.faults[Send]) == 6, "three tries"
+        with pytest.raises(CallRefused):
+            async with producer.transaction("t", b"never", timeout_ms=50):
+                pass
+        assert len(wire.faults[Send]) == 4, "the time was over"
+
+
+@in_virtual_time
+async def test_a_half_message_that_is_less_durable_than_promised_is_rolled_back() -> None:
+    async with producing() as (running, producer, wire):
+        wire.change = lambda reply: msgspec.structs.replace(
+            reply, code=ResponseCode.FLUSH_DISK_TIMEOUT
+        )
+        with pytest.raises(CallError, match="FLUSH_DISK_TIMEOUT") as error:
+            async with producer.transaction("t", b"m"):
+                raise AssertionError("the block must not run")
+        assert error.value.definite
+        assert [call.commit_or_rollback for call in wire.sent(EndTransaction)] == [12]
+        await asyncio.sleep(0.1)
+        assert bodies(running) == []
+
+
+@in_virtual_time
+async def test_a_broker_whose_ids_are_none_takes_no_transactions() -> None:
+    async with producing() as (_, producer, wire):
+        wire.change = lambda reply: msgspec.structs.replace(reply, msg_id="somewhere")
+        with pytest.raises(RecordError):
+            async with producer.transaction("t", b"m"):
+                raise AssertionError("the block must not run")
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ConnectionLost("gone"),
+        CallTimeout("late"),
+        ConnectFailed("away"),
+        CallRefused(ResponseCode.SYSTEM_BUSY, "busy"),
+        CallRefused(ResponseCode.ILLEGAL_OPERATION, "too late"),
+    ],
+)
+async def test_a_commit_that_is_not_heard_is_left_to_the_check(
+    fault: CallError, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with producing() as (running, producer, wire):
+        wire.faults[EndTransaction] = [fault]
+        async with producer.transaction("t", b"m") as tx:
+            pass
+        assert f"COMMIT of message {tx.message_id}" in caplog.text
+        assert bodies(running) == []
+
+
+@in_virtual_time
+async def test_a_commit_that_can_never_be_is_an_error() -> None:
+    async with producing() as (_, producer, wire):
+        wire.faults[EndTransaction] = [CallRefused(1, "Find prepared transaction message failed")]
+        with pytest.raises(CallRefused, match="Find prepared"):
+            async with producer.transaction("t", b"m"):
+                pass
+
+
+@in_virtual_time
+async def test_a_roll_back_that_cannot_be_sent_hides_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with producing() as (_, producer, wire):
+        wire.faults[EndTransaction] = [ConnectFailed("away")]
+        with pytest.raises(ValueError, match="mine"):
+            async with producer.transaction("t", b"m"):
+                raise ValueError("mine")
+        assert "ROLLBACK of message" in caplog.text
+
+
+@in_virtual_time
+async def test_as_one_call_with_what_is_to_be_done() -> None:
+    async with producing() as (running, producer, _):
+
+        async def commit(tx: Transaction) -> TransactionState:
+            assert tx.receipt.ok
+            return TransactionState.COMMIT
+
+        done = await producer.send_in_transaction("t", b"1", local=commit)
+        assert (done.state, done.receipt.ok) == (TransactionState.COMMIT, True)
+        done = await producer.send_in_transaction(
+            Message("t", b"2"), local=lambda _: TransactionState.ROLLBACK
+        )
+        assert done.state is TransactionState.ROLLBACK
+        done = await producer.send_in_transaction("t", b"3", local=lambda _: None)
+        assert done.state is TransactionState.UNKNOWN
+        with pytest.raises(ZeroDivisionError):
+            await producer.send_in_transaction("t", b"4", local=lambda _: 1 // 0)  # type: ignore[arg-type,return-value]
+        assert bodies(running) == [b"1"]
+
+
+@in_virtual_time
+async def test_brokers_hear_of_a_producer_that_has_sent_nothing() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        config = ProducerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
+        async with TransactionProducer(
+            running.namesrv_addr, group="pg", check=check, topics=["t"], config=config
+        ):
+            await asyncio.sleep(3)
+            assert len(running.brokers[0].broker.clients.producers("pg")) == 1
+        await asyncio.sleep(1)
+        assert running.brokers[0].broker.clients.producers("pg") == []
+
+
+@in_virtual_time
+async def test_a_name_server_that_is_away_at_first_is_asked_again() -> None:
+    config = ProducerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
+    async with TransactionProducer("127.0.0.1:9", group="pg", check=check, config=config):
+        await asyncio.sleep(10)
+
+
+@in_virtual_time
+async def test_what_can_be_no_transaction_is_refused() -> None:
+    async with producing() as (_, producer, wire):
+        with pytest.raises(UsageError, match="one message"):
+            producer.transaction([Message("t", b"1"), Message("t", b"2")])  # type: ignore[arg-type]
+        later = datetime(2040, 1, 1, tzinfo=UTC)
+        for wish in ({"delay_level": 3}, {"delay": timedelta(seconds=5)}, {"deliver_at": later}):
+            with pytest.raises(UsageError, match="cannot be delayed"):
+                producer.transaction("t", b"m", **wish)
+        with pytest.raises(MessageIllegal):
+            producer.transaction("t", b"")
+        with pytest.raises(MessageIllegal):
+            producer.transaction("t", b"m", properties={"TRAN_MSG": "false"})
+        tx = producer.transaction("t", b"m")
+        with pytest.raises(UsageError, match="not begun"):
+            _ = tx.receipt
+        async with tx:
+            pass
+        with pytest.raises(UsageError, match="used once"):
+            await tx.__aenter__()
+        assert len(wire.sent(Send)) == 1
+
+
+def test_settings_that_are_wrong_are_told() -> None:
+    with pytest.raises(UsageError, match="function"):
+        TransactionProducer("h:1", group="pg", check=None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"\('orders',\)"):
+        TransactionProducer("h:1", group="pg", check=check, topics="orders")
+    with pytest.raises(UsageError):
+        TransactionProducer("h:1", group="pg", check=check, topics=["no spaces"])

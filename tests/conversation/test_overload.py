@@ -1,0 +1,146 @@
+"""A broker that is asked too much says so, and keeps what it acknowledged."""
+
+import asyncio
+import gc
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.config import BrokerConfig
+from roquet.client.config import ProducerConfig
+from roquet.client.producer import Producer
+from roquet.model.errors import CallRefused
+from roquet.net.channel import Channel
+from roquet.net.guest import GUEST_BUFFER_HIGH, Guest
+from roquet.store.memory import MemoryFiles
+from roquet.testing.cluster import cluster
+from roquet.wire.calls.pull import Pull
+from roquet.wire.calls.send import Send
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fields import encode_call
+from roquet.wire.record import decode_many
+
+
+class SlowDisk(MemoryFiles):
+    """Files whose log takes its time to be flushed."""
+
+    def sync(self, path: Path, view: memoryview | None = None) -> None:
+        """Later than others."""
+        if "commitlog" in path.parts:
+            time.sleep(0.05)
+        super().sync(path, view)
+
+
+def message(number: int) -> Send:
+    return Send(
+        producer_group="pg",
+        topic="flights",
+        queue_id=0,
+        born_timestamp=1_700_000_000_000,
+        properties="WAIT\x01true\x02",
+        body=b"%d" % number,
+    )
+
+
+def ask(offset: int, queue_id: int = 0, **fields: Any) -> Pull:
+    given = {
+        "consumer_group": "billing",
+        "topic": "flights",
+        "max_msg_nums": 32,
+        "sys_flag": 6,
+        "commit_offset": 0,
+        "suspend_timeout_millis": 15_000,
+        "subscription": "*",
+        "sub_version": 0,
+        **fields,
+    }
+    return Pull(queue_id=queue_id, queue_offset=offset, **given)
+
+
+async def test_more_sends_than_a_slow_disk_takes_are_refused_and_none_acknowledged_is_lost(
+    small: dict[str, Any],
+) -> None:
+    config = BrokerConfig(**{**small, "sync_flush": True, "send_capacity": 100})
+    counts: Counter[str] = Counter()
+    kept: dict[int, bytes] = {}
+
+    async def sends(channel: Channel, first: int) -> None:
+        for number in range(first, first + 3):
+            try:
+                reply = await channel.call(message(number))
+            except CallRefused as error:
+                counts[f"{error.code} {error.remark} {error.definite}"] += 1
+            else:
+                kept[reply.queue_offset] = b"%d" % number
+
+    async with BrokerServer(config, files=SlowDisk()) as server:
+        channels = [await Channel.connect("127.0.0.1", server.port) for _ in range(4)]
+        await channels[0].call(message(10**6))
+        async with asyncio.TaskGroup() as group:
+            for number in range(400):
+                group.create_task(sends(channels[number % 4], number * 10))
+        assert counts.keys() == {"2 [OVERLOAD]system busy, start flow control for a while True"}
+        assert len(kept) + counts.total() == 1_200
+        assert server.broker.admission.gates["send"].count == 0
+        reply = await channels[0].call(ask(0, max_msg_nums=1_000))
+        stored = {record.queue_offset: record.body for record in decode_many(reply.body)}
+        assert kept.items() <= stored.items()
+        assert len(stored) == len(kept) + 1
+        for channel in channels:
+            await channel.close()
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+async def test_our_client_comes_again_when_a_broker_is_busy(
+    small: dict[str, Any], brokers: int
+) -> None:
+    async with cluster(brokers=brokers, **small) as running:
+        config = ProducerConfig(timeout_ms=2_000)
+        async with Producer(running.namesrv_addr, config=config) as producer:
+            await producer.send("flights", b"first")
+            gate = running.brokers[0].broker.admission.gates["send"]
+            gate.late(1_000)
+            asyncio.get_running_loop().call_later(0.05, gate.late, 0)
+            receipts = [await producer.send("flights", b"again") for _ in range(8)]
+            assert all(receipt.ok for receipt in receipts)
+
+
+async def test_long_polls_without_a_place_are_told_to_come_again(small: dict[str, Any]) -> None:
+    async with BrokerServer(BrokerConfig(**{**small, "pull_capacity": 10})) as server:
+        channel = await Channel.connect("127.0.0.1", server.port)
+        await channel.call(message(1))
+        polls = [asyncio.create_task(channel.call(ask(1))) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(CallRefused) as caught:
+            await channel.call(ask(1))
+        assert caught.value.code == ResponseCode.SYSTEM_BUSY
+        assert (await channel.call(message(2))).queue_offset == 1
+        assert [(await poll).next_begin_offset for poll in polls] == [2] * 5
+        await channel.close()
+
+
+async def test_a_client_that_reads_nothing_costs_little_and_holds_nobody_back(
+    small: dict[str, Any],
+) -> None:
+    async with BrokerServer(BrokerConfig(**{**small, "log_file_size": 16 << 20})) as server:
+        channel = await Channel.connect("127.0.0.1", server.port)
+        for number in range(4):
+            await channel.call(replace(message(number), body=bytes(2 << 20)))
+        loop = asyncio.get_running_loop()
+        deaf, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+        deaf.pause_reading()
+        pulls = [ask(0, max_msg_bytes=8 << 20), *(ask(4) for _ in range(50))]
+        for opaque, pull in enumerate(pulls * 4):
+            deaf.write(encode_call(pull, opaque=opaque))
+        await asyncio.sleep(0.1)
+        another = replace(message(4), body=bytes(2 << 20))
+        assert (await channel.call(another, timeout_ms=500)).queue_offset == 4
+        guests = [found for found in gc.get_objects() if type(found) is Guest and not found.closed]
+        assert max(guest.untaken for guest in guests) <= (8 << 20) + GUEST_BUFFER_HIGH
+        deaf.abort()
+        await channel.close()

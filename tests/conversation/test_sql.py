@@ -1,0 +1,310 @@
+"""Messages chosen by their properties: the broker filters, whoever asks and however."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    PopConsumer,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from roquet.model.errors import CallRefused, UsageError
+from roquet.model.results import PullStatus
+from roquet.model.subscription import Subscription
+from roquet.net.channel import Channel
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+from roquet.wire import dialect
+from roquet.wire.call import Call
+from roquet.wire.calls.bodies import CheckClientBody
+from roquet.wire.calls.heartbeat import CheckSubscription
+from roquet.wire.calls.pop import Pop
+from roquet.wire.calls.pull import Pull
+from roquet.wire.codes import ResponseCode
+
+SQL = "amount > 90 AND region IN ('eu', 'us')"
+
+
+def config(**settings: Any) -> ConsumerConfig:
+    return ConsumerConfig(
+        clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1",
+        **{"consume_from": ConsumeFrom.FIRST, **settings},
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def started(count: int = 0, **settings: Any) -> AsyncIterator[Cluster]:
+    """A cluster with messages of all amounts below `count`, three regions in turn."""
+    async with cluster(clock=this_loop().clock, **settings) as running:
+        await send(running, range(count))
+        await asyncio.sleep(1)  # until the name server knows the topic
+        yield running
+
+
+async def send(running: Cluster, amounts: Any) -> None:
+    sender = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
+    async with Producer(running.namesrv_addr, config=sender) as producer:
+        await producer.send_many([message(amount) for amount in amounts])
+
+
+def message(amount: int) -> Message:
+    properties = {"amount": str(amount), "region": ("eu", "us", "asia")[amount % 3]}
+    return Message("t", b"%d" % amount, tag="T", properties=properties)
+
+
+def wanted(count: int) -> list[bytes]:
+    return sorted(b"%d" % amount for amount in range(91, count) if amount % 3 != 2)
+
+
+@in_virtual_time
+async def test_a_push_consumer_gets_what_it_wants_and_knows_how_far_it_is() -> None:
+    async with started(200) as running:
+        member = PushConsumer(
+            running.namesrv_addr, group="g", topic="t", sql=SQL, config=config()
+        )  # fmt: skip
+        async with member:
+            found = await member.fetch(200, 1_000)
+            assert sorted(m.body for m in found) == wanted(200)
+            assert member.subscriptions == {"t": SQL}
+            for one in found:
+                await one.ack()
+            await asyncio.sleep(1)
+            assert sum((await member.lag()).values()) == 0
+        broker = running.brokers[0].broker
+        ends = [(q, broker.store.bounds("t", q)[1]) for q in broker.store.queue_ids("t")]
+        assert all(broker.offsets.get("g", "t", q) == end for q, end in ends)
+
+
+@in_virtual_time
+async def test_a_waiting_consumer_is_told_at_once_of_what_it_wants_alone() -> None:
+    async with started(5) as running:
+        member = PushConsumer(
+            running.namesrv_addr, group="g", topic="t", sql=SQL, config=config()
+        )  # fmt: skip
+        async with member:
+            assert await member.next(60_000) is None
+            loop, began = this_loop(), this_loop().time()
+            for amount in (1, 2, 95, 3, 96):
+                await send(running, [amount])
+            assert (await _next(member)).body == b"96"
+            assert loop.time() - began < 2
+            assert await member.next(60_000) is None
+
+
+async def _next(member: Any) -> ReceivedMessage:
+    found = await member.next(60_000)
+    assert found is not None
+    assert isinstance(found, ReceivedMessage)
+    return found
+
+
+@in_virtual_time
+async def test_a_failed_message_comes_again_whatever_it_matches() -> None:
+    async with started(93) as running:
+        member = PushConsumer(
+            running.namesrv_addr, group="g", topic="t", sql="amount = 92", config=config()
+        )  # fmt: skip
+        async with member:
+            first = await _next(member)
+            await first.nack()
+            again = await _next(member)
+            assert (first.body, again.body, again.reconsume_times) == (b"92", b"92", 1)
+
+
+@in_virtual_time
+async def test_a_subscription_may_change_from_tags_to_an_expression_and_back() -> None:
+    async with started() as running:
+        member = PushConsumer(
+            running.namesrv_addr, group="g", topic="t", tags="none", config=config()
+        )
+        async with member:
+            await send(running, [0])
+            assert await member.next(20_000) is None
+            member.subscribe("t", sql="amount >= 5")
+            await send(running, [4, 5])
+            assert (await _next(member)).body == b"5"
+            member.subscribe("t", "T")
+            await send(running, [3])
+            # What a pull that waited had passed over is looked at anew by others' measure.
+            assert {(await _next(member)).body for _ in range(2)} == {b"4", b"3"}
+
+
+@in_virtual_time
+async def test_pop_consumers_share_what_they_want() -> None:
+    async with started(200) as running:
+        members = [
+            PopConsumer(running.namesrv_addr, group="g", topic="t", sql=SQL, config=config())
+            for _ in range(2)
+        ]
+        found = []
+        async with members[0], members[1]:
+            for _ in range(len(wanted(200))):
+                done, _rest = await asyncio.wait(
+                    [asyncio.ensure_future(member.next(2_000)) for member in members]
+                )
+                for one in done:
+                    if (taken := one.result()) is not None:
+                        found.append(taken.body)
+                        await taken.ack()
+            await send(running, [1, 98])
+            last = await asyncio.gather(*(member.next(5_000) for member in members))
+            assert [one.body for one in last if one is not None] == []
+            await send(running, [97])
+            last = await asyncio.gather(*(member.next(5_000) for member in members))
+            assert [one.body for one in last if one is not None] == [b"97"]
+        assert sorted(found) == wanted(200)
+
+
+@in_virtual_time
+async def test_a_pull_consumer_may_ask_for_an_expression_each_time() -> None:
+    async with started(300) as running:
+        reader = PullConsumer(running.namesrv_addr, group="g", config=config())
+        async with reader:
+            found = []
+            for queue in await reader.queues("t"):
+                end, offset = await reader.max_offset(queue), 0
+                while offset < end:
+                    result = await reader.pull(queue, offset, 5, sql=SQL)
+                    assert result.status in (PullStatus.FOUND, PullStatus.NO_MATCH)
+                    assert result.next_offset > offset
+                    found += [one.body for one in result.messages]
+                    offset = result.next_offset
+            assert sorted(found) == wanted(300)
+            with pytest.raises(UsageError, match="at character 10"):
+                await reader.pull(queue, 0, sql="amount > ")
+            with pytest.raises(UsageError, match="not by both"):
+                await reader.pull(queue, 0, sql="amount > 5", tags="T")
+
+
+@in_virtual_time
+async def test_assigned_and_subscribed_pull_consumers_filter_too() -> None:
+    async with started(200) as running:
+        async with PullConsumer(running.namesrv_addr, group="g", config=config()) as reader:
+            await reader.assign(await reader.queues("t"), sql=SQL)
+            found = await reader.fetch(200, 1_000)
+            assert sorted(one.body for one in found) == wanted(200)
+        async with PullConsumer(running.namesrv_addr, group="h", config=config()) as reader:
+            await reader.subscribe("t", sql=SQL)
+            found = await reader.fetch(200, 1_000)
+            assert sorted(one.body for one in found) == wanted(200)
+
+
+@in_virtual_time
+async def test_a_bad_expression_is_refused_when_the_consumer_subscribes() -> None:
+    for kind in (PushConsumer, PopConsumer):
+        with pytest.raises(UsageError, match="there is no LIKE"):
+            kind("127.0.0.1:1", group="g", topic="t", sql="a LIKE 'x%'", config=config())
+        with pytest.raises(UsageError, match="not by both"):
+            kind("127.0.0.1:1", group="g", topic="t", sql="a = 1", tags="T", config=config())
+
+
+@in_virtual_time
+async def test_a_broker_without_filters_says_so_at_the_start() -> None:
+    async with started(1, property_filter=False) as running:
+        for kind in (PushConsumer, PopConsumer):
+            member = kind(
+                running.namesrv_addr, group="g", topic="t", sql="amount > 5", config=config()
+            )
+            with pytest.raises(CallRefused, match="filter message by SQL92"):
+                await member.start()
+            assert not member.is_open
+        async with PullConsumer(running.namesrv_addr, group="g", config=config()) as reader:
+            with pytest.raises(CallRefused, match="filter message by SQL92"):
+                await reader.subscribe("t", sql="amount > 5")
+            queues = await reader.queues("t")
+            with pytest.raises(CallRefused, match="filter message by SQL92"):
+                await reader.assign(queues, sql="amount > 5")
+
+
+@in_virtual_time
+async def test_the_genuine_reading_is_to_be_had_where_both_sides_want_it() -> None:
+    async with started(3, sql_compatibility=True) as running:
+        member = PushConsumer(
+            running.namesrv_addr, group="g", topic="t", sql="amount = 0x10",
+            config=config(sql_compatibility=True),
+        )  # fmt: skip
+        async with member:
+            assert (await _next(member)).body == b"0"
+    async with started(3) as running:
+        member = PushConsumer(
+            running.namesrv_addr, group="g", topic="t", sql="amount = 0x10",
+            config=config(sql_compatibility=True),
+        )  # fmt: skip
+        with pytest.raises(CallRefused, match="not 'x10', at character 11"):
+            await member.start()
+
+
+@in_virtual_time
+async def test_a_consumer_may_start_before_its_topic_and_its_broker() -> None:
+    async with cluster(brokers=0, clock=this_loop().clock) as running:
+        member = PushConsumer(
+            running.namesrv_addr, group="g", topic="t", sql="amount > 5", config=config()
+        )
+        async with member:
+            await running.add_broker()
+            await send(running, [5, 6])
+            assert (await _next(member)).body == b"6"
+
+
+BOMBS = [
+    "(" * 10_000 + "a = 1" + ")" * 10_000,
+    "NOT " * 10_000 + "a",
+    "a = 1" + " = TRUE" * 5_000,
+    " OR ".join(["a > 1"] * 5_000),
+    "a = " + "9" * 100_000,
+    "a = '" + "x" * 1_000_000 + "'",
+    "a IN ('" + "','".join("x" * 2_000) + "'",
+]
+
+
+@in_virtual_time
+async def test_whatever_expression_a_peer_sends_it_is_answered_at_once() -> None:
+    async with started(93) as running:
+        channel = await Channel.connect("127.0.0.1", running.brokers[0].port)
+        for bomb in [*BOMBS, "", "\0", "'", "a b", "\ud800 = 1"]:
+            for call in (
+                pull_of(bomb), pull_of(bomb, sys_flag=6), pop_of(bomb), check_of(bomb)
+            ):  # fmt: skip
+                with pytest.raises(CallRefused) as refused:
+                    await channel.call(call)
+                assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+                assert len(refused.value.remark or "") < 400
+        found = await channel.call(pull_of("amount >= 0 OR amount < 0"))
+        assert found.code == 0
+        assert len(running.brokers[0].broker.filters) < 20
+        await channel.close()
+
+
+def pull_of(expression: str, **fields: Any) -> Pull:
+    given: dict[str, Any] = {"sys_flag": 4, "suspend_timeout_millis": 0, **fields}
+    return Pull(
+        consumer_group="g", topic="t", queue_id=0, queue_offset=0, max_msg_nums=32,
+        commit_offset=0, subscription=expression, sub_version=0, expression_type="SQL92", **given,
+    )  # fmt: skip
+
+
+def pop_of(expression: str) -> Call[Any]:
+    if not expression:  # which a pop does not look at
+        return pull_of(expression)
+    return Pop(
+        consumer_group="g", topic="t", queue_id=-1, max_msg_nums=32, invisible_time=60_000,
+        poll_time=0, born_time=this_loop().clock.now_ms(), init_mode=0, exp=expression,
+        exp_type="SQL92",
+    )  # fmt: skip
+
+
+def check_of(expression: str) -> CheckSubscription:
+    wanted = Subscription(topic="t", sub_string=expression, expression_type="SQL92")
+    body = CheckClientBody(client_id="c", group="g", subscription_data=wanted)
+    return CheckSubscription(body=dialect.dumps(body))

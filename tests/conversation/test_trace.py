@@ -1,0 +1,122 @@
+"""Message traces: what became of each message can be looked up, and costs no message anything."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from roquet.model.names import TRACE_TOPIC
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+from roquet.wire.trace_text import Begun, Ended, Kind, Outcome, Sent, Trace, decode
+
+
+def of(kind: Any, **settings: Any) -> Any:
+    return kind(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1", **settings)
+
+
+async def traces(running: Cluster) -> list[tuple[Sequence[str], list[Trace]]]:
+    """The keys and the records of each trace message."""
+    found: list[tuple[Sequence[str], list[Trace]]] = []
+    config = of(ConsumerConfig)
+    async with PullConsumer(running.namesrv_addr, group="looker", config=config) as consumer:
+        for queue in await consumer.queues(TRACE_TOPIC):
+            result = await consumer.pull(queue, 0, 100)
+            found += [(one.keys, decode(one.body.decode())) for one in result.messages]
+    return found
+
+
+@in_virtual_time
+async def test_a_message_leaves_three_records() -> None:
+    async with cluster(clock=this_loop().clock, trace_topic=True) as running:
+        sending = of(ProducerConfig, trace=True)
+        reading = of(ConsumerConfig, trace=True, consume_from=ConsumeFrom.FIRST)
+        tried: list[bytes] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            tried.append(message.body)
+            await asyncio.sleep(0.25)
+            if len(tried) == 1:
+                raise ValueError("not now")
+
+        async with (
+            Producer(running.namesrv_addr, group="shop", config=sending) as producer,
+            PushConsumer(running.namesrv_addr, group="g", topic="t", config=reading) as consumer,
+        ):
+            receipt = await producer.send("t", b"body", tag="T", keys=("k1", "k2"))
+            work = asyncio.create_task(consumer.run(handler))
+            await asyncio.sleep(30)
+            consumer.stop()
+            await work
+        found = await traces(running)
+        keys = {key for some, _ in found for key in some}
+        assert {receipt.message_id, "k1", "k2"} <= keys
+        records = [record for _, some in found for record in some]
+        (sent,) = [one for one in records if isinstance(one, Sent)]
+        assert (sent.topic, sent.group, sent.tag, sent.keys) == ("t", "shop", "T", "k1 k2")
+        assert (sent.message_id, sent.offset_message_id) == (
+            receipt.message_id, receipt.offset_message_id,
+        )  # fmt: skip
+        assert (sent.body_length, sent.success, sent.kind) == (4, True, Kind.NORMAL)
+        assert sent.store_host == running.broker_addrs[0]
+        begun = [one for one in records if isinstance(one, Begun)]
+        ended = {one.request_id: one for one in records if isinstance(one, Ended)}
+        assert [one.tries for one in begun] == [0, 1]
+        assert {one.message_id for one in begun} == {receipt.message_id}
+        first, second = (ended[one.request_id] for one in begun)
+        assert (first.success, first.outcome) == (False, Outcome.RAISED)
+        assert (second.success, second.outcome) == (True, Outcome.SUCCESS)
+        assert second.took_ms >= 250
+
+
+@in_virtual_time
+async def test_batches_and_delays_are_traced_message_by_message() -> None:
+    async with cluster(clock=this_loop().clock, trace_topic=True) as running:
+        config = of(ProducerConfig, trace=True)
+        async with Producer(running.namesrv_addr, config=config) as producer:
+            await producer.send_many([Message("t", b"%d" % n, keys=(f"n{n}",)) for n in range(250)])
+            await producer.send("t", b"later", delay_level=1)
+        records = [record for _, some in await traces(running) for record in some]
+        assert sorted(one.keys for one in records if isinstance(one, Sent)) == sorted(
+            ["", *(f"n{n}" for n in range(250))]
+        )
+        assert [one.kind for one in records if isinstance(one, Sent) and not one.keys] == [
+            Kind.DELAYED
+        ]
+        assert producer._tracer is not None
+        assert producer._tracer.lost == 0
+
+
+@in_virtual_time
+async def test_no_send_fails_or_waits_when_no_trace_can_be_written() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        config = of(ProducerConfig, trace=True, trace_topic="SELF_TEST_TOPIC")
+        loop = asyncio.get_running_loop()
+        async with Producer(running.namesrv_addr, config=config) as producer:
+            began = loop.time()
+            receipts = await producer.send_many(Message("t", b"x") for _ in range(900))
+            assert loop.time() - began < 3
+            assert len(receipts) == 900
+            await asyncio.sleep(2)
+            began = loop.time()
+        assert loop.time() - began < 5
+        assert producer._tracer is not None
+        assert producer._tracer.lost == 900
+
+
+@in_virtual_time
+async def test_without_the_setting_nothing_is_traced() -> None:
+    async with cluster(clock=this_loop().clock, trace_topic=True) as running:
+        async with Producer(running.namesrv_addr, config=of(ProducerConfig)) as producer:
+            await producer.send("t", b"x")
+        assert await traces(running) == []

@@ -1,0 +1,205 @@
+"""What our client can do against Apache RocketMQ 5.5.0: order, delays, tags, pop, resets, more."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import genuine
+from java_client import until
+from roquet.admin import messages, progress
+from roquet.admin.reach import Reach
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    MessageModel,
+    PopConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+)
+
+pytestmark = pytest.mark.interop
+FROM_FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+
+
+@pytest.fixture
+def namesrv(theirs: genuine.Genuine) -> str:
+    """Of the genuine broker."""
+    return theirs.namesrv
+
+
+Seen = list[ReceivedMessage]
+
+
+@asynccontextmanager
+async def consuming(
+    namesrv: str, topic: str, tags: str = "*", config: ConsumerConfig = FROM_FIRST
+) -> AsyncIterator[Seen]:
+    """What a consumer of ours gets."""
+    seen: Seen = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(message)
+
+    group = "of_" + topic
+    async with PushConsumer(
+        namesrv, group=group, topic=topic, tags=tags, config=config
+    ) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        yield seen
+        consumer.stop()
+        await running
+
+
+def bodies(seen: Seen) -> list[str]:
+    return sorted(message.body.decode() for message in seen)
+
+
+async def send(namesrv: str, topic: str, *bodies: str, tag: str | None = None) -> None:
+    async with Producer(namesrv, group="maker") as producer:
+        for body in bodies:
+            assert (await producer.send(Message(topic, body.encode(), tag=tag))).ok
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def test_each_key_stays_in_order(namesrv: str) -> None:
+    async with Producer(namesrv, group="maker") as producer:
+        for number in range(40):
+            key = f"key{number % 4}"
+            await producer.send(Message("OurOrder", f"{key}:{number}".encode(), order_key=key))
+    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, ordered=True)
+    async with consuming(namesrv, "OurOrder", config=config) as seen:
+        await until(lambda: len(seen) == 40)
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for message in seen:
+        key, place = message.body.decode().split(":")
+        by_key[key].append(int(place))
+    assert by_key == {f"key{key}": list(range(key, 40, 4)) for key in range(4)}
+
+
+async def test_delivery_times_are_kept_and_messages_taken_back(namesrv: str) -> None:
+    await send(namesrv, "OurTimes", "first")
+    async with consuming(namesrv, "OurTimes") as seen, Producer(namesrv) as producer:
+        sent_ms = now_ms()
+        at = datetime.fromtimestamp(sent_ms / 1_000 + 3, UTC)
+        await producer.send("OurTimes", b"at", deliver_at=at)
+        await producer.send("OurTimes", b"after", delay=timedelta(seconds=2))
+        receipt = await producer.send("OurTimes", b"regretted", delay=timedelta(seconds=4))
+        assert receipt.recall_handle is not None
+        assert await producer.recall("OurTimes", receipt.recall_handle) == receipt.message_id
+        await until(lambda: bodies(seen) == ["after", "at", "first"])
+        came_ms = now_ms()
+        await asyncio.sleep(2)
+    assert bodies(seen) == ["after", "at", "first"]
+    assert came_ms - sent_ms >= 2_000
+
+
+async def test_tags_choose(namesrv: str) -> None:
+    for tag in ("red", "blue", "green"):
+        await send(namesrv, "OurTags", *(f"{tag}-{number}" for number in range(5)), tag=tag)
+    async with consuming(namesrv, "OurTags", "red || green") as seen:
+        await until(lambda: len(seen) == 10)
+    assert {body.split("-")[0] for body in bodies(seen)} == {"red", "green"}
+
+
+async def test_each_broadcast_member_gets_everything(namesrv: str, tmp_path: Path) -> None:
+    wanted = sorted(f"body-{number}" for number in range(8))
+    await send(namesrv, "OurCast", *wanted)
+    configs = [
+        ConsumerConfig(
+            consume_from=ConsumeFrom.FIRST,
+            message_model=MessageModel.BROADCASTING,
+            offsets_dir=tmp_path / name,
+        )
+        for name in ("a", "b")
+    ]
+    async with (
+        consuming(namesrv, "OurCast", config=configs[0]) as first,
+        consuming(namesrv, "OurCast", config=configs[1]) as second,
+    ):
+        await until(lambda: bodies(first) == bodies(second) == wanted)
+
+
+async def test_what_is_popped_and_not_acknowledged_comes_again(namesrv: str) -> None:
+    await send(namesrv, "OurPop", *(f"good-{number}" for number in range(8)), "fail-once")
+    tries: dict[str, list[int]] = defaultdict(list)
+
+    async def handle(message: ReceivedMessage) -> None:
+        body = message.body.decode()
+        tries[body].append(message.tries)
+        if body == "fail-once" and not message.tries:
+            await message.nack(2_000)
+
+    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+    async with PopConsumer(namesrv, group="our-pop", topic="OurPop", config=config) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        await until(lambda: len(tries) == 9 and len(tries["fail-once"]) == 2)
+        consumer.stop()
+        await running
+    assert tries == {**{f"good-{n}": [0] for n in range(8)}, "fail-once": [0, 1]}
+
+
+async def test_polled_progress_is_kept(namesrv: str) -> None:
+    wanted = sorted(f"body-{number}" for number in range(8))
+    await send(namesrv, "OurPolls", *wanted)
+    for expected, more in ((wanted, "late"), (["late"], "later")):
+        seen: Seen = []
+        async with PullConsumer(namesrv, group="our-polls", config=FROM_FIRST) as consumer:
+            await consumer.subscribe("OurPolls")
+            async with asyncio.timeout(40):
+                while len(seen) < len(expected):
+                    seen += await consumer.poll()
+            await consumer.commit()
+        assert bodies(seen) == expected
+        await send(namesrv, "OurPolls", more)
+
+
+async def test_messages_are_found_by_key_and_by_both_ids(namesrv: str) -> None:
+    async with Producer(namesrv, group="maker") as producer:
+        await producer.send(Message("OurFinds", b"other", keys=("k2",)))
+        receipt = await producer.send(Message("OurFinds", b"wanted", keys=("k1", "shared")))
+    async with Reach(namesrv) as reach:
+
+        async def is_there() -> bool:  # the index is written a moment later
+            return bool(await messages.by_key(reach, "OurFinds", "shared"))
+
+        await until(is_there)
+        for found in (
+            await messages.by_key(reach, "OurFinds", "k1"),
+            await messages.by_id(reach, receipt.message_id, "OurFinds"),
+            await messages.by_id(reach, receipt.offset_message_id),
+        ):
+            assert [message.body for message in found] == [b"wanted"]
+
+
+@pytest.mark.parametrize("online", [True, False])
+async def test_a_group_goes_back_to_the_beginning(namesrv: str, online: bool) -> None:
+    topic = f"OurReset{online}"
+    wanted = sorted(f"body-{number}" for number in range(8))
+    await send(namesrv, topic, *wanted)
+
+    async def go_back() -> None:
+        async with Reach(namesrv) as reach:
+            moves = await progress.plan(reach, "of_" + topic, topic, progress.Edge.FIRST)
+            await progress.reset(reach, "of_" + topic, moves)
+
+    async with consuming(namesrv, topic) as seen:
+        await until(lambda: bodies(seen) == wanted)
+        if online:
+            await go_back()
+            await until(lambda: bodies(seen) == sorted(wanted * 2))
+    if not online:
+        await go_back()
+        async with consuming(namesrv, topic) as again:
+            await until(lambda: bodies(again) == wanted)

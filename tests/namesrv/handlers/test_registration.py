@@ -1,0 +1,102 @@
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.model.errors import CallRefused
+from roquet.model.topic import DataVersion
+from roquet.namesrv.handlers import registration
+from roquet.namesrv.state import State
+from roquet.wire import dialect
+from roquet.wire.calls import route as calls
+from roquet.wire.calls.namesrv import GetMembers
+from roquet.wire.calls.route import RegisterBroker
+
+Registers = Callable[..., RegisterBroker]
+
+
+def test_a_follower_learns_who_leads(state: State, peer: Any, of_broker: Registers) -> None:
+    leader = registration.register(state, of_broker("a", 0), peer)
+    follower = registration.register(state, of_broker("a", 1), peer)
+    assert (leader.master_addr, leader.ha_server_addr) == (None, None)
+    assert follower.master_addr == "10.0.0.0:10911"
+    assert follower.ha_server_addr == "10.0.0.0:10912"
+
+
+def test_a_damaged_registration_changes_nothing(
+    state: State, peer: Any, of_broker: Registers
+) -> None:
+    wrong = msgspec.structs.replace(of_broker(), body_crc32=1)
+    with pytest.raises(CallRefused, match="crc32 not match"):
+        registration.register(state, wrong, peer)
+    torn = msgspec.structs.replace(of_broker(), body=b'{"topicConfig')
+    with pytest.raises(CallRefused, match="decode RegisterBroker"):
+        registration.register(state, torn, peer)
+    bomb = msgspec.structs.replace(
+        of_broker(), compressed=True, body=zlib.compress(bytes(100 << 20))
+    )
+    with pytest.raises(CallRefused, match="beyond the limit"):
+        registration.register(state, bomb, peer)
+    assert not state.brokers.registrations
+
+
+def test_one_topic_of_an_unknown_broker_is_refused_so_that_it_registers_all(
+    state: State, peer: Any, of_broker: Registers
+) -> None:
+    with pytest.raises(CallRefused, match="register broker failed"):
+        registration.register(state, of_broker(new=1), peer)
+
+
+def test_a_broker_that_leaves_is_forgotten_at_once(
+    state: State, peer: Any, of_broker: Registers
+) -> None:
+    registration.register(state, of_broker("a"), peer)
+    call = calls.UnregisterBroker(
+        broker_name="a", broker_addr="10.0.0.0:10911", cluster_name="c", broker_id=0
+    )
+    registration.unregister(state, call, peer)
+    registration.unregister(state, call, peer)
+    assert not state.brokers.registrations
+
+
+def test_a_broker_asks_whether_its_edition_is_known(
+    state: State, peer: Any, of_broker: Registers
+) -> None:
+    def asked(edition: int) -> calls.DataVersionReply:
+        version = DataVersion(state_version=edition, counter=edition)
+        call = calls.QueryDataVersion(
+            broker_name="a",
+            broker_addr="10.0.0.0:10911",
+            cluster_name="c",
+            broker_id=0,
+            body=dialect.dumps(version),
+        )
+        return registration.data_version(state, call, peer)
+
+    assert (asked(1).changed, asked(1).body) == (True, b"")
+    registration.register(state, of_broker("a"), peer)
+    assert not asked(1).changed
+    assert asked(2).changed
+    assert dialect.loads(asked(2).body, DataVersion) == DataVersion(state_version=1, counter=1)
+
+
+def test_a_heartbeat_of_a_stranger_is_no_registration(state: State, peer: Any) -> None:
+    call = calls.BrokerHeartbeat(cluster_name="c", broker_addr="h:1", broker_name="z")
+    registration.heartbeat(state, call, peer)
+    assert not state.brokers.registrations
+
+
+def test_the_brokers_of_one_name_are_told(state: State, peer: Any, of_broker: Registers) -> None:
+    registration.register(state, of_broker("a", 0), peer)
+    registration.register(state, of_broker("a", 1), peer)
+    registration.register(state, of_broker("b", 0, port=2), peer)
+    call = GetMembers(cluster_name="c", broker_name="a")
+    body = registration.members(state, call, peer).body
+    assert body == (
+        b'{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.0:10911",1:"10.0.0.1:10911"},'
+        b'"brokerName":"a","cluster":"c"}}'
+    )
+    nobody = GetMembers(cluster_name="c", broker_name="z")
+    assert b'"brokerAddrs":{}' in registration.members(state, nobody, peer).body

@@ -1,0 +1,68 @@
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import CallRefused
+from roquet.namesrv.handlers.settings import settings, update
+from roquet.namesrv.state import State
+from roquet.wire.calls.namesrv import GetNameServerSettings, UpdateNameServerSettings
+from roquet.wire.codes import ResponseCode
+from roquet.wire.properties_file import read_properties
+
+
+def told(state: State, peer: Any) -> dict[str, str]:
+    return read_properties(settings(state, GetNameServerSettings(), peer).body.decode())
+
+
+def change(state: State, peer: Any, text: str | bytes) -> None:
+    body = text if isinstance(text, bytes) else text.encode()
+    update(state, UpdateNameServerSettings(body=body), peer)
+
+
+def test_settings_are_told_under_their_genuine_names(state: State, peer: Any) -> None:
+    assert told(state, peer) == {
+        "listenPort": "9876",
+        "bindAddress": "0.0.0.0",
+        "scanNotActiveBrokerInterval": "5000",
+        "orderMessageEnable": "false",
+        "enableAllTopicList": "true",
+        "deleteTopicWithBrokerRegistration": "false",
+        "configBlackList": "configBlackList;configStorePath;kvConfigPath",
+    }
+
+
+def test_a_setting_is_changed_while_it_runs(state: State, peer: Any) -> None:
+    change(state, peer, "orderMessageEnable=true\nenableAllTopicList = false\nunheardOf=3\n")
+    assert (state.config.order_messages, state.config.all_topics) == (True, False)
+    assert told(state, peer)["orderMessageEnable"] == "true"
+
+
+@pytest.mark.parametrize(
+    "key", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"]
+)
+def test_what_is_on_the_black_list_is_refused(state: State, peer: Any, key: str) -> None:
+    with pytest.raises(CallRefused) as refusal:
+        change(state, peer, f"orderMessageEnable=true\n{key}=/tmp/x")
+    assert refusal.value.code == ResponseCode.NO_PERMISSION
+    assert refusal.value.remark == "Can not update config in black list."
+    assert not state.config.order_messages, "all or none"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"\xff\xfe", "string2Properties error"),
+        ("a=\\u12", "string2Properties error"),
+        ("orderMessageEnable=perhaps", "neither true nor false"),
+        ("listenPort=1", "listenPort is read at the start"),
+    ],
+)
+def test_what_cannot_be_done_is_said(state: State, peer: Any, text: Any, why: str) -> None:
+    with pytest.raises(CallRefused, match=why) as refusal:
+        change(state, peer, text)
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_setting_that_stays_as_it_is_is_no_change(state: State, peer: Any) -> None:
+    change(state, peer, "listenPort=9876\n")
+    change(state, peer, "")

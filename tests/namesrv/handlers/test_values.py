@@ -1,0 +1,51 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from roquet.model.errors import CallRefused
+from roquet.model.route import TopicRoute
+from roquet.namesrv.handlers import registration, topics, values
+from roquet.namesrv.state import State
+from roquet.wire import dialect
+from roquet.wire.calls import route as calls
+from roquet.wire.calls.bodies import KVTable
+from roquet.wire.calls.route import RegisterBroker
+from roquet.wire.codes import ResponseCode
+
+Registers = Callable[..., RegisterBroker]
+
+
+def order_of(state: State, peer: Any) -> str | None:
+    body = topics.route(state, calls.GetRoute(topic="orders"), peer).body
+    return dialect.loads(body, TopicRoute).order_topic_conf
+
+
+def test_a_value_is_kept_listed_and_deleted(state: State, peer: Any) -> None:
+    values.put_value(state, calls.PutKV(namespace="n", key="k", value="v"), peer)
+    assert values.get_value(state, calls.GetKV(namespace="n", key="k"), peer).value == "v"
+    listed = values.list_values(state, calls.ListKV(namespace="n"), peer)
+    assert dialect.loads(listed.body, KVTable).table == {"k": "v"}
+    values.delete_value(state, calls.DeleteKV(namespace="n", key="k"), peer)
+    with pytest.raises(CallRefused) as refusal:
+        values.get_value(state, calls.GetKV(namespace="n", key="k"), peer)
+    assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
+    with pytest.raises(CallRefused) as refusal:
+        values.list_values(state, calls.ListKV(namespace="n"), peer)
+    assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_order_settings_reach_brokers_always_and_clients_when_asked_for(
+    state: State, peer: Any, of_broker: Registers
+) -> None:
+    put = calls.PutKV(namespace="ORDER_TOPIC_CONFIG", key="orders", value="a:4")
+    values.put_value(state, put, peer)
+    reply = registration.register(state, of_broker("a"), peer)
+    assert json.loads(reply.body) == {"table": {"orders": "a:4"}}
+    assert order_of(state, peer) is None
+    ordered = msgspec.structs.replace(
+        state, config=msgspec.structs.replace(state.config, order_messages=True)
+    )
+    assert order_of(ordered, peer) == "a:4"

@@ -1,0 +1,168 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.rules.transaction import (
+    Fault,
+    Half,
+    Halves,
+    Ops,
+    Place,
+    Policy,
+    Verdict,
+    immunity_ms,
+    is_too_late,
+    mismatch,
+    offsets_of,
+    op_bodies,
+    times_checked,
+    verdict,
+)
+
+POLICY = Policy(timeout_ms=6_000, check_max=15, reserved_ms=72 * 3_600_000)
+NOW = 1_700_000_000_000
+
+
+def half(age_ms: int, **fields: Any) -> Half:
+    given = {"born_ms": NOW - age_ms, "stored_ms": NOW - max(age_ms, 1), **fields}
+    return Half(**given)
+
+
+def judged(age_ms: int, **fields: Any) -> Verdict:
+    return verdict(half(age_ms, **fields), POLICY, NOW, NOW)
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "wanted"),
+    [
+        (1, Verdict.LATER),
+        (6_000, Verdict.LATER),
+        (6_001, Verdict.CHECK),
+        (POLICY.reserved_ms, Verdict.CHECK),
+        (POLICY.reserved_ms + 1, Verdict.GIVE_UP),
+    ],
+)
+def test_age_decides_about_a_message_that_nobody_was_asked_about(
+    age_ms: int, wanted: Verdict
+) -> None:
+    assert judged(age_ms) == wanted
+
+
+def test_one_from_the_future_is_asked_about_at_once() -> None:
+    assert judged(-60_000, stored_ms=NOW - 1) == Verdict.CHECK
+
+
+def test_what_was_stored_since_the_round_began_waits_for_the_next() -> None:
+    assert judged(10_000, stored_ms=NOW) == Verdict.LATER
+    assert judged(10_000, stored_ms=NOW - 1) == Verdict.CHECK
+
+
+@pytest.mark.parametrize("checked", ["1", "14", "-1", "many", ""])
+def test_it_is_asked_about_until_the_last_time(checked: str) -> None:
+    assert judged(10_000, checked=checked) == Verdict.CHECK
+    assert judged(10_000, checked="15") == Verdict.GIVE_UP
+    assert judged(1, checked="16") == Verdict.GIVE_UP, "however young it is"
+
+
+def test_a_sender_may_want_it_left_alone_for_longer_or_for_less() -> None:
+    assert judged(59_000, immunity="60") == Verdict.KEEP
+    assert judged(60_000, immunity="60") == Verdict.KEEP
+    assert judged(60_001, immunity="60") == Verdict.CHECK
+    assert judged(3_000, immunity="1") == Verdict.CHECK
+    assert judged(10, immunity="-5") == Verdict.CHECK
+    assert judged(5_000, immunity="soon") == Verdict.KEEP
+    assert judged(7_000, immunity="soon") == Verdict.CHECK
+
+
+def test_the_immunity_that_cannot_be_read_is_the_timeout() -> None:
+    assert immunity_ms("60", 6_000) == 60_000
+    for text in ("", "-1", "x", "1.5", "9" * 20):
+        assert immunity_ms(text, 6_000) == 6_000
+
+
+def test_an_end_comes_too_late_only_where_its_sender_set_a_time() -> None:
+    assert not is_too_late(half(10**9), 6_000, NOW)
+    assert not is_too_late(half(10**9, immunity=""), 6_000, NOW)
+    assert not is_too_late(half(60_000, immunity="60"), 6_000, NOW)
+    assert is_too_late(half(60_001, immunity="60"), 6_000, NOW)
+    assert not is_too_late(half(5_000, immunity="1"), 6_000, NOW), "never before the timeout"
+
+
+def test_checks_are_counted_by_a_number() -> None:
+    assert [times_checked(text) for text in (None, "", "x", "0", "7")] == [0, 0, 0, 0, 7]
+
+
+def test_an_end_has_to_agree_in_everything() -> None:
+    found = Place("g", 5, 700)
+    assert mismatch(found, Place("g", 5, 700)) is None
+    assert mismatch(found, Place("h", 6, 701)) == Fault.GROUP
+    assert mismatch(found, Place("g", 6, 701)) == Fault.OFFSET
+    assert mismatch(found, Place("g", 5, 701)) == Fault.POSITION
+    assert mismatch(Place(None, 5, 700), Place("", 5, 700)) == Fault.GROUP
+
+
+@pytest.mark.parametrize(
+    ("body", "offsets"),
+    [
+        (b"12,15,", [12, 15]),
+        (b"12", [12]),
+        (b"", []),
+        (b",,", []),
+        (b"1,x,-2, 3 ,4.5,\xff,", [1, 3]),
+        (b"9" * 19, [int("9" * 19)]),
+        (b"9" * 20, []),
+    ],
+)
+def test_the_body_of_an_op_message(body: bytes, offsets: list[int]) -> None:
+    assert offsets_of(body) == offsets
+
+
+@given(st.lists(st.integers(0, 2**62)), st.integers(1, 100))
+def test_op_messages_name_each_offset_once_and_end_when_full(offsets: list[int], size: int) -> None:
+    bodies = list(op_bodies(offsets, size))
+    assert [offset for body in bodies for offset in offsets_of(body)] == offsets
+    assert all(len(body) >= size for body in bodies[:-1])
+    assert all(len(body) < size + 20 for body in bodies)
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 10))
+def test_halves_are_a_set_of_what_has_ended(ended: list[int], start: int) -> None:
+    halves, model = Halves(start), set(range(start))
+    for number, offset in enumerate(ended):
+        halves.end(offset)
+        model.add(offset)
+        if number % 5 == 4:
+            first = min(set(range(50)) - model)
+            assert halves.advance() == halves.start == first
+            assert halves.advance() == first
+        assert halves.next_open(offset) == min(set(range(offset, 50)) - model)
+    assert all(halves.is_ended(offset) == (offset in model) for offset in range(40))
+    assert len(halves) <= 31
+
+
+@given(st.integers(0, 50), st.lists(st.integers(0, 40)), st.integers(0, 60))
+def test_what_is_forgotten_counts_as_ended(start: int, ended: list[int], until: int) -> None:
+    halves = Halves(start)
+    for offset in ended:
+        halves.end(offset)
+    before = [halves.is_ended(offset) for offset in range(90)]
+    halves.forget(until)
+    after = [halves.is_ended(offset) for offset in range(90)]
+    assert after == [ended or offset < until for offset, ended in enumerate(before)]
+
+
+def test_ops_are_read_again_from_the_first_that_says_something_new() -> None:
+    ops = Ops(3)
+    assert ops.advance(100) == 3, "nothing to read"
+    ops.note(3, [10, 11])
+    ops.note(4, [12])
+    ops.note(5, [])
+    ops.note(6, [2, 20])
+    assert ops.advance(11) == 3
+    assert ops.advance(12) == 4
+    assert ops.advance(13) == 6
+    assert len(ops) == 1
+    assert ops.advance(21) == 7
+    assert len(ops) == 0

@@ -1,0 +1,165 @@
+"""A deleted topic stays deleted, whatever becomes of the process; the mark that says so."""
+
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import StoreError
+from roquet.rules.retention import HOUR_MS, DiskUsage
+from roquet.store.check import check
+from roquet.store.deleted import FILE_NAME, Deleted
+from roquet.store.memory import MemoryFiles
+from roquet.store.store import Store
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+
+NOW = 1_700_000_000_000
+DIRECTORY = Path("/data")
+
+
+def test_a_mark_is_there_again_for_the_next_process() -> None:
+    files = MemoryFiles()
+    marks = Deleted(files, DIRECTORY)
+    assert marks.before("orders") == 0
+    marks.note("orders", 500)
+    marks.note("%DLQ%billing", 700)
+    marks.note("orders", 900)
+    again = Deleted(files, DIRECTORY)
+    assert (again.before("orders"), again.before("%DLQ%billing")) == (900, 700)
+    assert again.before("T") == 0
+
+
+def test_a_mark_goes_with_the_records_that_it_speaks_of() -> None:
+    files = MemoryFiles()
+    marks = Deleted(files, DIRECTORY)
+    marks.note("old", 500)
+    marks.note("young", 900)
+    marks.forget_before(500)
+    marks.forget_before(500)
+    assert Deleted(files, DIRECTORY).positions == {b"young": 900}
+
+
+def test_what_is_written_behind_the_end_of_the_log_is_never_deleted() -> None:
+    marks = Deleted(MemoryFiles(), DIRECTORY)
+    marks.note("orders", 900)
+    marks.limit(1000)
+    assert marks.before("orders") == 900
+    marks.limit(600)
+    assert marks.before("orders") == 600
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"orders": "many"}', b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_named(text: bytes) -> None:
+    files = MemoryFiles()
+    files.replace(DIRECTORY / FILE_NAME, text)
+    with pytest.raises(StoreError, match=FILE_NAME):
+        Deleted(files, DIRECTORY)
+
+
+@pytest.mark.parametrize("flushed", [True, False], ids=["behind the checkpoint", "before it"])
+def test_a_kill_right_after_brings_no_deleted_topic_back(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", flushed: bool
+) -> None:
+    store = shelf.open()
+    fill(store, 5, topic="U")
+    if flushed:
+        store.flush_all(NOW)
+    fill(store, 40, topic="T")
+    fill(store, 5, topic="U")
+    store.delete_topic("T")
+    store = shelf.open_after_kill()
+    assert store.topics() == ["U"]
+    assert len(bodies(store, "U")) == 10
+    assert check(shelf.directory, shelf.config, files=shelf.files).problems == ()
+
+
+def test_a_topic_made_anew_has_its_new_messages_alone(
+    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 20)
+    store.delete_topic("T")
+    for n in range(3):
+        assert store.append(draft(b"new %d" % n), NOW).queue_offset == n
+    for _ in range(2):
+        store = shelf.open_after_kill()
+        assert bodies(store) == [b"new 0", b"new 1", b"new 2"]
+    store.delete_topic("T")
+    store.append(draft(b"newer"), NOW)
+    assert bodies(shelf.open_after_kill()) == [b"newer"]
+
+
+def test_no_deleted_topic_comes_back_when_all_queues_are_made_again(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 20)
+    fill(store, 20, topic="U")
+    store.delete_topic("T")
+    store.close(NOW)
+    shelf.files = shelf.files.copy()
+    shelf.files.remove(shelf.path("consumequeue"))
+    store = shelf.open()
+    assert store.topics() == ["U"]
+    assert len(bodies(store, "U")) == 20
+
+
+def powerless(shelf: "Shelf", seed: int) -> Store:
+    shelf.files = shelf.files.after_power_loss(Random(seed))
+    return shelf.open()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loss_of_power_neither_brings_it_back_nor_takes_what_is_new(
+    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies", seed: int
+) -> None:
+    store = shelf.open()
+    fill(store, 20)
+    store.flush_all(NOW)
+    fill(store, 20)
+    store.delete_topic("T")
+    if seed % 2:
+        store = powerless(shelf, seed)
+        assert bodies(store) == []
+    store.append(draft(b"new"), NOW)
+    store.flush_log()
+    assert bodies(powerless(shelf, seed)) == [b"new"]
+
+
+def test_queues_that_came_back_are_deleted_once_more(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 20)
+    store.flush_all(NOW)
+    before = shelf.files.copy()
+    store.delete_topic("T")
+    shelf.files = shelf.files.copy()
+    ghosts = {p: c for p, c in before.contents.items() if "consumequeue" in p.parts}
+    shelf.files.contents.update(ghosts)
+    shelf.files.blocks.update({p: before.blocks[p] for p in ghosts})
+    assert shelf.open().topics() == []
+    assert not any("consumequeue" in p.parts for p in shelf.files.contents)
+
+
+def test_a_topic_without_messages_leaves_no_mark(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    store.delete_topic("T")
+    assert store.deleted_before("T") == 0
+    fill(store, 3)
+    store.delete_topic("T")
+    assert store.deleted_before("T") == store.end_position
+
+
+def test_marks_go_with_the_files_of_the_log(
+    shelf: "Shelf", fill: "Fill", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.delete_topic("T")
+    for day in range(10):
+        store.append(draft(b"x" * 7000, "U"), NOW + day * 24 * HOUR_MS)
+    assert store.deleted_before("T") > 0
+    store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
+    assert store.deleted_before("T") == 0

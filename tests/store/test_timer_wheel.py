@@ -1,0 +1,95 @@
+from pathlib import Path
+
+import pytest
+
+from roquet.model.errors import StoreError, StoreFull
+from roquet.store.mapped import MapPool
+from roquet.store.memory import MemoryFiles
+from roquet.store.timer_layout import Slot
+from roquet.store.timer_wheel import Wheel
+
+PATH = Path("/data/timerwheel")
+SLOTS = 256
+SECOND = 1_700_000_000_000
+
+
+def make(files: MemoryFiles | None = None) -> Wheel:
+    return Wheel(MapPool(files or MemoryFiles(), 4), PATH, SLOTS)
+
+
+@pytest.fixture
+def wheel() -> Wheel:
+    wheel = make()
+    wheel.make()
+    return wheel
+
+
+def test_there_is_no_file_before_the_first_write() -> None:
+    files = MemoryFiles()
+    wheel = make(files)
+    wheel.load(None)
+    assert not wheel.exists
+    assert wheel.slot(SECOND) is None
+    assert list(wheel.used()) == []
+    assert files.contents == {}
+    wheel.make()
+    assert len(files.contents[PATH]) == SLOTS * 32 == files.blocks[PATH]
+
+
+def test_a_second_holds_what_was_put_into_it(wheel: Wheel) -> None:
+    slot = Slot(52, 104, 2)
+    wheel.put(SECOND + 999, slot)
+    assert wheel.slot(SECOND) == wheel.slot(SECOND + 1) == slot
+    assert wheel.slot(SECOND + 1_000) is None
+    assert list(wheel.used()) == [(SECOND, slot)]
+
+
+def test_after_a_turn_of_the_wheel_a_place_is_another_second_s(wheel: Wheel) -> None:
+    assert wheel.span_ms == SLOTS * 1_000
+    wheel.put(SECOND, Slot(0, 0, 1))
+    assert wheel.slot(SECOND + wheel.span_ms) is None
+    wheel.put(SECOND + wheel.span_ms, Slot(52, 52, 1))
+    assert wheel.slot(SECOND) is None
+    assert [time for time, _ in wheel.used()] == [SECOND + wheel.span_ms]
+
+
+def test_a_slot_can_be_emptied(wheel: Wheel) -> None:
+    wheel.put(SECOND, Slot(0, 0, 1))
+    wheel.blank(SECOND)
+    assert wheel.slot(SECOND) is None
+    assert list(wheel.used()) == []
+
+
+def test_the_bytes_are_the_genuine_ones() -> None:
+    files = MemoryFiles()
+    wheel = make(files)
+    wheel.make()
+    wheel.put(SECOND, Slot(52, 104, 2))
+    at = SECOND // 1_000 % SLOTS * 32
+    assert bytes(files.contents[PATH][at : at + 32]).hex() == (
+        "000000006553f100000000000000003400000000000000680000000200000000"
+    )
+
+
+def test_a_wheel_is_loaded_again() -> None:
+    files = MemoryFiles()
+    first = make(files)
+    first.make()
+    first.put(SECOND, Slot(0, 0, 1))
+    again = make(files.copy())
+    again.load(SLOTS * 32)
+    assert again.slot(SECOND) == Slot(0, 0, 1)
+
+
+def test_a_file_of_another_size_is_refused_and_an_empty_one_is_made_whole() -> None:
+    with pytest.raises(StoreError, match="8192 are right"):
+        make().load(4096)
+    wheel = make()
+    wheel.load(0)
+    assert not wheel.exists
+
+
+def test_a_full_disk_is_an_error_before_anything_is_written() -> None:
+    wheel = make(MemoryFiles(room=4096))
+    with pytest.raises(StoreFull):
+        wheel.make()

@@ -1,0 +1,31 @@
+import protocol_table
+from roquet.broker.handlers.unserved import UNSERVED
+from roquet.wire.calls.heartbeat import ConsumersChanged
+from roquet.wire.calls.route import GetRoute
+from roquet.wire.calls.send import Send
+from roquet.wire.codes import RequestCode
+
+
+def test_the_written_page_says_who_answers_what_now() -> None:
+    written = protocol_table.DOCUMENT.read_text("utf-8")
+    now = protocol_table.columns(protocol_table.drawn())
+    assert protocol_table.columns(written) == now, "`make map` writes it anew"
+
+
+def test_every_request_has_a_row() -> None:
+    rows = list(protocol_table.rows())
+    assert [row[0] for row in rows] == sorted(int(code) for code in RequestCode)
+    for code, _, by, why in rows:
+        assert bool(by) != (code in UNSERVED)
+        if code in UNSERVED:
+            assert why == UNSERVED[RequestCode(code)]
+
+
+def test_who_answers_is_told_apart() -> None:
+    assert list(protocol_table.answered_by(Send)) == ["broker"]
+    assert list(protocol_table.answered_by(GetRoute)) == ["name server"]
+    assert list(protocol_table.answered_by(ConsumersChanged)) == ["client"]
+
+
+def test_a_whole_conversation_shows_more_than_a_handler() -> None:
+    assert protocol_table.shown_by(Send).startswith("[conversation/")

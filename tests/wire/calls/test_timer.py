@@ -1,0 +1,38 @@
+"""Recall, the timer's checkpoint and its metrics."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.model.topic import DataVersion
+from roquet.wire import dialect
+from roquet.wire.calls.send import SendReply
+from roquet.wire.calls.timer import Recall, RecallReply, Timing, TimingTable
+
+Agree = Callable[[str, type[Any]], None]
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [
+        ("RecallMessageRequestHeader", Recall),
+        ("RecallMessageResponseHeader", RecallReply),
+        ("SendMessageResponseHeader", SendReply),
+    ],
+)
+def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+    agree(java, ours)
+
+
+def test_the_metrics_are_the_genuine_ones() -> None:
+    text = (
+        b'{"dataVersion":{"counter":6,"stateVersion":0,"timestamp":1795247573069},'
+        b'"timingCount":{"TopicB":{"count":2,"timeStamp":1795247573069}}}'
+    )
+    table = TimingTable(
+        timing_count={"TopicB": Timing(count=2, time_stamp=1_795_247_573_069)},
+        data_version=DataVersion(timestamp=1_795_247_573_069, counter=6),
+    )
+    assert dialect.loads(text, TimingTable) == table
+    assert dialect.dumps(table) == text

@@ -1,0 +1,50 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import FieldError
+from roquet.wire.properties_file import read_properties, write_properties
+
+NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_.]{0,20}", fullmatch=True)
+VALUES = st.from_regex(r"([A-Za-z0-9/;:,=][A-Za-z0-9/;:,= ]{0,30})?", fullmatch=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a=1\nb = 2\r\nc:3\nd 4\re", {"a": "1", "b": "2", "c": "3", "d": "4", "e": ""}),
+        ("# no\n! neither\n\n   \n a=1", {"a": "1"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("levels=1s \\\n   5s \\\n   10s\nb=1", {"levels": "1s 5s 10s", "b": "1"}),
+        ("a=x\\\\\nb=1", {"a": "x\\", "b": "1"}),
+        ("path=C\\:\\\\x\\t\\u00e9", {"path": "C:\\x\té"}),
+        ("a\\ b=1", {"a b": "1"}),
+        ("a==1", {"a": "=1"}),
+        ("last=goes on\\", {"last": "goes on"}),
+        ("", {}),
+    ],
+)
+def test_all_that_java_reads_is_read(text: str, found: dict[str, str]) -> None:
+    assert read_properties(text) == found
+
+
+def test_a_broken_character_is_refused() -> None:
+    with pytest.raises(FieldError, match="four hexadecimal digits"):
+        read_properties("a=\\u12")
+
+
+def test_it_is_written_as_genuine_servers_do() -> None:
+    assert write_properties({"a": "1", "b": "x\ny\r"}) == "a=1\nb=x\\ny\n"
+
+
+@given(st.dictionaries(NAMES, VALUES))
+def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
+    assert read_properties(write_properties(values)) == values
+
+
+@given(st.text())
+def test_no_text_breaks_the_reader(text: str) -> None:
+    try:
+        read_properties(text)
+    except FieldError:
+        assert "\\u" in text
