@@ -30,8 +30,8 @@ install: .venv/.installed ## .venv with everything in it
 demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a report
 	$(BIN)/roquet demo $(DEMO_ARGS)
 
-test: install ## every test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: install ## every test, shared by as many processes as there are cores
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup $(PYTEST_ARGS)
 
 check: lint types contracts coverage ## all that needs no broker and no Spark
 

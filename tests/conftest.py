@@ -16,6 +16,14 @@ settings.register_profile("roquet", deadline=None)
 settings.load_profile("roquet")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Several processes share the tests, a file each; all that ask for Spark are one process's."""
+    for item in items:
+        asks = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if asks else item.nodeid.split("::")[0]))
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """The one Spark of all tests: it takes seconds to start."""
