@@ -10,7 +10,7 @@ KILL_ROUNDS ?= 20
 CI_KILL_ROUNDS ?= 3
 PYTEST_ARGS ?=
 INTEROP_ARGS ?=
-SIM_SEEDS ?= 1000
+SIM_SEEDS ?= 2000
 CI_SIM_SEEDS ?= 100
 CI_INTEROP_ARGS ?=
 BENCH_ARGS ?=
@@ -56,7 +56,7 @@ format: install ## ruff puts the code into shape
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
 
-sim: install ## clusters that live and die in virtual time, from a seed each (SIM_SEEDS)
+sim: install ## clusters that live and die, and days that pass, in virtual time (SIM_SEEDS)
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
 
 interop: install ## against genuine clients and the genuine broker, where they can run

@@ -58,15 +58,3 @@ async def test_a_wrong_setting_changes_nothing(operating: Any) -> None:
         assert (await brokers.settings(it.reach, "broker-a"))["autoCreateTopicEnable"] == "false"
         with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
             await brokers.settings(it.reach, "broker-x")
-
-
-def test_properties_are_read_as_java_writes_them() -> None:
-    text = "#comment\n!also\n\n a = 1 \nb=c=d\npath=C\\\\new\\nline\nurl=http\\://x\n"
-    assert brokers.parse_properties(text) == {
-        "a": "1",
-        "b": "c=d",
-        "path": "C\\new\nline",
-        "url": "http://x",
-    }
-    value = "C:\\new\nline"
-    assert brokers.parse_properties(f"k={brokers.escaped(value)}") == {"k": value}

@@ -64,6 +64,8 @@ async def test_messages_of_a_time_are_read_from_every_queue(operating: Any) -> N
             (fifth,) = await messages.by_id(it.reach, sent[4].offset_message_id)
             found = messages.between(reader, "orders", third.stored_ms, fifth.stored_ms)
             assert sorted([message.body async for message in found]) == [b"2", b"3"]
+            begun = messages.between(reader, "orders", 0, fifth.stored_ms, each=1)
+            assert sorted([message.body async for message in begun]) == [b"0", b"1"]
             queue = MessageQueue("orders", sent[0].queue.broker_name, 0)
             assert (await messages.at(reader, queue, 0)) is not None
             assert (await messages.at(reader, queue, 99)) is None

@@ -1,8 +1,11 @@
+from typing import Any
+
 import pytest
 
+from roquet.admin import topics
 from roquet.admin.reach import Reach
 from roquet.client.config import ClientConfig
-from roquet.model.errors import CallRefused, ConfigError, ConnectFailed
+from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, UsageError
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import cluster
 from roquet.wire.calls.group import GetConnections
@@ -52,3 +55,14 @@ async def test_without_a_name_server_it_says_what_to_do() -> None:
 def test_nonsense_is_no_address() -> None:
     with pytest.raises(ConfigError):
         Reach("nowhere")
+
+
+@in_virtual_time
+async def test_a_topic_that_nobody_has_is_told_with_what_may_have_been_meant(
+    operating: Any,
+) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", topics.Settings())
+        assert (await it.reach.known_route("orders")).queue_datas
+        with pytest.raises(UsageError, match=r"a topic 'ordesr'; did you mean 'orders'\?"):
+            await it.reach.known_route("ordesr")

@@ -10,7 +10,7 @@ from roquet.admin.topics import Settings
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConnectFailed, UsageError
 from roquet.testing.clock import in_virtual_time
 
 
@@ -107,6 +107,20 @@ async def test_more_queues_can_be_read_before_they_are_written(operating: Any) -
             ("producers are told of 5 queues", {(2, 5)}),
         ]
         assert await counts(it) == {(5, 5)}
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(operating: Any) -> None:
+    async with operating() as it:
+        brokers = await it.reach.brokers()
+        await it.running.stop_broker(1)
+
+        async def stale() -> Any:
+            return brokers
+
+        it.reach.brokers = stale
+        with pytest.raises(ConnectFailed, match="broker-b does not say how far billing is"):
+            await resizing._behind(it.reach, "orders", "billing", 1)
 
 
 @in_virtual_time

@@ -12,13 +12,21 @@ from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer, store_config
 from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers.send import send
-from roquet.model.errors import CallError, ConfigError, StoreError, StoreFull, StoreLocked
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    ConfigError,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+)
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.rules import routing
 from roquet.store.files import RealFiles
+from roquet.store.memory import MemoryFiles
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
@@ -316,3 +324,33 @@ async def test_how_many_requests_may_wait_changes_while_the_broker_runs() -> Non
         broker = server.broker
         broker.live.change({"sendThreadPoolQueueCapacity": "77"}, 0)
         assert broker.admission.gates["send"].limits.count == 77
+
+
+async def test_no_retention_is_too_short_for_what_waits(
+    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        broker = server.broker
+        broker.live.change({"fileReservedTime": "1"}, 0)
+        assert "messages may wait 7200000 ms at a delay level" in caplog.text
+        broker.live.change({"fileReservedTime": "72"}, 0)
+        send(broker, message(properties="TIMER_DELAY_SEC\x0186400\x02"), peer)
+        async with asyncio.timeout(5):
+            while broker.timer.checkpoint.offset < 1:  # noqa: ASYNC110 - it calls nobody back
+                await asyncio.sleep(0.01)
+        with pytest.raises(CallRefused, match="messages wait for their delivery time"):
+            broker.live.change({"fileReservedTime": "24"}, 0)
+        assert broker.config.retention == 72 * 3_600_000
+        broker.live.change({"fileReservedTime": "48"}, 0)
+    caplog.clear()
+    async with BrokerServer(config_of(tmp_path, retention=3_600_000)):
+        assert "messages wait for their delivery time for longer" in caplog.text
+
+
+async def test_settings_that_change_are_kept_in_the_files_of_the_broker() -> None:
+    files, path = MemoryFiles(), Path("/broker.conf")
+    files.replace(path, b"brokerPermission=6\n")
+    config = msgspec.structs.replace(config_of(), source=path)
+    async with BrokerServer(config, files=files) as server:
+        server.broker.live.change({"brokerPermission": "4"}, 0)
+    assert files.read(path) == b"brokerPermission=4\n"

@@ -1,10 +1,16 @@
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
+from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
+from roquet.broker.config import BrokerConfig
+from roquet.broker.handlers.send import send
 from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.rules.liveness import Sign
+from roquet.store.memory import MemoryFiles
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
 
@@ -67,3 +73,36 @@ async def test_other_settings_are_in_force_for_all_who_look(broker: Broker) -> N
     broker.configure(msgspec.structs.replace(before, region="elsewhere"))
     assert broker.config.region == "elsewhere"
     assert before.region == "DefaultRegion"
+
+
+async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
+    peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at any step: the numbers of deleted messages are given to others."""
+    files, found = MemoryFiles(), list[MemoryFiles]()
+    config = BrokerConfig(host="127.0.0.1", port=0, store_dir=Path("/data"))
+    async with BrokerServer(config, files=files) as server:
+        broker = server.broker
+        for _ in range(3):
+            send(broker, message(), peer)
+        broker.offsets.commit("billing", "orders", 0, 2)
+        broker.save_progress()
+        with monkeypatch.context() as patch:
+            for name in ("replace", "remove", "sync"):
+                patch.setattr(files, name, _noting(files, getattr(files, name), found))
+            broker.forget_topics(["orders"])
+    assert len(found) > 3
+    for left in found:
+        async with BrokerServer(config, files=left) as again:
+            broker = again.broker
+            is_there = broker.store.bounds("orders", 0) == (0, 3)
+            assert is_there or broker.offsets.get("billing", "orders", 0) is None
+
+
+def _noting(files: MemoryFiles, act: Any, found: list[MemoryFiles]) -> Any:
+    def noting(*args: Any, **more: Any) -> Any:
+        done = act(*args, **more)
+        found.append(files.copy())
+        return done
+
+    return noting

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from roquet.store.config import StoreConfig
 from roquet.store.store import Draft, Store
 from roquet.testing.clock import VirtualClock
 from roquet.wire.codes import ResponseCode
-from roquet.wire.record import Record, decode
+from roquet.wire.record import POSITION_AT, Record, decode
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -97,6 +98,22 @@ def test_what_a_half_message_says_of_its_checks(desk: Desk) -> None:
     assert desk.half(extra="TRAN_PREPARED_QUEUE_OFFSET\x010\x02").was_put_back
 
 
+def test_a_body_that_looks_like_a_half_message_is_none(desk: Desk) -> None:
+    """Whoever could name it would end others' transactions, or have us count to its offset."""
+    first = desk.half()
+    raw = desk.store.message_at(first.record.position)
+    assert raw is not None
+    carrier = desk.append(topic="t", body=b"mark" + raw)
+    whole = desk.store.message_at(carrier.position)
+    assert whole is not None
+    at = whole.index(b"mark") + 4
+    place = desk.store.end_position + at
+    forged = raw[:POSITION_AT] + place.to_bytes(8, "big") + raw[POSITION_AT + 8 :]
+    desk.append(topic="t", body=b"mark" + forged)
+    assert desk.store.message_at(place) is not None, "it is a record to those who only look at it"
+    assert desk.queue.find(place) is None
+
+
 def test_a_commit_is_found_wherever_it_waits(desk: Desk) -> None:
     for number, topic in enumerate(("t", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")):
         half = desk.half(key=f"k{number}")
@@ -114,6 +131,7 @@ def test_a_commit_is_found_wherever_it_waits(desk: Desk) -> None:
         {"key": "other"},
         {"topic": "another"},
         {"born_ms": halves.SENT_AGAIN_MS + 1},
+        {"born_ms": -1},
     ],
 )
 def test_what_differs_is_another_message(desk: Desk, fields: dict[str, Any]) -> None:
@@ -176,3 +194,45 @@ def test_nothing_is_judged_by_an_index_that_lacks_something(
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     desk.store.dispatch()
     assert desk.queue.was_delivered(half)
+
+
+async def test_the_index_is_made_a_millisecond_at_a_time(desk: Desk) -> None:
+    half = desk.half()
+    for _ in range(1_000):
+        desk.append(topic="t", key="another")
+    desk.append(topic="t", sys_flag=COMMIT)
+    turns = list[int]()
+
+    async def other() -> None:
+        while desk.store.indexed_position < desk.store.end_position:
+            turns.append(desk.store.indexed_position)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(desk.queue.index(), other())
+    assert len(set(turns)) > 2
+    assert desk.queue.was_delivered(half)
+
+
+async def test_an_index_that_takes_long_is_not_waited_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halves, "INDEX_STEPS", 2)
+    monkeypatch.setattr(halves, "INDEX_COUNT", 1)
+    half = desk.half()
+    for _ in range(5):
+        desk.append(topic="t")
+    await desk.queue.index()
+    with pytest.raises(CallRefused):
+        desk.queue.was_delivered(half)
+
+
+def test_the_newest_messages_of_a_key_are_looked_at(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = desk.half()
+    desk.append(topic="t", sys_flag=COMMIT)
+    for _ in range(3):
+        desk.append(topic="t")
+    assert desk.queue.was_delivered(half)
+    monkeypatch.setattr(halves, "SAME_KEY_BYTES", 1)
+    assert not desk.queue.was_delivered(half)

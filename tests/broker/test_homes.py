@@ -18,9 +18,12 @@ def homes(*, auto_create: bool = True) -> Homes:
 
 
 @pytest.mark.parametrize(
-    ("text", "queue_id"), [("0", 0), ("3", 3), ("4", 0), ("7", 1), ("", 0), ("x", 0), ("-1", 0)]
+    ("text", "queue_id"),
+    [("0", 0), ("1", 1), ("3", 1), ("4", 0), ("7", 1), ("", 0), ("x", 0), ("-1", 0)],
 )
-def test_a_message_goes_to_its_queue_or_to_one_that_exists(text: str, queue_id: int) -> None:
+def test_a_message_goes_to_its_queue_or_to_one_that_takes_messages(
+    text: str, queue_id: int
+) -> None:
     assert homes().queue("orders", text) == queue_id
 
 

@@ -73,6 +73,20 @@ def test_one_line_that_cannot_be_leaves_all_others_undone(
     assert live.config is before
 
 
+def test_settings_that_somebody_objects_to_are_not_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("retention=72h\n")
+    live = Live(load(path, {}))
+    before = live.config
+    live.judges.append(lambda old, new: "too short" if new.retention < old.retention else None)
+    with pytest.raises(CallRefused, match="too short") as refused:
+        live.change({"retention": "1h", "brokerPermission": "4"}, NOW)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert live.config is before
+    assert path.read_text() == "retention=72h\n"
+    assert live.change({"retention": "96h"}, NOW)
+
+
 def test_what_may_change_is_a_setting() -> None:
     assert SETTINGS.keys() >= CHANGEABLE
 

@@ -220,7 +220,6 @@ def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
         f"TIMER_DELIVER_MS\x01{NOW}\x02",
         "TIMER_DELAY_SEC\x01-5\x02",
         "TIMER_DELAY_MS\x010\x02",
-        "TIMER_DELAY_MS\x01999\x02TIMER_OUT_MS\x01999\x02",
         "__STARTDELIVERTIME\x011800000000000\x02",
     ],
 )

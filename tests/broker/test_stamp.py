@@ -98,7 +98,6 @@ def test_a_later_delivery_is_refused(text: str) -> None:
         ("TIMER_DELAY_SEC\x015\x02", True),
         ("TIMER_DELAY_MS\x015\x02DELAY\x010\x02", True),
         ("TIMER_DELIVER_MS\x015\x02DELAY\x013\x02", False),
-        ("TIMER_DELIVER_MS\x015\x02TIMER_OUT_MS\x010\x02", False),
         ("__STARTDELIVERTIME\x01999\x02", False),
     ],
 )
@@ -107,6 +106,13 @@ def test_a_delivery_time_is_told_unless_a_level_is_asked_for_too(text: str, time
     assert stamped.timed is timed
     assert stamped.apart is (timed or stamped.delay_level > 0)
     assert stamped.text.startswith(text.encode())
+
+
+def test_a_delay_counts_though_the_message_was_delayed_once_before() -> None:
+    stamped = new_stamps().stamp(b"TIMER_OUT_MS\x0199\x02a\x01b\x02TIMER_DELAY_MS\x015\x02", True)
+    assert stamped.timed
+    assert stamped.text.startswith(b"a\x01b\x02TIMER_DELAY_MS\x015\x02")
+    assert b"TIMER_OUT_MS" not in stamped.text
 
 
 def test_who_takes_a_message_back_asks_for_it() -> None:

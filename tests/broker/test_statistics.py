@@ -13,7 +13,7 @@ NOW = 1_700_000_000_000
 def later(statistics: Statistics, ticks: int, now_ms: int = NOW) -> None:
     """So many samples, in their time."""
     for tick in range(1, ticks + 1):
-        statistics.tick(now_ms + tick * SAMPLE_MS)
+        list(statistics.tick(now_ms + tick * SAMPLE_MS))
 
 
 def minute(statistics: Statistics, name: str, key: str) -> StatsItem | None:
@@ -93,7 +93,7 @@ def test_a_minute_holds_what_was_counted_in_its_six_samples(counts: list[int]) -
     statistics.put("orders", 0, 0)
     for tick, count in enumerate(counts, 1):
         statistics.put("orders", count, 3 * count)
-        statistics.tick(NOW + tick * SAMPLE_MS)
+        list(statistics.tick(NOW + tick * SAMPLE_MS))
     for name, factor in (("TOPIC_PUT_NUMS", 1), ("TOPIC_PUT_SIZE", 3)):
         found = minute(statistics, name, "orders")
         assert found is not None
@@ -105,7 +105,7 @@ def test_a_key_that_comes_late_is_measured_from_the_sample_before_it() -> None:
     statistics = Statistics(NOW)
     later(statistics, 3)
     statistics.put("orders", 5, 5)
-    statistics.tick(NOW + 4 * SAMPLE_MS)
+    list(statistics.tick(NOW + 4 * SAMPLE_MS))
     found = minute(statistics, "TOPIC_PUT_NUMS", "orders")
     assert found == StatsItem(sum=5, tps=0.5, avgpt=1.0)
     assert statistics.consume_tps("orders", "billing") == 0.0
@@ -115,7 +115,7 @@ def test_rates_of_the_broker_are_of_ten_seconds_a_minute_and_ten_minutes() -> No
     statistics = Statistics(NOW)
     for tick in range(1, 61):
         statistics.put("orders", 20 if tick == 60 else 10, 1)
-        statistics.tick(NOW + tick * SAMPLE_MS)
+        list(statistics.tick(NOW + tick * SAMPLE_MS))
     assert statistics.rates(statistics.broker_puts, COUNT) == (2.0, 70 / 60, 610 / 600)
     assert statistics.rates(statistics.misses, COUNT) == (0.0, 0.0, 0.0)
 
@@ -123,7 +123,7 @@ def test_rates_of_the_broker_are_of_ten_seconds_a_minute_and_ten_minutes() -> No
 def test_two_samples_at_the_same_time_divide_by_nothing() -> None:
     statistics = Statistics(NOW)
     statistics.put("orders", 1, 1)
-    statistics.tick(NOW)
+    list(statistics.tick(NOW))
     assert minute(statistics, "TOPIC_PUT_NUMS", "orders") == StatsItem(sum=1, tps=0.0, avgpt=1.0)
 
 
@@ -142,12 +142,12 @@ def test_at_midnight_a_new_day_begins() -> None:
     now_ms = int(midnight.timestamp() * 1000)
     statistics = Statistics(now_ms - 5_000)
     statistics.put("orders", 7, 1)
-    statistics.tick(now_ms + 5_000)
+    list(statistics.tick(now_ms + 5_000))
     statistics.put("orders", 2, 1)
-    statistics.tick(now_ms + 15_000)
+    list(statistics.tick(now_ms + 15_000))
     total = statistics.put_total
     assert (total.yesterday_morning, total.today_morning, total.now) == (0, 7, 9)
-    statistics.tick(now_ms + 86_400_000 + 5_000)
+    list(statistics.tick(now_ms + 86_400_000 + 5_000))
     assert (total.yesterday_morning, total.today_morning, total.now) == (7, 9, 9)
 
 
@@ -166,7 +166,7 @@ def test_keys_of_which_nothing_was_heard_for_a_day_are_forgotten() -> None:
     for tick in range(1, 360 * 26 + 1):
         if tick % 360 == 0:
             statistics.put("busy", 1, 1)
-        statistics.tick(NOW + tick * SAMPLE_MS)
+        list(statistics.tick(NOW + tick * SAMPLE_MS))
     assert list(statistics.puts) == ["busy"]
 
 

@@ -91,6 +91,12 @@ async def test_a_child_that_has_not_begun_yet_may_just_die(start: Starts) -> Non
     assert not child.is_running
 
 
+async def test_a_line_that_is_too_long_is_passed_over(start: Starts) -> None:
+    child = await start("print('x' * 200_000)\nprint('server ready at home')")
+    assert await child.ready("ready at ") == "home"
+    await child.finish()
+
+
 async def test_what_a_child_prints_is_read_to_its_end(start: Starts) -> None:
     child = await start("print('one')\nprint('two')")
     assert [line async for line in child.lines()] == ["one", "two"]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
+from roquet.cli import cluster
 from roquet.cli.main import app
 from roquet.model.errors import UsageError
 from roquet.testing.cluster import BlockingCluster
@@ -58,3 +59,9 @@ def test_wrong_use_is_told(namesrv: str) -> None:
         roquet("cluster", "set", "broker-a", "nonsense", "-n", namesrv)
     with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
         roquet("cluster", "show", "broker-x", "-n", namesrv)
+
+
+def test_rates_are_told_in_short() -> None:
+    assert cluster._first("0.29997 0.1 0.0") == "0.3"
+    assert cluster._first("12345.678 1 2") == "12,345.7"
+    assert (cluster._first("?"), cluster._first("")) == ("?", "?")

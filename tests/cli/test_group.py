@@ -115,5 +115,5 @@ def test_a_group_is_reset_after_a_look(namesrv: str) -> None:
     ]
     with pytest.raises(UsageError, match="BROKER:ID is wanted"):
         roquet(*reset, "--queue", "nonsense")
-    with pytest.raises(UsageError, match="--to: 'soon' is no time"):
+    with pytest.raises(UsageError, match="--to: 'soon' is neither first nor last, no time"):
         roquet("group", "reset", "audit", "-t", "orders", "--to", "soon", "-n", namesrv)

@@ -1,10 +1,18 @@
+import asyncio
+import io
 import json
+import sys
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from roquet.cli import messages
 from roquet.cli.main import app
+from roquet.client.producer import Producer
+from roquet.client.pull import PullConsumer
 from roquet.model.errors import UsageError
 from roquet.testing.cluster import BlockingCluster
 
@@ -36,6 +44,30 @@ def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
     assert sent.output == ""
     got = roquet("consume", "lines", "--count", "3", "-n", namesrv).output
     assert sorted(got.split()) == ["one", "three", "two"]
+
+
+def test_nobody_waits_for_a_terminal_once_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = threading.Event()
+
+    class Terminal(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def read(self, count: int = -1) -> bytes:
+            typed.wait(30)
+            return b""
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Terminal())))
+
+    async def interrupted() -> None:
+        async with asyncio.timeout(0.05):
+            async for _ in messages._lines():
+                raise AssertionError("nothing was typed")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(interrupted())
+    assert not typed.is_set()
+    typed.set()
 
 
 def test_a_message_can_be_sent_many_times(namesrv: str) -> None:
@@ -78,6 +110,33 @@ def test_a_time_can_be_the_beginning(namesrv: str) -> None:
     assert got.output == "x\n"
 
 
+def test_what_was_stored_before_that_time_is_left_out(namesrv: str) -> None:
+    roquet("produce", "since", "-m", "old", "-q", "-n", namesrv)
+    time.sleep(0.01)
+    now_ms = str(time.time_ns() // 1_000_000)
+    roquet("produce", "since", "-m", "new", "-q", "-n", namesrv)
+    got = roquet("consume", "since", "--from", now_ms, "--count", "1", "-n", namesrv)
+    assert got.output == "new\n"
+
+
+async def test_from_last_follows_a_topic(namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = messages._beginning("last")
+    async with (
+        Producer(namesrv) as producer,
+        PullConsumer(namesrv, group=messages.GROUP, config=config) as reader,
+    ):
+        await producer.send("tailed", b"old")
+        reading = messages._read(reader, "tailed", {}, config, 1, as_json=False)
+        task = asyncio.create_task(reading)
+        for _ in range(100):
+            if task.done():
+                break
+            await asyncio.sleep(0.1)
+            await producer.send("tailed", b"new")
+        await task
+    assert capsys.readouterr().out == "new\n"
+
+
 def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
     roquet("produce", "bytes", "-q", "-n", namesrv, text="x")
     from roquet.client import blocking
@@ -93,7 +152,7 @@ def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
     [
         (("produce", "a b", "-m", "x"), "may hold only letters"),
         (("produce", "t", "-m", "x", "-n", "nonsense"), "--namesrv: 'nonsense' is not HOST:PORT"),
-        (("consume", "t", "--from", "yesterday"), "neither first nor last nor a time"),
+        (("consume", "t", "--from", "yesterday"), "neither first nor last, no time like"),
         (("consume", "t", "--group", "g", "--sql", "a ="), "at character 4 of 'a ='"),
         (("consume", "t", "--group", "g", "--sql", "a = 1", "--tags", "b"), "not by both"),
     ],

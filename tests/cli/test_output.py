@@ -1,6 +1,8 @@
 import asyncio
+import threading
 
 import pytest
+import typer
 
 from roquet.cli import output
 from roquet.model.errors import UsageError
@@ -29,6 +31,20 @@ def test_no_time_is_a_dash() -> None:
 def test_one_is_counted_without_an_s() -> None:
     assert output.counted(1, "queue") == "1 queue"
     assert output.counted(1_000, "queue") == "1,000 queues"
+
+
+def test_nobody_waits_for_an_answer_once_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: answered.wait(30))
+
+    async def interrupted() -> None:
+        async with asyncio.timeout(0.05):
+            await output.agreed("Sure?", yes=False)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(interrupted())
+    assert not answered.is_set()
+    answered.set()
 
 
 def test_who_has_said_yes_is_not_asked() -> None:

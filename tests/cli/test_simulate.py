@@ -26,13 +26,26 @@ def test_a_trace_shows_every_line_and_repeats() -> None:
 def test_a_planted_bug_ends_with_its_faults_and_exit_code_1() -> None:
     told = run(app, ["simulate", "--seeds", "1", "--defect", "lost-notice"])
     assert told.exit_code == 1
-    assert "seed 0: " in told.stdout
+    assert "balance seed 0: " in told.stdout
     assert "1 seed with faults" in told.stdout
 
 
 def test_several_seeds_share_processes_and_come_in_order() -> None:
     told = run(app, ["simulate", "--seeds", "3", "--jobs", "2", "--json"])
-    assert [json.loads(line)["seed"] for line in told.stdout.splitlines()] == [0, 1, 2]
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    shared = [("balance", 0), ("balance", 1), ("day", 0)]  # the kinds share the number
+    assert [(line["scenario"], line["seed"]) for line in lines] == shared
+
+
+def test_one_kind_alone_is_simulated_when_it_is_named() -> None:
+    told = run(app, ["simulate", "--scenario", "day", "--first", "12", "--seeds", "1", "--trace"])
+    assert told.exit_code == 0
+    assert "in a transaction" in told.stdout
+
+
+def test_an_unknown_kind_is_answered_with_the_nearest() -> None:
+    wrong = run(app, ["simulate", "--scenario", "balanse"])
+    assert "did you mean 'balance'" in str(wrong.exception)
 
 
 def test_defects_are_listed_and_a_wrong_name_is_answered_with_the_nearest() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from roquet.cli import supervise
+from roquet.cli import running, supervise
 from roquet.cli.children import ChildFailed
 from roquet.cli.main import app
 from roquet.cli.supervise import Kept
@@ -89,6 +89,18 @@ async def test_what_dies_is_started_again_after_pauses_that_grow(
         await task
 
 
+async def test_who_cannot_even_be_begun_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Mortal(), Mortal()
+    it = kept(first, Births(OSError(28, "No space left on device"), second))
+    task = asyncio.create_task(it.keep())
+    first.end.set()
+    await until(lambda: it.child is second)
+    assert "broker-a: [Errno 28] No space left on device; tried again in 2 s" in caplog.text
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
 async def test_pauses_do_not_grow_for_ever() -> None:
     last = Mortal()
     births = Births(*(ChildFailed("no disk") for _ in range(8)), last)
@@ -110,6 +122,24 @@ async def test_who_does_not_stop_does_not_keep_others_from_it(
     child.fails_to_stop = True
     await kept(child, Births()).stop()
     assert "broker-a did not stop" in caplog.text
+
+
+async def test_who_is_told_to_stop_while_it_begins_begins_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stop, names = asyncio.Event(), Mortal("namesrv")
+    monkeypatch.setattr(running, "stop_signal", lambda: stop)
+
+    class Begun(supervise.Plan):
+        async def namesrv(self) -> Any:
+            stop.set()
+            return names
+
+        async def broker(self, name: str) -> Any:
+            raise AssertionError("no broker is begun")
+
+    await supervise._serve(Begun(brokers=1, port=1, namesrv_port=2, data=tmp_path))
+    assert names.end.is_set()
 
 
 def kept(child: Any, births: Births) -> Any:
@@ -134,7 +164,7 @@ async def test_two_brokers_serve_and_one_that_is_killed_comes_back(tmp_path: Pat
     port, namesrv_port = free_ports()
     command = ["-m", "roquet", "serve", "--brokers", "2", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--namesrv-port", str(namesrv_port), "--data", str(tmp_path)]
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "ROQUET_HOST": "127.0.0.1"}
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,
@@ -149,6 +179,7 @@ async def test_two_brokers_serve_and_one_that_is_killed_comes_back(tmp_path: Pat
             lines = [(await process.stdout.readline()).decode().split() for _ in range(4)]
             assert [line[0] for line in lines] == ["name", "broker-a", "broker-b", "ready"]
             assert lines[0][-1] == f"127.0.0.1:{namesrv_port}"
+            assert lines[1][-1] == f"127.0.0.1:{port}", "brokers listen where they are told to"
             (victim,) = {pid for pid in _children(process.pid) if "broker-b" in _command(pid)}
             os.kill(victim, signal.SIGKILL)
             while b"broker-b is back" not in (line := await process.stderr.readline()):
@@ -185,4 +216,7 @@ def test_wrong_use_is_told() -> None:
         runner.invoke(app, ["serve", "--brokers", "3", "--port", "65520"], catch_exceptions=False)
     with pytest.raises(UsageError, match="a host alone"):
         runner.invoke(app, ["serve", "--advertise", "here:1"], catch_exceptions=False)
+    for option in ("--port", "--namesrv-port"):
+        with pytest.raises(UsageError, match="fixed ones"):
+            runner.invoke(app, ["serve", option, "0"], catch_exceptions=False)
     assert runner.invoke(app, ["serve", "--brokers", "0"]).exit_code == 2

@@ -1,9 +1,11 @@
+import asyncio
 import json
 from collections.abc import Iterator
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from roquet.cli import topic
 from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import UsageError
@@ -89,3 +91,18 @@ def test_wrong_use_is_told(namesrv: str) -> None:
         roquet("topic", "update", "orders", "-n", namesrv)
     with pytest.raises(UsageError, match="already on broker-a, broker-b"):
         roquet("topic", "create", "orders", "-n", namesrv)
+    with pytest.raises(UsageError, match=r"'message.type=FIFO': \+name=value sets one"):
+        roquet("topic", "create", "o2", "--attribute", "message.type=FIFO", "-n", namesrv)
+
+
+def test_a_count_that_cannot_be_is_refused_before_anything_is_shown(
+    namesrv: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match="-3 queues: from 1 to 65535 are possible"):
+        asyncio.run(topic._resize(namesrv, "orders", -3, 0, dry_run=True, yes=False))
+    assert capsys.readouterr().out == ""
+
+
+def test_one_queue_is_told_of_without_an_s(namesrv: str) -> None:
+    made = roquet("topic", "create", "lone", "--queues", "1", "--broker", "broker-a", "-n", namesrv)
+    assert made.output == "lone: 1 queue on each of broker-a\n"

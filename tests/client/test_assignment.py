@@ -39,6 +39,22 @@ async def test_the_retry_topic_is_read_but_not_shown(fakes: Fakes, virtual: Fake
 
 
 @in_virtual_time
+async def test_a_watcher_that_hangs_does_not_hold_a_close_up_for_ever(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hangs(queues: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with fakes(t={"a": 1}) as cluster:
+        async with consumer_of(virtual, cluster, close_timeout_ms=5_000) as consumer:
+            await asyncio.sleep(1)
+            consumer.on_revoked(hangs)
+            began = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - began < 6
+    assert "a watcher of revoked queues is still at work after 5000 ms" in caplog.text
+
+
+@in_virtual_time
 async def test_a_retry_topic_that_comes_late_is_found(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         await asyncio.sleep(100)

@@ -140,6 +140,62 @@ async def test_only_so_many_are_answered_at_one_time_and_only_so_many_wait(
     assert len(asker.told) == 6
 
 
+@in_virtual_time
+async def test_checks_that_hang_do_not_keep_others_from_being_made(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hanging = iter([True] * checking.CHECKS_TOGETHER)
+
+    async def check(_: StoredMessage) -> TransactionState:
+        if next(hanging, False):
+            await asyncio.sleep(1_000_000)
+        return TransactionState.COMMIT
+
+    asker: Any = Asker()
+    answers = Checking(check, "pg")
+    asked = [answers.answer(question(), asker) for _ in range(checking.CHECKS_TOGETHER + 1)]
+    await asyncio.gather(*asked)
+    states = [call.commit_or_rollback for call in asker.told]
+    assert (states.count(0), states.count(8)) == (checking.CHECKS_TOGETHER, 1)
+    assert "took more than 60000 ms: asked again later" in caplog.text
+
+
+async def test_only_so_many_threads_may_hang(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checking, "CHECK_LIMIT_MS", 1)
+    monkeypatch.setattr(checking, "THREADS_MAX", 3)
+    go_on = threading.Event()
+    asker: Any = Asker()
+    answers = Checking(lambda _: go_on.wait(60), "pg")  # type: ignore[arg-type,return-value]
+    for _ in range(5):
+        await answers.answer(question(), asker)
+    assert [call.commit_or_rollback for call in asker.told] == [0, 0, 0]
+    assert "3 threads are at work" in caplog.text
+    go_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "roquet-check":
+            thread.join(10)
+    await answers.answer(question(), asker)
+    assert len(asker.told) == 4
+
+
+@in_virtual_time
+async def test_a_producer_that_closes_answers_nothing_more() -> None:
+    async def check(_: StoredMessage) -> TransactionState:
+        await asyncio.sleep(1)
+        return TransactionState.COMMIT
+
+    asker: Any = Asker()
+    answers = Checking(check, "pg")
+    task = asyncio.create_task(answers.answer(question(), asker))
+    await asyncio.sleep(0.5)
+    answers.close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asker.told == []
+
+
 def test_a_check_is_a_function() -> None:
     with pytest.raises(UsageError, match="a check is a function, not str"):
         Checking("yes", "pg")  # type: ignore[arg-type]

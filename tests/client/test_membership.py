@@ -47,6 +47,26 @@ async def test_every_broker_hears_of_us_at_once_and_each_30_s(fakes: Fakes, virt
 
 
 @in_virtual_time
+async def test_brokers_hear_of_us_in_the_order_of_their_addresses(
+    fakes: Fakes, virtual: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = {"t": dict.fromkeys("abcdef", 1)}
+    async with fakes(**topics) as cluster, session_of(virtual, cluster.address) as session:
+        await session.routes.refresh("t")
+        await asyncio.sleep(1)
+        told: list[str] = []
+        monkeypatch.setattr(session.membership, "_tell", lambda address, _: tell(told, address))
+        await session.membership.beat()
+        assert len(told) == 6
+        assert told == sorted(told)
+
+
+async def tell(told: list[str], address: str) -> bool:
+    told.append(address)
+    return True
+
+
+@in_virtual_time
 async def test_a_new_broker_hears_of_us_at_once(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
         await session.routes.refresh("t")

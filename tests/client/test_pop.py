@@ -152,6 +152,20 @@ async def test_a_topic_that_comes_later_is_found() -> None:
 
 
 @in_virtual_time
+async def test_a_topic_that_is_missing_keeps_no_other_from_being_popped() -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running.namesrv_addr, "t", "a", "b")
+        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        taker.subscribe("missing")
+        async with taker:
+            assert len(await taker.fetch(2, 3_000)) == 2
+            taker.subscribe("t", "a || c")
+            await send(running.namesrv_addr, "t", "c")
+            (message,) = await taker.fetch(1, 10_000)
+            assert message.tag == "c"
+
+
+@in_virtual_time
 async def test_a_route_that_cannot_be_read_is_asked_for_again() -> None:
     async with cluster(clock=this_loop().clock) as running:
         await send(running.namesrv_addr, "t", "a")

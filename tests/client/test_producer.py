@@ -291,6 +291,8 @@ async def test_what_is_no_handle_is_refused_before_the_wire(fakes: Fakes, virtua
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         with pytest.raises(UsageError, match="'nonsense' is no recall handle"):
             await producer.recall("t", "nonsense")
+        with pytest.raises(UsageError, match="only receipts of messages with delay or deliver_at"):
+            await producer.recall("t", None)
 
 
 @in_virtual_time

@@ -105,6 +105,21 @@ async def test_a_message_of_records_has_limits() -> None:
 
 
 @in_virtual_time
+async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
+    """Many a second would not all have room until the next look."""
+    tracer, post = tracer_of()
+    tracer.start()
+    traced = tracer.around(lambda message: None)
+    for _ in range(10):
+        for _ in range(WAITING_MAX // 4):
+            traced(message())
+        await asyncio.sleep(0.01)
+    assert tracer.lost == 0
+    assert len(post.records) == 10 * WAITING_MAX // 4 * 2
+    await tracer._session.background.close()
+
+
+@in_virtual_time
 async def test_what_does_not_fit_is_dropped_and_counted() -> None:
     tracer, post = tracer_of()
     for _ in range(10):
@@ -112,7 +127,7 @@ async def test_what_does_not_fit_is_dropped_and_counted() -> None:
     assert tracer.lost == 2_000
     assert tracer._count == 8_000 <= WAITING_MAX
     for _ in range(WAITING_MAX):
-        tracer.put(Recalled(at_ms=1, topic="t", message_id="ID"))
+        tracer.recalled("t", "ID")
     assert tracer._count == WAITING_MAX
     await tracer._flush()
     assert len(post.records) == WAITING_MAX

@@ -183,6 +183,27 @@ async def test_one_that_is_certainly_not_stored_is_tried_again_within_the_time()
 
 
 @in_virtual_time
+async def test_one_that_would_be_refused_again_is_sent_once() -> None:
+    async with producing() as (_, producer, wire):
+        wire.faults[Send] = [CallRefused(ResponseCode.MESSAGE_ILLEGAL, "no")] * 9
+        with pytest.raises(CallRefused):
+            async with producer.transaction("t", b"m"):
+                raise AssertionError("the block must not run")
+        assert len(wire.sent(Send)) == 1
+
+
+@in_virtual_time
+async def test_the_time_of_a_transaction_begins_with_its_block() -> None:
+    async with producing() as (running, producer, wire):
+        tx = producer.transaction("t", b"m", timeout_ms=500)
+        await asyncio.sleep(2)
+        wire.faults[Send] = [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")]
+        async with tx:
+            pass
+        assert bodies(running) == [b"m"]
+
+
+@in_virtual_time
 async def test_a_half_message_that_is_less_durable_than_promised_is_rolled_back() -> None:
     async with producing() as (running, producer, wire):
         wire.change = lambda reply: msgspec.structs.replace(
@@ -267,6 +288,8 @@ async def test_as_one_call_with_what_is_to_be_done() -> None:
         assert done.state is TransactionState.UNKNOWN
         with pytest.raises(ZeroDivisionError):
             await producer.send_in_transaction("t", b"4", local=lambda _: 1 // 0)  # type: ignore[arg-type,return-value]
+        with pytest.raises(UsageError, match="local is a function, not NoneType"):
+            await producer.send_in_transaction("t", b"5", local=None)  # type: ignore[arg-type]
         assert bodies(running) == [b"1"]
 
 
@@ -281,6 +304,20 @@ async def test_brokers_hear_of_a_producer_that_has_sent_nothing() -> None:
             assert len(running.brokers[0].broker.clients.producers("pg")) == 1
         await asyncio.sleep(1)
         assert running.brokers[0].broker.clients.producers("pg") == []
+
+
+@in_virtual_time
+async def test_a_producer_that_was_there_first_is_known_to_a_broker_that_comes() -> None:
+    clock = this_loop().clock
+    async with cluster(brokers=0, clock=clock) as running:
+        config = ProducerConfig(clock=clock, client_ip="127.0.0.1")
+        async with TransactionProducer(
+            running.namesrv_addr, group="pg", check=check, config=config
+        ):
+            await asyncio.sleep(10)
+            broker = await running.add_broker()
+            await asyncio.sleep(40)
+            assert len(broker.broker.clients.producers("pg")) == 1
 
 
 @in_virtual_time

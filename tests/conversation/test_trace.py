@@ -14,11 +14,23 @@ from roquet.client import (
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
+    StoredMessage,
+    TransactionProducer,
+    TransactionState,
 )
 from roquet.model.names import TRACE_TOPIC
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire.trace_text import Begun, Ended, Kind, Outcome, Sent, Trace, decode
+from roquet.wire.trace_text import (
+    Begun,
+    Ended,
+    Kind,
+    Outcome,
+    Sent,
+    Trace,
+    TransactionEnded,
+    decode,
+)
 
 
 def of(kind: Any, **settings: Any) -> Any:
@@ -95,6 +107,29 @@ async def test_batches_and_delays_are_traced_message_by_message() -> None:
         ]
         assert producer._tracer is not None
         assert producer._tracer.lost == 0
+
+
+@in_virtual_time
+async def test_the_end_of_a_transaction_is_traced_also_after_a_check() -> None:
+    async def check(message: StoredMessage) -> TransactionState:
+        return TransactionState.ROLLBACK
+
+    async with cluster(clock=this_loop().clock, trace_topic=True) as running:
+        async with TransactionProducer(
+            running.namesrv_addr, group="pg", check=check, config=of(ProducerConfig, trace=True)
+        ) as producer:
+            async with producer.transaction("t", b"1", tag="T", keys=("k",)) as first:
+                pass
+            async with producer.transaction("t", b"2") as second:
+                second.unknown()
+            await asyncio.sleep(60)
+        records = [record for _, some in await traces(running) for record in some]
+        ends = {one.message_id: one for one in records if isinstance(one, TransactionEnded)}
+        told, checked = ends[first.message_id], ends[second.message_id]
+        assert (told.topic, told.group, told.tag, told.keys) == ("t", "pg", "T", "k")
+        assert (told.state, told.from_check) == ("COMMIT_MESSAGE", False)
+        assert (checked.state, checked.from_check) == ("ROLLBACK_MESSAGE", True)
+        assert [one.kind for one in records if isinstance(one, Sent)] == [Kind.HALF] * 2
 
 
 @in_virtual_time

@@ -105,10 +105,10 @@ async def leave_waiting(namesrv: str) -> Mapping[str, int]:
     async with client.Producer(namesrv, group="waiting") as producer:
         for topic in ("Popped", "Failed"):
             assert (await producer.send(topic, topic.encode())).ok
-        await pop(namesrv)
         due["Popped"] = now_ms() + WAIT_MS
-        await fail(namesrv)
-        due["Failed"] = due["Level"] = due["Timer"] = now_ms() + WAIT_MS
+        await pop(namesrv)
+        due["Failed"] = await fail(namesrv) + WAIT_MS
+        due["Level"] = due["Timer"] = now_ms() + WAIT_MS
         assert (await producer.send("Level", b"Level", delay_level=2)).ok
         later = timedelta(milliseconds=WAIT_MS)
         assert (await producer.send("Timer", b"Timer", delay=later)).ok
@@ -136,21 +136,22 @@ async def pop(namesrv: str) -> None:
         assert (await reach.ask(address, call)).body
 
 
-async def fail(namesrv: str) -> None:
-    """Handle a message badly, once."""
-    failed = asyncio.Event()
+async def fail(namesrv: str) -> int:
+    """Handle a message badly, once; gives when that was."""
+    failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def handle(message: client.ReceivedMessage) -> None:
-        failed.set()
+        failed.set_result(now_ms())
         raise ValueError("on purpose")
 
     async with client.PushConsumer(
         namesrv, group="of_Failed", topic="Failed", config=FROM_FIRST
     ) as consumer:
         running = asyncio.create_task(consumer.run(handle))
-        await failed.wait()
+        failed_ms = await failed
         consumer.stop()
         await running
+    return failed_ms
 
 
 async def see_them_come(namesrv: str) -> tuple[dict[str, Came], list[str]]:

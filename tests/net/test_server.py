@@ -240,6 +240,19 @@ async def test_a_silent_peer_is_closed_and_a_talking_one_stays(router: Router) -
         await polls.close()
 
 
+@in_virtual_time
+async def test_silent_peers_are_closed_in_the_order_in_which_they_came(router: Router) -> None:
+    clock, closed = this_loop().clock, list[str]()
+    async with Server(router, clock=clock) as server:
+        channels = [await Channel.connect("127.0.0.1", server.port, clock=clock) for _ in range(9)]
+        guests = sorted(server.peers, key=lambda guest: int(guest.address.rpartition(":")[2]))
+        assert len(guests) == len(channels)
+        for guest in guests:
+            guest.on_close(lambda gone: closed.append(gone.address))
+        await clock.sleep(180_000)
+    assert closed == [guest.address for guest in guests]  # ports are given in turn
+
+
 async def test_who_arrives_during_a_stop_is_dropped(router: Router) -> None:
     server = Server(router, host="127.0.0.1")
     await server.start()

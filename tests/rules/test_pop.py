@@ -89,6 +89,16 @@ def test_a_checkpoint_that_was_noted_anew_takes_the_place_of_the_first_note() ->
     assert len(flight) == 0
 
 
+def test_a_checkpoint_that_was_noted_anew_with_nothing_left_is_over() -> None:
+    flight, first = InFlight(), checkpoint()
+    flight.add(first)
+    flight.settle(first, 1)
+    flight.add(again := checkpoint(offsets=(100,), lane_offset=50))
+    assert (len(flight), first.left, again.left) == (0, 0, 0)
+    assert flight.find(first.key) is None
+    assert flight.oldest(0) is None
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1))), st.integers(1, 10))
 def test_nothing_is_forgotten_and_nothing_settled_comes_again(
     acks: list[tuple[int, int]], count: int

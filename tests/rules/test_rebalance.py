@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.queue import MessageQueue
-from roquet.rules.rebalance import difference, next_look_ms, share
+from roquet.rules.rebalance import LOCK_AGAIN_MS, difference, next_look_ms, share
 
 QUEUES = [MessageQueue("t", "b", i) for i in range(6)]
 subsets = st.sets(st.sampled_from(QUEUES))
@@ -40,3 +40,10 @@ def test_a_list_that_does_not_know_me_is_not_trusted() -> None:
 def test_a_look_that_did_not_end_well_is_repeated_soon() -> None:
     assert [next_look_ms(n) for n in (0, 1, 2, 3, 4, 99)] == [20_000, 250, 500, 1_000, 1_000, 1_000]
     assert [next_look_ms(n, 300) for n in (0, 1, 9)] == [300, 250, 300]
+
+
+def test_a_member_whose_queues_another_still_holds_looks_again_when_the_lock_may_be_free() -> None:
+    assert [next_look_ms(n, is_locked_out=True) for n in (0, 1, 9)] == [
+        20_000, LOCK_AGAIN_MS, LOCK_AGAIN_MS,
+    ]  # fmt: skip
+    assert next_look_ms(1, 300, is_locked_out=True) == 300

@@ -143,6 +143,26 @@ def test_queues_that_came_back_are_deleted_once_more(shelf: "Shelf", fill: "Fill
     assert not any("consumequeue" in p.parts for p in shelf.files.contents)
 
 
+@pytest.mark.parametrize("empty", [1, 2])
+def test_a_queue_that_came_back_empty_does_not_keep_the_others(
+    shelf: "Shelf", fill: "Fill", empty: int
+) -> None:
+    store = shelf.open()
+    for queue_id in range(3):
+        fill(store, 20, queue_id=queue_id)
+    store.flush_all(NOW)
+    before = shelf.files.copy()
+    store.delete_topic("T")
+    shelf.files = shelf.files.copy()
+    ghosts = {p: c for p, c in before.contents.items() if "consumequeue" in p.parts}
+    shelf.files.contents.update(ghosts)
+    shelf.files.blocks.update({p: before.blocks[p] for p in ghosts})
+    for path in ghosts:
+        if int(path.parent.name) < empty:
+            shelf.files.map(path, len(ghosts[path]))[:] = bytes(len(ghosts[path]))
+    assert shelf.open().topics() == []
+
+
 def test_a_topic_without_messages_leaves_no_mark(shelf: "Shelf", fill: "Fill") -> None:
     store = shelf.open()
     store.delete_topic("T")

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roquet.rules.retention import HOUR_MS, DiskUsage
 from roquet.store.dispatch import KeyHasher
 from roquet.store.store import Store
 from roquet.wire.java import hash_code
@@ -95,6 +96,21 @@ def test_a_hole_in_the_log_is_stepped_over(shelf: "Shelf", fill: "Fill") -> None
     while store.dispatch(4):
         pass
     assert len(store.query("T", "U1", count_max=99).positions) == 19
+
+
+def test_what_expired_before_it_was_indexed_is_passed_over(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    for day in range(10):
+        store.append(draft(b"x" * 7000), NOW + day * 24 * HOUR_MS)
+    store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
+    assert store.indexed_position < store.begin_position
+    while store.dispatch():
+        pass
+    positions = store.query("T", "U1", count_max=99).positions
+    assert positions[0] == store.begin_position
+    assert store.indexed_position == store.end_position
 
 
 def test_a_full_disk_leaves_the_index_behind_until_there_is_room(

@@ -52,6 +52,15 @@ def test_files_are_named_by_time_and_never_alike() -> None:
     assert all(len(str(name)) == 17 for name in names)
 
 
+def test_a_full_file_takes_nothing_more() -> None:
+    index = make_index()
+    index.put_many([(1, n, NOW) for n in range(9)])
+    (file,) = index.files
+    assert file.is_full
+    assert file.put_many([(1, 9, NOW)]) == 0
+    assert list(index.find(1, 0)) == list(range(8, -1, -1))
+
+
 def test_times_narrow_the_search() -> None:
     index = make_index()
     index.put_many([(1, n, NOW + n * 1000) for n in range(30)])

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from roquet.model.errors import StoreFull, StoreLocked
-from roquet.store.memory import MemoryFiles
+from roquet.store.memory import PIECE, MemoryFiles
 
 
 def test_a_disk_of_memory_can_be_full() -> None:
@@ -25,6 +25,16 @@ def test_a_copy_stands_apart() -> None:
     files.map(Path("a"), 4096)[0] = 1
     files.replace(Path("b"), b"c")
     assert (twin.read(Path("a"))[0], twin.read(Path("b"))) == (0, b"b")
+
+
+def test_a_copy_of_a_large_file_has_what_was_written_wherever_that_is() -> None:
+    files = MemoryFiles()
+    size = 3 * PIECE + 100
+    files.create(Path("a"), size)
+    view = files.map(Path("a"), size)
+    for at in (0, PIECE - 1, 2 * PIECE, size - 1):
+        view[at] = 7
+    assert files.copy().read(Path("a")) == files.read(Path("a"))
 
 
 def test_a_lock_is_held_until_it_is_released() -> None:

@@ -124,9 +124,11 @@ def test_queues_that_are_gone_by_their_settings_go_when_they_are_empty(
     store.append(draft(topic="U", queue_id=1), NOW + 9 * 24 * HOUR_MS)
     store.expire(NOW + 9 * 24 * HOUR_MS + 60_000, FILLING)
     before = bodies(store)
-    assert store.clean_queues(lambda _topic, _queue: False) == []
+    assert store.spent_queues(lambda _topic, _queue: False) == []
     assert store.bounds("U", 0) == (3, 3)
-    assert store.clean_queues(lambda _topic, _queue: True) == [("U", 0)]
+    assert store.spent_queues(lambda _topic, _queue: True) == [("U", 0)]
+    store.remove_queue("U", 0)
+    store.trim_queue("T", 0)
     assert (store.topics(), store.queue_ids("U")) == (["T", "U"], [1])
     assert (bodies(store), len(bodies(store, "U", 1))) == (before, 1)
     store = shelf.open_after_kill()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
+from roquet.store import reader
 from roquet.store.check import check
 from roquet.store.store import Store
 from roquet.wire.record import decode
@@ -202,6 +203,9 @@ def test_messages_are_found_by_key_and_by_unique_key(shelf: "Shelf", draft: "Mak
     assert [decode(r).body for r in store.query("T", "U5").records] == [b"5"]
     assert [decode(r).body for r in store.query("T", "b6").records] == [b"6"]
     assert store.query("U", "a").records == []
+    size = len(store.query("T", "a", count_max=1).records[0])
+    assert len(store.query("T", "a", bytes_max=size).records) == 1
+    assert len(store.query("T", "a", bytes_max=size + 1).records) == 2
     assert store.query("T", "a", begin_ms=NOW + 38).positions == [p.position for p in places[38:]]
     assert store.query("T", "a", end_ms=NOW + 1, count_max=9).positions == [
         p.position for p in places[:2]
@@ -221,6 +225,18 @@ def test_the_index_is_whole_again_after_a_kill(
     assert len(store.query("T", "U1", count_max=100).positions) == 30
     store.close(NOW)
     assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
+
+
+def test_of_very_many_with_one_key_a_query_looks_at_the_newest(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    places = fill(store, 30)
+    while store.dispatch():
+        pass
+    monkeypatch.setattr(reader, "QUERY_MAX", 10)
+    assert store.query("T", "U1", count_max=99).positions == [p.position for p in places[20:]]
+    assert store.query("T", "U1", count_max=99, end_ms=NOW + 19).positions == []
 
 
 def test_an_index_that_was_deleted_is_made_again(shelf: "Shelf", fill: "Fill") -> None:

@@ -60,6 +60,18 @@ def test_a_slot_can_be_emptied(wheel: Wheel) -> None:
     assert list(wheel.used()) == []
 
 
+def test_seconds_between_two_times_can_be_emptied() -> None:
+    wheel = Wheel(MapPool(MemoryFiles(), 4), PATH, 4_096)
+    wheel.make()
+    for number in range(2_000):
+        wheel.put(SECOND + number * 1_000, Slot(0, 0, 1))
+    assert len(list(wheel.blank_between(SECOND + 5_000, SECOND + 1_995_000))) == 1
+    left = sorted((time_ms - SECOND) // 1_000 for time_ms, _ in wheel.used())
+    assert left == [*range(5), *range(1_995, 2_000)]
+    assert wheel.held_ms(SECOND + 3_000) == wheel.held_ms(SECOND + 4_099_000) == SECOND + 3_000
+    assert wheel.held_ms(SECOND + 6_000) == 0
+
+
 def test_the_bytes_are_the_genuine_ones() -> None:
     files = MemoryFiles()
     wheel = make(files)

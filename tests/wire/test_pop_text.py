@@ -102,6 +102,23 @@ def test_any_handle_comes_back(handle: Handle) -> None:
     assert decode_handle(handle.text()) == handle
 
 
+@pytest.mark.parametrize(
+    ("topic", "retry", "real"),
+    [
+        ("t", "0", "t"),
+        ("t", "1", "%RETRY%g_t"),
+        ("t", "2", "%RETRY%g+t"),
+        ("%RETRY%g_t", "1", "%RETRY%g_t"),
+    ],
+)
+def test_a_message_lies_in_the_topic_that_its_kind_says(topic: str, retry: str, real: str) -> None:
+    assert pop_text.real_topic(topic, "g", retry) == real
+
+
+def test_a_note_says_when_it_was_made() -> None:
+    assert pop_text.note_properties("ck", 5) == b"TAGS\x01ck\x02TIMER_DELIVER_MS\x015\x02"
+
+
 @pytest.mark.parametrize("text", ["", "0 1", "0 1 x", "0 1 1;", "0 1 2 3"])
 def test_broken_information_is_refused(text: str) -> None:
     with pytest.raises(FieldError):

@@ -3,7 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import FieldError
-from roquet.wire.properties_file import read_properties, write_properties
+from roquet.wire.properties_file import (
+    escape_properties,
+    read_properties,
+    read_told,
+    write_properties,
+)
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_.]{0,20}", fullmatch=True)
 VALUES = st.from_regex(r"([A-Za-z0-9/;:,=][A-Za-z0-9/;:,= ]{0,30})?", fullmatch=True)
@@ -40,6 +45,16 @@ def test_it_is_written_as_genuine_servers_do() -> None:
 @given(st.dictionaries(NAMES, VALUES))
 def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
     assert read_properties(write_properties(values)) == values
+
+
+def test_what_servers_tell_has_no_escapes() -> None:
+    told = write_properties({"path": "C:\\new\\users", "a": "b=c", "empty": ""})
+    assert read_told(told) == {"path": "C:\\new\\users", "a": "b=c", "empty": ""}
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_what_is_escaped_is_read_again_whatever_it_is(values: dict[str, str]) -> None:
+    assert read_properties(escape_properties(values)) == values
 
 
 @given(st.text())

@@ -11,6 +11,7 @@ from roquet.wire import dialect
 from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.stats import GetRuntimeInfo
+from roquet.wire.properties_file import escape_properties, read_told
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,36 +72,13 @@ async def standings(reach: Reach) -> list[Standing]:
 async def settings(reach: Reach, broker: str) -> dict[str, str]:
     """All settings of a broker, in Java's words, sorted."""
     reply = await reach.ask(await _address(reach, broker), GetSettings())
-    return dict(sorted(parse_properties(reply.body.decode("utf-8", "replace")).items()))
+    return dict(sorted(read_told(reply.body.decode("utf-8", "replace")).items()))
 
 
 async def configure(reach: Reach, broker: str, changes: Mapping[str, str]) -> None:
     """Change settings of a running broker; CallRefused says why when it does not take them."""
-    text = "".join(f"{escaped(key)}={escaped(value)}\n" for key, value in changes.items())
-    await reach.ask(await _address(reach, broker), UpdateSettings(body=text.encode()))
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values of the text of a properties file."""
-    found = {}
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped and stripped[0] not in "#!":
-            key, _, value = stripped.partition("=")
-            found[_plain(key.strip())] = _plain(value.strip())
-    return found
-
-
-def escaped(text: str) -> str:
-    """A key or value such that a properties file gives it back: backslashes, ends of lines."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-
-
-def _plain(text: str) -> str:
-    parts = text.split("\\\\")
-    return "\\".join(
-        part.replace("\\n", "\n").replace("\\r", "\r").replace("\\", "") for part in parts
-    )
+    body = escape_properties(changes).encode()
+    await reach.ask(await _address(reach, broker), UpdateSettings(body=body))
 
 
 async def _address(reach: Reach, broker: str) -> str:

@@ -6,11 +6,9 @@ from typing import Final
 
 from roquet.admin.reach import Reach, leaders
 from roquet.client.pull import PullConsumer
-from roquet.model import names
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RecordError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
-from roquet.model.settings import nearest
 from roquet.wire import record
 from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
 from roquet.wire.codes import ResponseCode
@@ -52,7 +50,7 @@ async def by_key(
     unique: bool = False,
 ) -> list[StoredMessage]:
     """The messages of a topic with a key, oldest first; ConnectFailed when a broker is silent."""
-    brokers = await _brokers(reach, topic)
+    brokers = leaders((await reach.known_route(topic)).broker_datas)
     call = QueryByKey(
         topic=topic,
         key=key,
@@ -76,17 +74,22 @@ async def at(reader: PullConsumer, queue: MessageQueue, offset: int) -> StoredMe
 
 
 async def between(
-    reader: PullConsumer, topic: str, begin_ms: int, end_ms: int
+    reader: PullConsumer, topic: str, begin_ms: int, end_ms: int, *, each: int | None = None
 ) -> AsyncIterator[StoredMessage]:
-    """A topic's messages stored from a time to before another one, queue by queue."""
+    """A topic's messages stored from a time to before another one, queue by queue.
+
+    At most so many of `each` queue, the oldest ones.
+    """
     for queue in await queues(reader, topic):
         offset, end = await asyncio.gather(
             reader.offset_by_time(queue, begin_ms), reader.max_offset(queue)
         )
+        if each is not None:
+            end = min(end, offset + each)
         while offset < end:
             found = await reader.pull(queue, offset)
             for message in found.messages:
-                if message.stored_ms >= end_ms:
+                if message.stored_ms >= end_ms or message.queue_offset >= end:
                     break
                 yield message
             else:
@@ -124,13 +127,6 @@ async def _at(reach: Reach, address: str, position: int, message_id: str) -> lis
             return []
         raise
     return [record.to_message(one, broker=homes[address]) for one in record.decode_many(reply.body)]
-
-
-async def _brokers(reach: Reach, topic: str) -> dict[str, str]:
-    names.check_topic(topic)
-    if (route := await reach.route(topic)) is None:
-        raise UsageError(f"no broker has a topic {topic!r}{nearest(topic, await reach.topics())}")
-    return leaders(route.broker_datas)
 
 
 def _check(failed: Mapping[str, CallError]) -> None:

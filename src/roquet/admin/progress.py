@@ -12,7 +12,6 @@ from roquet.admin.reach import Reach, leaders
 from roquet.model import names
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
-from roquet.model.settings import nearest
 from roquet.wire.calls.group import GetConnections
 from roquet.wire.calls.offset import (
     MaxOffset,
@@ -69,9 +68,7 @@ async def plan(
 ) -> list[Move]:
     """What a reset would do in each queue, or in those named by broker and id; changes nothing."""
     names.check_group(group)
-    names.check_topic(topic)
-    if (route := await reach.route(topic)) is None:
-        raise UsageError(f"no broker has a topic {topic!r}{nearest(topic, await reach.topics())}")
+    route = await reach.known_route(topic)
     queues = route.read_queues(topic)
     for broker, queue_id in only:
         if MessageQueue(topic, broker, queue_id) not in queues:

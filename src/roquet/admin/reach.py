@@ -9,8 +9,10 @@ from typing import Final, Self
 from roquet.client.config import ClientConfig, name_servers
 from roquet.client.routes import NameServers
 from roquet.client.security import security
-from roquet.model.errors import CallError, CallRefused, RoquetError
+from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
+from roquet.model.names import check_topic
 from roquet.model.route import BrokerData, ClusterInfo, TopicRoute
+from roquet.model.settings import nearest
 from roquet.net.pool import Pool
 from roquet.wire import dialect
 from roquet.wire.call import Call, R, Reply
@@ -65,6 +67,13 @@ class Reach:
                 return None
             raise
         return dialect.loads(reply.body, TopicRoute)
+
+    async def known_route(self, topic: str) -> TopicRoute:
+        """Where a topic lives; UsageError, which may guess what was meant, if no broker has it."""
+        check_topic(topic)
+        if (route := await self.route(topic)) is not None:
+            return route
+        raise UsageError(f"no broker has a topic {topic!r}{nearest(topic, await self.topics())}")
 
     async def servers(self, call: Call[R]) -> tuple[dict[str, R], dict[str, CallError]]:
         """What every name server answers, by its address; and why others did not."""

@@ -16,7 +16,7 @@ import msgspec
 from roquet.admin import topics
 from roquet.admin.reach import Reach
 from roquet.admin.topics import Settings, Topic
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConnectFailed, UsageError
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.wire import dialect
 from roquet.wire.calls.bodies import ConsumeStats
@@ -51,8 +51,7 @@ async def resize(
     It can be stopped at any time, and begun again: nothing is lost in any state between. Queues go
     once every group that has ever read from the topic has handled what is in them.
     """
-    if not 0 < count <= QUEUES_MAX:
-        raise UsageError(f"{count} queues: from 1 to {QUEUES_MAX} are possible")
+    check_count(count)
     found = await topics.show(reach, name)
     if any(place.read_queues < count for place in found.places):
         yield Step(doing=f"consumers are told of {count} queues")
@@ -72,6 +71,12 @@ async def resize(
     await topics.update(reach, name, Settings(read_queues=count))
 
 
+def check_count(count: int) -> None:
+    """UsageError unless a topic may have so many queues."""
+    if not 0 < count <= QUEUES_MAX:
+        raise UsageError(f"{count} queues: from 1 to {QUEUES_MAX} are possible")
+
+
 async def backlog(reach: Reach, name: str, first: int) -> dict[str, int]:
     """Messages in queues from an id on that groups have not handled, by group."""
     found = await topics.show(reach, name)
@@ -89,7 +94,7 @@ async def _behind(reach: Reach, topic: str, group: str, first: int) -> int:
         brokers, GetConsumeStats(consumer_group=group, topic=topic)
     )
     for broker, error in silent.items():
-        raise UsageError(f"{broker} does not say how far {group} is: {error}")
+        raise ConnectFailed(f"{broker} does not say how far {group} is: {error}")
     return sum(
         progress.lag
         for reply in answers.values()

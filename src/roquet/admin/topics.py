@@ -10,7 +10,7 @@ from roquet.admin.reach import Reach, leaders, told
 from roquet.model import names
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.flags import Permission
-from roquet.model.route import QueueData, TopicRoute
+from roquet.model.route import QueueData
 from roquet.model.settings import nearest
 from roquet.model.topic import READ_WRITE, TopicConfig
 from roquet.wire import dialect
@@ -97,7 +97,7 @@ async def listed(reach: Reach, *, system: bool = False) -> list[str]:
 
 async def show(reach: Reach, name: str) -> Topic:
     """One topic; UsageError when no broker has it."""
-    route = await _route(reach, name)
+    route = await reach.known_route(name)
     brokers = leaders(route.broker_datas)
     stats, configs, listeners = await asyncio.gather(
         reach.ask_each(brokers, GetTopicStats(topic=name)),
@@ -126,6 +126,7 @@ async def create(
     UsageError when one of them has it already: `update` changes it then.
     """
     names.check_topic(name)
+    _check_attributes(settings)
     places = await _chosen(reach, brokers)
     if (route := await reach.route(name)) is not None:
         there = sorted({data.broker_name for data in route.queue_datas} & places.keys())
@@ -150,7 +151,8 @@ async def update(
     reach: Reach, name: str, settings: Settings, brokers: Sequence[str] = ()
 ) -> list[str]:
     """Change a topic where it is, or on those brokers named; what is not given stays."""
-    route = await _route(reach, name)
+    _check_attributes(settings)
+    route = await reach.known_route(name)
     places = _among(leaders(route.broker_datas), brokers, f"topic {name!r} is not on")
     answers, silent = await reach.ask_each(places, GetTopic(topic=name))
     if silent:
@@ -164,7 +166,7 @@ async def update(
 
 async def delete(reach: Reach, name: str) -> list[str]:
     """Delete a topic with its messages, from its brokers and from all name servers."""
-    route = await _route(reach, name)
+    route = await reach.known_route(name)
     places = leaders(route.broker_datas)
     done = await reach.on_all(dict.fromkeys(places, DeleteTopic(topic=name)), places, "deleted")
     _, failed = await reach.servers(ForgetTopic(topic=name))
@@ -190,13 +192,6 @@ def parse_permission(text: str) -> int:
     if found is None:
         raise UsageError(f"permission {text!r}: RW, R, W or - (neither) is wanted")
     return found
-
-
-async def _route(reach: Reach, name: str) -> TopicRoute:
-    names.check_topic(name)
-    if (route := await reach.route(name)) is not None:
-        return route
-    raise UsageError(f"no broker has a topic {name!r}{nearest(name, await reach.topics())}")
 
 
 async def _until_told(reach: Reach, calls: Mapping[str, CreateTopic]) -> None:
@@ -240,6 +235,12 @@ def _among(known: Mapping[str, str], wanted: Sequence[str], fault: str) -> dict[
 def _is_gone(error: CallError) -> bool:
     """Whether a name server only says that it does not have the topic."""
     return isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def _check_attributes(settings: Settings) -> None:
+    for text in (settings.attributes or "").split(","):
+        if text and text[0] not in "+-":
+            raise UsageError(f"attribute {text!r}: +name=value sets one, -name takes it away")
 
 
 def _changed(known: TopicConfig, settings: Settings) -> CreateTopic:

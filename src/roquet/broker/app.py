@@ -119,10 +119,13 @@ class BrokerServer:
         running.push_async_callback(broker.neighbours.close)
         broker.topics.on_change.append(broker.handover.queues_changed)
         broker.assigning.on_change.append(broker.notify)
+        broker.live.judges.append(partial(_fault_of, broker))
         broker.live.on_change.append(partial(_configure, broker))
         broker.revival.restore()
         broker.transactions.restore()
         _warn_of_strays(broker)
+        if (fault := broker.timer.retention_fault(self.config.retention)) is not None:
+            log.warning("%s", fault)
         keeping = _housekeeping(broker)
         running.push_async_callback(_save_last, keeping.save, self._clock)
         running.callback(broker.transactions.step)
@@ -200,7 +203,7 @@ class BrokerServer:
             ),
             orders=Orders(self._file("consumerOrderInfo.json")),
             filters=Filters(),
-            live=Live(config),
+            live=Live(config, self._files),
             resets=Resets(),
             admission=Admission(config),
             delays=Delays(self._file("delayOffset.json")),
@@ -323,6 +326,12 @@ def retention(config: BrokerConfig) -> RetentionPolicy:
     )
 
 
+def _fault_of(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> str | None:
+    """Why settings cannot be in force now; None when they can."""
+    shorter = config.retention < before.retention
+    return broker.timer.retention_fault(config.retention) if shorter else None
+
+
 def _configure(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> None:
     """Have other settings in force: whoever holds some of them for speed gets them anew."""
     broker.configure(config)
@@ -330,6 +339,9 @@ def _configure(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> No
         part.configure(config)
     broker.admission.configure(config)
     broker.store.keep(retention(config))
+    if before.retention != config.retention:
+        broker.timer.configure(config.retention)
+        _warn_of_long_delays(config)
     if (before.permission, before.auto_create_topic) != (
         config.permission, config.auto_create_topic
     ):  # fmt: skip

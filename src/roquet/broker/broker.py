@@ -101,19 +101,20 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     def forget_topics(self, topics: Sequence[str]) -> None:
         """Topics are deleted: their messages, and all that was remembered of them.
 
-        What is on the disk when this returns does not bring them back, whatever happens.
+        What is on the disk when this returns does not bring them back, whatever happens. Progress
+        goes before the messages that it counts: what has a deleted one's number is another message.
         """
         now_ms = self.clock.now_ms()
-        for topic in topics:
-            self.store.delete_topic(topic)
-            self.offsets.remove_topic(topic)
-        self.topics.remove_all(topics, now_ms)
-        self.groups.forget_topics(topics, now_ms)
+        self.offsets.remove_topics(topics)
         self.orders.forget(topics=topics)
         self.resets.forget(topics=topics)
-        self.statistics.forget(topics)
         self.revival.forget(topics)
         self.save_progress()
+        for topic in topics:
+            self.store.delete_topic(topic)
+        self.topics.remove_all(topics, now_ms)
+        self.groups.forget_topics(topics, now_ms)
+        self.statistics.forget(topics)
         self.arrivals.look_again(topics)
 
     def notify(self, groups: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ What ends a half message says where that began (its prepared position), and carr
 key and body. So what was done is found by the key index, when no op message speaks of it yet.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Final
@@ -29,14 +30,25 @@ SENT_AGAIN_MS: Final = 60_000
 """Between two tries of one send, at most; a program that sends one message again and again, under
 one key, is not to lose the later ones."""
 
-INDEX_STEPS: Final = 50
-INDEX_COUNT: Final = 1_000
-"""Records that are indexed before an old half message is ended: a fifth of a second at most."""
+SAME_KEY_BYTES: Final = 32 * 1024 * 1024
+"""What those that are looked at may have in all, the newest of them: a hundredth of a second."""
+
+INDEX_STEPS: Final = 200
+INDEX_COUNT: Final = 250
+"""Records that are indexed before an old half message is ended: a fifth of a second at most, and
+others have their turn after each millisecond."""
 
 COMMITTED_ELSEWHERE: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
 """Where a committed message may be that is to be delivered later."""
 
 PREPARED_OFFSET: Final = props.TRANSACTION_PREPARED_QUEUE_OFFSET
+
+
+class IndexBehind(CallRefused):
+    """The key index does not yet say what became of a half message."""
+
+    def __init__(self) -> None:
+        super().__init__(ResponseCode.SYSTEM_BUSY, "the key index is still being made")
 
 
 class HalfMessage(msgspec.Struct, frozen=True):
@@ -98,15 +110,23 @@ class HalfQueue:
         return self._store.bounds(names.HALF_TOPIC, 0)
 
     def find(self, position: int) -> HalfMessage | None:
-        """The half message that begins at a position of the log, if one does."""
+        """The half message that begins at a position of the log, if one does.
+
+        Its queue has to know of it: a body may hold what looks like a half message.
+        """
         found = self._store.message_at(position) if position >= 0 else None
-        return None if found is None else _half_of(found)
+        half = None if found is None else _half_of(found)
+        return half if half is not None and self._position(half.offset) == position else None
 
     def at(self, offset: int) -> HalfMessage | None:
         """The half message of an offset; None for one that cannot be read any more."""
         found = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
         half = _half_of(bytes(found.parts[0])) if found.count else None
         return half if half is not None and half.offset == offset else None
+
+    def _position(self, offset: int) -> int | None:
+        entries = self._store.census.entries(names.HALF_TOPIC, 0, offset, 1)
+        return entries[0][0] if entries else None
 
     def put_back_since(self, half: HalfMessage) -> list[HalfMessage]:
         """The same message where it was put back, the latest last."""
@@ -116,12 +136,13 @@ class HalfQueue:
     def was_delivered(self, half: HalfMessage) -> bool:
         """Whether its transaction was committed: the log holds what came of it.
 
-        Also a producer that got no answer, and sent it once more, may have committed that.
+        Also a producer that got no answer, and sent it once more, may have committed that. What was
+        born before this one is another: its producer knew of it, and sent the same again.
         """
         born_ms = half.record.born_ms
         return any(
             record.sys_flag & TRANSACTION_MASK == COMMIT
-            and abs(record.born_ms - born_ms) <= SENT_AGAIN_MS
+            and 0 <= record.born_ms - born_ms <= SENT_AGAIN_MS
             for topic in (half.topic, *COMMITTED_ELSEWHERE)
             for record in self._same(half, topic)
         )
@@ -148,21 +169,29 @@ class HalfQueue:
         """The messages of a topic that are the same as a half message but for their place."""
         if not half.unique_key:
             return
-        self._index()
-        found = self._store.query(topic, half.unique_key, count_max=SAME_KEY_MAX)
+        if not self._index():
+            raise IndexBehind
+        found = self._store.query(
+            topic, half.unique_key, count_max=SAME_KEY_MAX, bytes_max=SAME_KEY_BYTES
+        )
         for raw in found.records:
             record = decode(raw)
             if record.body == half.record.body:
                 yield record
 
-    def _index(self) -> None:
-        """See that all that is stored can be found by its key; CallRefused when that takes long."""
-        store = self._store
+    async def index(self) -> None:
+        """See that what is stored can be found by its key, unless that takes long."""
         for _ in range(INDEX_STEPS):
-            if store.indexed_position >= store.end_position:
+            if self._index():
                 return
+            await asyncio.sleep(0)
+
+    def _index(self) -> bool:
+        """Index some of what is stored; whether that was all."""
+        store = self._store
+        if store.indexed_position < store.end_position:
             store.dispatch(INDEX_COUNT)
-        raise CallRefused(ResponseCode.SYSTEM_BUSY, "the key index is still being made")
+        return store.indexed_position >= store.end_position
 
 
 def _half_of(raw: bytes) -> HalfMessage | None:

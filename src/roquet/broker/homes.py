@@ -25,10 +25,13 @@ class Homes(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: bool
 
     def queue(self, topic: str, text: str) -> int:
-        """The queue it was sent to, or one that exists if the topic was made anew with fewer."""
+        """The queue it was sent to, or one that takes messages if that one does not any more.
+
+        Queues that can only be read are on their way out: whoever is through leaves them.
+        """
         queue_id = int(text) if text.isascii() and text.isdecimal() else 0
         found = self.topics.get(topic) or self._made(topic, queue_id)
-        if found is None or queue_id < max(found.write_queue_nums, found.read_queue_nums):
+        if found is None or queue_id < found.write_queue_nums:
             return queue_id
         return queue_id % max(1, found.write_queue_nums)
 

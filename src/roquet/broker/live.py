@@ -85,6 +85,9 @@ BLACK_LIST: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqH
 Given = dict[str, tuple[str, str]]
 """By our name of a setting: the key and the value in the words of who sets it."""
 
+Judge = Callable[[BrokerConfig, BrokerConfig], str | None]
+"""Asked with the settings in force and those that are wanted: why they cannot be, or None."""
+
 Watcher = Callable[[BrokerConfig, BrokerConfig], object]
 """Told the settings before, and those from now on."""
 
@@ -95,6 +98,7 @@ class Live:
     def __init__(self, config: BrokerConfig, files: Files | None = None) -> None:
         self.config = config
         self.version = DataVersion()
+        self.judges: list[Judge] = []
         self.on_change: list[Watcher] = []
         self._files = files or RealFiles()
 
@@ -112,6 +116,9 @@ class Live:
         config = msgspec.structs.replace(self.config, **values)
         if config == self.config:
             return False
+        for judge in self.judges:
+            if (fault := judge(self.config, config)) is not None:
+                _refuse(fault)
         self._keep(given)
         before, self.config = self.config, config
         self.version = self.version.next(now_ms)

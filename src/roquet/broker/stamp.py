@@ -42,6 +42,10 @@ _END_BYTE: Final = _END[0]
 _MIDDLE_BYTE: Final = _KEYS[-1]
 
 FROM_BROKERS: Final = frozenset({names.POP_CK, names.CLUSTER})
+OVER: Final = FROM_BROKERS | {names.TIMER_OUT_MS}
+"""What only brokers may say. The last of them alone means nothing; beside a delay it is what a
+received message says, and who sends that once more does not want it at once."""
+
 TAKES_BACK: Final = names.TIMER_DELETE_UNIQUE_KEY
 SPECIAL: Final = FROM_BROKERS | {*WISHES, TAKES_BACK, names.DELAY, names.TRANSACTION_PREPARED}
 """Properties that most messages lack, and that need a closer look."""
@@ -123,7 +127,7 @@ class Stamps:
             text = text_of(found)
         level, half, timed = 0, False, False
         if not SPECIAL.isdisjoint(found):
-            text = _special(found, text)
+            found, text = _special(found, text)
             level, half = delay_level(found), is_half(found)
             if half and not may_wait:
                 raise half_message()
@@ -210,13 +214,14 @@ def is_half(found: Mapping[str, str]) -> bool:
     return found.get(names.TRANSACTION_PREPARED, "").lower() == "true"
 
 
-def _special(found: dict[str, str], text: str) -> str:
-    """The text without what only brokers may say; refused, when it asks for what we cannot do."""
+def _special(found: dict[str, str], text: str) -> tuple[dict[str, str], str]:
+    """Both without what only brokers may say; refused, when it asks for what we cannot do."""
     if TAKES_BACK in found:
         raise MessageIllegal(RECALLING)
-    if FROM_BROKERS.isdisjoint(found):
-        return text
-    return text_of({name: value for name, value in found.items() if name not in FROM_BROKERS})
+    if OVER.isdisjoint(found):
+        return found, text
+    found = {name: value for name, value in found.items() if name not in OVER}
+    return found, text_of(found)
 
 
 def delay_level(found: Mapping[str, str]) -> int:

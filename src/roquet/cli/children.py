@@ -64,9 +64,15 @@ class Child:
     async def lines(self) -> AsyncIterator[str]:
         """What it prints, until it ends."""
         output = self._process.stdout
-        while output is not None and (line := await output.readline()):
+        while output is not None:
+            try:
+                line = await output.readline()
+            except ValueError:  # longer than anything that is worth reading
+                continue
+            if not line:
+                return
             self._has_spoken = True
-            yield line.decode().rstrip("\n")
+            yield line.decode("utf-8", "replace").rstrip("\n")
 
     async def ready(self, words: str) -> str:
         """What follows these words in a line that it prints; ChildFailed when it never does."""

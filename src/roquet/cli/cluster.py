@@ -1,4 +1,4 @@
-"""roquet cluster show, and roquet broker show, config, set: brokers and their settings."""
+"""roquet cluster show, settings, set: brokers, how they do, and their settings."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
@@ -9,6 +9,7 @@ from roquet.cli import output, running
 from roquet.cli.messages import Namesrv, servers
 from roquet.cli.output import DRY, DryRun, Json, Yes, table
 from roquet.model.errors import UsageError
+from roquet.model.settings import nearest
 
 if TYPE_CHECKING:
     from roquet.admin.brokers import Standing
@@ -45,7 +46,7 @@ def settings(broker: Broker, *, json: Json = False, namesrv: Namesrv = None) -> 
 @app.command("set")
 def change(
     broker: Broker,
-    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="What to change.")],
+    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What to change.")],
     *,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -64,9 +65,10 @@ async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:
     async with Reach(servers(namesrv)) as reach:
         found = await brokers.standings(reach)
     if broker is not None:
+        hint = nearest(broker, [one.broker for one in found])
         found = [one for one in found if one.broker == broker]
         if not found:
-            raise UsageError(f"there is no broker {broker!r}")
+            raise UsageError(f"there is no broker {broker!r}{hint}")
     if json:
         output.echo_json(found)
     elif broker is None:
@@ -142,4 +144,7 @@ def _lines(found: "list[Standing]") -> object:
 
 def _first(rates: str) -> str:
     """Of the last ten seconds: the first of three."""
-    return rates.split(maxsplit=1)[0] if rates.strip() else "?"
+    try:
+        return f"{float(rates.split(maxsplit=1)[0]):,.1f}"
+    except (IndexError, ValueError):
+        return "?"

@@ -1,6 +1,5 @@
 """roquet dlq ls, show, resend: messages that groups gave up."""
 
-import base64
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -161,8 +160,7 @@ async def _list(namesrv: str, *, as_json: bool) -> None:
         for group in await dead_letters.groups(namesrv):
             found += await dead_letters.counts(reader, group)
     if as_json:
-        for count in found:
-            typer.echo(_count_json(count))
+        output.echo_json(map(_count_fields, found))
         return
     if not found:
         typer.echo("no group has dead letters", err=True)
@@ -185,7 +183,10 @@ async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
     await dead_letters.check_group(namesrv, group)
     async with dead_letters.reading(namesrv) as reader:
         for letter in await dead_letters.newest(reader, group, limit):
-            typer.echo(_json(letter) if as_json else _line(letter))
+            if as_json:
+                output.echo_json([_fields(letter)])
+            else:
+                typer.echo(_line(letter))
 
 
 def _shown(count: int | None) -> str:
@@ -203,39 +204,16 @@ def _line(letter: "DeadLetter") -> str:
     )
 
 
-def _json(letter: "DeadLetter") -> str:
-    import msgspec
-
-    message = letter.message
-    fields: dict[str, Any] = {
-        "group": letter.group,
-        "message_id": letter.message_id,
-        "broker": letter.queue.broker_name,
-        "queue": letter.queue.queue_id,
-        "offset": message.queue_offset,
-        "origin_topic": letter.origin_topic,
-        "tag": message.tag,
-        "keys": message.keys,
-        "reconsume_times": message.reconsume_times,
-        "born_ms": message.born_ms,
-        "stored_ms": message.stored_ms,
-        "properties": dict(message.properties),
-    }
-    try:
-        fields["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        fields["body_base64"] = base64.b64encode(message.body).decode()
-    return msgspec.json.encode(fields).decode()
+def _fields(letter: "DeadLetter") -> dict[str, Any]:
+    more = {"group": letter.group, "origin_topic": letter.origin_topic}
+    return {**output.fields_of(letter.message), **more}
 
 
-def _count_json(count: "Count") -> str:
-    import msgspec
-
-    fields = {
+def _count_fields(count: "Count") -> dict[str, Any]:
+    return {
         "group": count.group,
         "broker": count.queue.broker_name,
         "queue": count.queue.queue_id,
         "letters": count.total,
         "not_resent": count.fresh,
     }
-    return msgspec.json.encode(fields).decode()

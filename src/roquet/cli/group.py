@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli import output, running
-from roquet.cli.messages import Namesrv, servers
+from roquet.cli.messages import EDGES, Namesrv, servers
 from roquet.cli.output import DRY, DryRun, Json, Yes, table
 from roquet.model.errors import UsageError
 
@@ -144,13 +144,15 @@ async def _reset(
 
     name, topic, to = what
     edges = {edge.value: edge for edge in progress.Edge}
-    target = edges[to] if to in edges else output.time_ms(to, "--to")
+    target = edges[to] if to in edges else output.time_ms(to, "--to", EDGES)
     async with Reach(servers(namesrv)) as reach:
         moves = await progress.plan(reach, name, topic, target, only)
         output.console().print(_moves(moves))
         if dry_run:
             typer.echo(DRY)
-        elif await output.agreed(f"Reset {name} in {len(moves)} queues?", yes=yes):
+            return
+        where = output.counted(len(moves), "queue")
+        if await output.agreed(f"Reset {name} in {where}?", yes=yes):
             await progress.reset(reach, name, moves)
             typer.echo(f"{name}: goes on there")
 
@@ -224,8 +226,7 @@ def _parts(found: "Group") -> Iterator[Any]:
 
 
 def _headline(found: "Group") -> str:
-    count = len(found.members)
-    parts = [found.name, f"{count} member{'' if count == 1 else 's'}", f"lag {found.lag:,}"]
+    parts = [found.name, output.counted(len(found.members), "member"), f"lag {found.lag:,}"]
     if found.message_model is not None:
         parts.insert(1, found.message_model)
     return "  ".join(parts)

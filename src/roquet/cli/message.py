@@ -1,9 +1,8 @@
 """roquet message show, find, at: single messages, by id, key, place or time."""
 
-import base64
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -51,7 +50,9 @@ def find(
     key: Annotated[str | None, typer.Option(help="With this key.")] = None,
     begin: Begin = None,
     end: End = None,
-    count: Annotated[int, typer.Option(min=1, help="At most so many.")] = 64,
+    count: Annotated[
+        int, typer.Option(min=1, help="At most so many: the newest with --key, else the oldest.")
+    ] = 64,
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
@@ -116,14 +117,11 @@ async def _by_time(
     from roquet.admin import messages
     from roquet.client.pull import PullConsumer
 
-    found: list[StoredMessage] = []
     async with PullConsumer(servers(namesrv), group=GROUP) as reader:
-        async for message in messages.between(reader, topic, *span):
-            found.append(message)
-            if len(found) == count:
-                break
+        each = messages.between(reader, topic, *span, each=count)
+        found = [message async for message in each]
     found.sort(key=lambda message: message.stored_ms)
-    _tell(found, f"no message of {topic} from that time", json=json)
+    _tell(found[:count], f"no message of {topic} from that time", json=json)
 
 
 async def _at(namesrv: str | None, place: tuple[str, str, int], offset: int, *, json: bool) -> None:
@@ -148,7 +146,7 @@ def _tell(
     for message in found:
         told = True
         if json:
-            output.echo_json([_fields(message)])
+            output.echo_json([{**output.fields_of(message), **_places(message)}])
         elif whole:
             _print_whole(message)
         else:
@@ -188,25 +186,10 @@ def _print_whole(message: "StoredMessage") -> None:
     typer.echo(message.body.decode("utf-8", "replace"))
 
 
-def _fields(message: "StoredMessage") -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "message_id": message.message_id,
+def _places(message: "StoredMessage") -> dict[str, str]:
+    """What is known only of single messages: by what else they are found, and the machines."""
+    return {
         "offset_message_id": message.offset_message_id,
-        "topic": message.topic,
-        "broker": message.broker_name,
-        "queue": message.queue_id,
-        "offset": message.queue_offset,
-        "tag": message.tag,
-        "keys": message.keys,
-        "born_ms": message.born_ms,
         "born_host": message.born_host,
-        "stored_ms": message.stored_ms,
         "store_host": message.store_host,
-        "reconsume_times": message.reconsume_times,
-        "properties": dict(message.properties),
     }
-    try:
-        fields["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        fields["body_base64"] = base64.b64encode(message.body).decode()
-    return fields

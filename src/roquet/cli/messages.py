@@ -1,23 +1,21 @@
 """roquet produce, consume: messages from and to a terminal."""
 
 import asyncio
-import base64
 import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli import running
+from roquet.cli import output, running
 from roquet.model.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from roquet.client.config import ConsumerConfig
     from roquet.client.consumer import Consumer
-    from roquet.client.received import ReceivedMessage
     from roquet.model.message import Message
 
 NAMESRV: Final = "127.0.0.1:9876"
@@ -27,6 +25,12 @@ GROUP: Final = "roquet-cli"
 """Reads for nobody: its progress is never saved."""
 
 TOPIC_POLL_S: Final = 1.0
+
+EDGES: Final = "neither first nor last, "
+"""What an option that takes these as well says of a text that is no time."""
+
+CHUNK: Final = 64 * 1024
+"""Bytes of stdin that are read at a time, at most."""
 
 Topic = Annotated[str, typer.Argument(help="The topic's name.")]
 Namesrv = Annotated[
@@ -112,9 +116,25 @@ async def _typed(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]
     """Lines of stdin as they come; empty ones are no messages."""
     from roquet.model.message import Message
 
-    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+    async for line in _lines():
         if text := line.rstrip(b"\r\n"):
             yield Message(topic, text, **fields)
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """Lines of stdin; Ctrl-C is heard meanwhile, since nothing waits for the thread that reads.
+
+    It reads the file itself: Python ends badly while a thread holds sys.stdin.
+    """
+    from roquet.client.threads import in_thread
+
+    file = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+    rest = b""
+    while chunk := await in_thread(partial(file.read, CHUNK), "roquet-stdin"):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+    yield rest
 
 
 async def _consume(
@@ -137,11 +157,17 @@ async def _consume(
             await _until_stopped(_print(member, count, as_json=as_json))
         return
     async with PullConsumer(addresses, group=GROUP, config=config) as reader:
-        await _until_stopped(_read(reader, topic, wanted, count, as_json=as_json))
+        await _until_stopped(_read(reader, topic, wanted, config, count, as_json=as_json))
 
 
 async def _read(
-    reader: "Any", topic: str, wanted: dict[str, Any], count: int | None, *, as_json: bool
+    reader: "Any",
+    topic: str,
+    wanted: dict[str, Any],
+    config: "ConsumerConfig",
+    count: int | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Everything in all queues of the topic, which may not be there yet."""
     waited = False
@@ -151,13 +177,29 @@ async def _read(
         waited = True
         await asyncio.sleep(TOPIC_POLL_S)
     await reader.assign(queues, **wanted)
+    if not waited:  # of a topic that came meanwhile everything is new
+        await _seek(reader, config)
     await _print(reader, count, as_json=as_json)
+
+
+async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
+    """Begin where it was said: brokers say 0 of a young queue in which a group has no progress."""
+    from roquet.client.config import ConsumeFrom
+
+    for queue in reader.assignment():
+        if config.consume_from is ConsumeFrom.LAST:
+            await reader.seek_to_end(queue)
+        elif config.consume_from is ConsumeFrom.TIMESTAMP:
+            await reader.seek_to_time(queue, config.consume_timestamp_ms)
 
 
 async def _print(consumer: "Consumer", count: int | None, *, as_json: bool) -> None:
     printed = 0
     async for message in consumer.messages():
-        typer.echo(_json(message) if as_json else message.body.decode("utf-8", "replace"))
+        if as_json:
+            output.echo_json([output.fields_of(message)])
+        else:
+            typer.echo(message.body.decode("utf-8", "replace"))
         await message.ack()
         printed += 1
         if printed == count:
@@ -175,42 +217,13 @@ async def _until_stopped(work: Any) -> None:
         await task
 
 
-def _json(message: "ReceivedMessage") -> str:
-    import msgspec
-
-    fields: dict[str, Any] = {
-        "topic": message.topic,
-        "broker": message.broker_name,
-        "queue": message.queue_id,
-        "offset": message.queue_offset,
-        "message_id": message.message_id,
-        "tag": message.tag,
-        "keys": message.keys,
-        "born_ms": message.born_ms,
-        "stored_ms": message.stored_ms,
-        "properties": dict(message.properties),
-    }
-    try:
-        fields["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        fields["body_base64"] = base64.b64encode(message.body).decode()
-    return msgspec.json.encode(fields).decode()
-
-
 def _beginning(text: str) -> "ConsumerConfig":
     from roquet.client.config import ConsumeFrom, ConsumerConfig
 
     if text in {"first", "last"}:
         return ConsumerConfig(consume_from=ConsumeFrom(text))
-    try:
-        moment = datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise UsageError(
-            f"--from: {text!r} is neither first nor last nor a time like 2026-01-31T12:00"
-        ) from None
-    return ConsumerConfig(
-        consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=int(moment.timestamp() * 1000)
-    )
+    since_ms = output.time_ms(text, "--from", EDGES)
+    return ConsumerConfig(consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=since_ms)
 
 
 def servers(given: str | None) -> str:

@@ -1,8 +1,9 @@
 """Output: what commands print, for eyes or as JSON, and the question before something is done."""
 
-import asyncio
+import base64
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -12,6 +13,11 @@ from roquet.model.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from roquet.client.received import Received
+    from roquet.model.message import StoredMessage
+
+    Stored = StoredMessage | Received
 
 DRY: Final = "nothing was changed (--dry-run)"
 
@@ -53,22 +59,50 @@ def when(time_ms: int | None) -> str:
     return f"{datetime.fromtimestamp(time_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def time_ms(text: str, option: str) -> int:
-    """The time that an option gives, in ms since the epoch."""
+def time_ms(text: str, option: str, words: str = "") -> int:
+    """The time that an option gives, in ms since the epoch; `words` say what else it is not."""
     if text.isascii() and text.isdecimal():
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
         return int(moment.astimezone().timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"{option}: {text!r} is no time like 2026-01-31T12:00, and no ms since 1970"
-        ) from None
+        times = "no time like 2026-01-31T12:00, and no ms since 1970"
+        raise UsageError(f"{option}: {text!r} is {words}{times}") from None
 
 
 async def agreed(question: str, *, yes: bool) -> bool:
-    """Whether the user wants it; asked on the terminal unless said before."""
-    return yes or await asyncio.to_thread(typer.confirm, question, default=False)
+    """Whether the user wants it; asked on the terminal unless said before.
+
+    Ctrl-C is an answer, too: nothing waits for the thread that reads.
+    """
+    if yes:
+        return True
+    from roquet.client.threads import in_thread
+
+    return await in_thread(partial(typer.confirm, question, default=False), "roquet-question")
+
+
+def fields_of(message: "Stored") -> dict[str, Any]:
+    """What JSON tells of a message: its body as text where it is one, else as base64."""
+    fields: dict[str, Any] = {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "message_id": message.message_id,
+        "tag": message.tag,
+        "keys": message.keys,
+        "reconsume_times": message.reconsume_times,
+        "born_ms": message.born_ms,
+        "stored_ms": message.stored_ms,
+        "properties": dict(message.properties),
+    }
+    try:
+        fields["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(message.body).decode()
+    return fields
 
 
 def counted(count: int, noun: str) -> str:

@@ -82,6 +82,7 @@ def dev(
         advertise=advertise,
         broker_name="broker-a",
         free_min=DEV_FREE_MIN,
+        recall_message=True,  # a developer tries things; Apache's default is off
     )
     names = NameServerConfig(host=host, port=namesrv_port, tls=config.server_tls)
     running.run(_dev(names, config))
@@ -123,6 +124,7 @@ def broker(  # noqa: PLR0913 - each is an option
     data: Data = None,
     memory: Memory = False,
     advertise: Advertise = None,
+    host: Annotated[str | None, typer.Option("--host", help="The interface to listen on.")] = None,
     verbose: Verbose = False,
 ) -> None:
     """Start a broker. Options win over the environment, and that over the file."""
@@ -135,6 +137,7 @@ def broker(  # noqa: PLR0913 - each is an option
         name_servers=servers,
         broker_name=name or found.broker_name,
         port=found.port if port is None else port,
+        host=host or found.host,
         advertise=advertise or found.advertise,
         store_dir=_where(data, memory, found.store_dir),
     )

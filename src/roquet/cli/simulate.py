@@ -17,8 +17,15 @@ SHOWN_MAX: Final = 5
 """Faults of one seed that are printed; `--json` has all."""
 
 
+ALL: Final = "all"
+"""The scenario that is half of the seeds of each kind."""
+
+
 def simulate(
     *,
+    scenario: Annotated[
+        str, typer.Option(help="What is simulated: day, balance, or all: half of the seeds each.")
+    ] = ALL,
     seeds: Annotated[int, typer.Option(min=1, help="How many courses of events.")] = 100,
     first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 is one a core.")] = 0,
@@ -26,24 +33,23 @@ def simulate(
     trace: Annotated[bool, typer.Option("--trace", help="Every line of what happened.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One line of JSON for each seed.")] = False,
 ) -> None:
-    """Simulate clusters with joins, leaves, kills, parted and slow brokers; check each one.
+    """Simulate clusters, and check each one.
 
-    A seed always gives the same course of events: `roquet simulate --first 17 --seeds 1 --trace`.
+    `balance`: members that join, leave and die, brokers that are parted, slow or crash. `day`:
+    hours of delay levels, delivery times, transactions and retries, with brokers that crash.
+
+    A seed always gives the same course of events:
+    `roquet simulate --scenario day --first 17 --seeds 1 --trace`.
     """
-    from roquet.testing.simulation.defects import DEFECTS
+    from roquet.testing.simulation.kinds import DEFECTS
 
     if defect == "list":
-        for name, planted in DEFECTS.items():
-            typer.echo(f"{name:12} {(planted.__doc__ or '').partition('.')[0]}")
+        for name, (kind, planted) in DEFECTS.items():
+            typer.echo(f"{name:20} {kind:8} {(planted.__doc__ or '').partition('.')[0]}")
         return
-    if defect not in DEFECTS:
-        from roquet.model.errors import UsageError
-        from roquet.model.settings import nearest
-
-        raise UsageError(f"no defect is called {defect!r}{nearest(defect, [*DEFECTS])}")
-    wanted = range(first, first + seeds)
+    work = _work(_kinds(scenario, defect), range(first, first + seeds))
     failed = acknowledged = handled = 0
-    for outcome in _outcomes(wanted, defect, jobs or os.cpu_count() or 1, shown=not json):
+    for outcome in _outcomes(work, defect, jobs or os.cpu_count() or 1, shown=not json):
         failed += bool(outcome.faults)
         acknowledged += outcome.acknowledged
         handled += outcome.handled
@@ -57,6 +63,31 @@ def simulate(
         sys.exit(FOUND)
 
 
+def _kinds(scenario: str, defect: str) -> list[str]:
+    """What to simulate: a planted bug is looked for where it can be found."""
+    from roquet.model.errors import UsageError
+    from roquet.model.settings import nearest
+    from roquet.testing.simulation.kinds import DEFECTS, SIMULATIONS
+
+    if scenario not in {*SIMULATIONS, ALL}:
+        names = [*SIMULATIONS, ALL]
+        raise UsageError(f"no scenario is called {scenario!r}{nearest(scenario, names)}")
+    if defect not in {*DEFECTS, "none"}:
+        raise UsageError(f"no defect is called {defect!r}{nearest(defect, [*DEFECTS])}")
+    if scenario != ALL:
+        return [scenario]
+    return [*SIMULATIONS] if defect == "none" else [DEFECTS[defect][0]]
+
+
+def _work(kinds: Sequence[str], seeds: range) -> list[tuple[str, int]]:
+    """Kind and seed of each course of events; kinds share the number, each from the first on."""
+    return [
+        (kind, seed)
+        for turn, kind in enumerate(kinds)
+        for seed in seeds[: len(range(turn, len(seeds), len(kinds)))]
+    ]
+
+
 def _count(seeds: int) -> str:
     return f"{seeds:,} seed{'s' if seeds > 1 else ''}"
 
@@ -67,19 +98,28 @@ def _tell(outcome: "Outcome", *, json: bool, trace: bool) -> None:
         import msgspec
 
         fields = {"lines": outcome.lines} if trace else {}
-        told = {"seed": outcome.scenario.seed, "digest": outcome.digest, "faults": outcome.faults}
+        told = {
+            "scenario": outcome.kind,
+            "seed": outcome.seed,
+            "digest": outcome.digest,
+            "faults": outcome.faults,
+        }
         typer.echo(msgspec.json.encode({**told, **fields}).decode())
         return
     if trace:
         for line in outcome.lines:
             typer.echo(line)
     for fault in outcome.faults[:SHOWN_MAX]:
-        typer.echo(f"seed {outcome.scenario.seed}: {fault}")
+        typer.echo(f"{outcome.kind} seed {outcome.seed}: {fault}")
     if len(outcome.faults) > SHOWN_MAX:
-        typer.echo(f"seed {outcome.scenario.seed}: and {len(outcome.faults) - SHOWN_MAX} more")
+        typer.echo(
+            f"{outcome.kind} seed {outcome.seed}: and {len(outcome.faults) - SHOWN_MAX} more"
+        )
 
 
-def _outcomes(seeds: Sequence[int], defect: str, jobs: int, *, shown: bool) -> Iterator["Outcome"]:
+def _outcomes(
+    work: Sequence[tuple[str, int]], defect: str, jobs: int, *, shown: bool
+) -> Iterator["Outcome"]:
     """In the order of the seeds, with a bar while it lasts."""
     from concurrent.futures import ProcessPoolExecutor
     from functools import partial
@@ -88,19 +128,19 @@ def _outcomes(seeds: Sequence[int], defect: str, jobs: int, *, shown: bool) -> I
     from rich.console import Console
     from rich.progress import track
 
-    from roquet.testing.simulation.defects import live
+    from roquet.testing.simulation.kinds import live
 
-    if len(seeds) == 1:
+    if len(work) == 1:
         _hush("CRITICAL")
         try:
-            yield live(defect, seeds[0])
+            yield live(work[0], defect)
         finally:
             _hush("NOTSET")
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_hush) as pool:
-        work = pool.map(partial(live, defect), seeds, chunksize=4)
+        outcomes = pool.map(partial(live, defect=defect), work, chunksize=4)
         bar = Console(stderr=True, quiet=not shown)
-        yield from track(work, "simulating", total=len(seeds), console=bar)
+        yield from track(outcomes, "simulating", total=len(work), console=bar)
 
 
 def _hush(level: str = "CRITICAL") -> None:

@@ -17,8 +17,9 @@ import typer
 from roquet.broker.settings import PORT
 from roquet.cli import running
 from roquet.cli.children import Child, ChildFailed
-from roquet.cli.serve import EVERYWHERE, Host, Verbose
+from roquet.cli.serve import EVERYWHERE, Verbose
 from roquet.model.errors import RoquetError, UsageError
+from roquet.model.settings import join_address
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 
 log = logging.getLogger(__name__)
@@ -61,11 +62,15 @@ def serve(  # noqa: PLR0913 - each is an option
     advertise: Annotated[
         str | None, typer.Option(metavar="HOST", help="The host that clients are told.")
     ] = None,
-    host: Host = EVERYWHERE,
+    host: Annotated[
+        str | None, typer.Option("--host", help="The interface that all of them listen on.")
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Start a name server and brokers, a process each; one that dies is started again."""
     running.log_to_stderr(verbose=verbose)
+    if port < 1 or namesrv_port < 1:
+        raise UsageError("--port and --namesrv-port: fixed ones, so that processes can come back")
     if port + PORTS_APART * (brokers - 1) > 65_535:
         raise UsageError(f"--port {port}: {brokers} brokers need ports up to 65535")
     if advertise is not None and ":" in advertise.strip("[]"):
@@ -94,7 +99,7 @@ class Plan:
         data: Path,
         config: Path | None = None,
         advertise: str | None = None,
-        host: str = EVERYWHERE,
+        host: str | None = None,
     ) -> None:
         self.names = [f"broker-{letter}" for letter in string.ascii_lowercase[:brokers]]
         self._port = port
@@ -109,17 +114,26 @@ class Plan:
         for name in ("logs", "namesrv", *self.names):
             (self._data / name).mkdir(parents=True, exist_ok=True)
 
+    @property
+    def _names(self) -> str:
+        """Where brokers reach the name server."""
+        host = self._host or EVERYWHERE
+        return join_address("127.0.0.1" if host in {EVERYWHERE, "::"} else host, self._namesrv_port)
+
     async def namesrv(self) -> Child:
         """The name server, ready."""
-        arguments = ["namesrv", "--port", str(self._namesrv_port), "--host", self._host]
+        arguments = ["namesrv", "--port", str(self._namesrv_port)]
+        arguments += ["--host", self._host or EVERYWHERE]
         return await self._start("namesrv", [*arguments, "--data", str(self._data / "namesrv")])
 
     async def broker(self, name: str) -> Child:
         """A broker, ready."""
         port = self._port + PORTS_APART * self.names.index(name)
         arguments = ["broker", "--name", name, "--port", str(port)]
+        if self._host is not None:
+            arguments += ["--host", self._host]
         arguments += ["--data", str(self._data / name)]
-        arguments += ["--namesrv", f"127.0.0.1:{self._namesrv_port}"]
+        arguments += ["--namesrv", self._names]
         if self._config is not None:
             arguments += ["--config", str(self._config)]
         if self._advertise is not None:
@@ -165,8 +179,8 @@ class Kept:
             self.pause_s = min(2 * self.pause_s, PAUSE_MAX_S)
             try:
                 self.child = await self._start()
-            except ChildFailed as error:
-                log.warning("%s; tried again in %g s", error, self.pause_s)
+            except (ChildFailed, OSError) as error:  # a full disk has no room for its log
+                log.warning("%s: %s; tried again in %g s", self.child.name, error, self.pause_s)
             else:
                 self.restarts += 1
                 log.warning("%s is back at %s", self.child.name, self.child.address)
@@ -190,6 +204,8 @@ async def _serve(plan: Plan) -> None:
         brokers: list[Kept] = []
         stack.push_async_callback(_stop_all, brokers)
         for name in plan.names:
+            if stop.is_set():
+                return
             kept = Kept(await plan.broker(name), _starter(plan, name))
             brokers.append(kept)
             typer.echo(f"{name:12} {kept.child.address}")

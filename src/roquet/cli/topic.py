@@ -151,7 +151,8 @@ async def _create(namesrv: str | None, name: str, settings: "Settings", brokers:
 
     async with Reach(servers(namesrv)) as reach:
         done = await topics.create(reach, name, settings, brokers)
-    typer.echo(f"{name}: {settings.write_queues} queues on each of {', '.join(done)}")
+    queues = output.counted(settings.write_queues or 0, "queue")
+    typer.echo(f"{name}: {queues} on each of {', '.join(done)}")
 
 
 async def _update(namesrv: str | None, name: str, settings: "Settings", brokers: list[str]) -> None:
@@ -169,6 +170,7 @@ async def _resize(
     from roquet.admin import resizing, topics
     from roquet.admin.reach import Reach
 
+    resizing.check_count(count)
     async with Reach(servers(namesrv)) as reach:
         found = await topics.show(reach, name)
         for line in _resize_preview(found, count):

@@ -91,8 +91,14 @@ class Assignment:
     async def end(self, queues: Sequence[MessageQueue]) -> None:
         """These were ours to the end: give every lock back, nothing is handled any more."""
         await self._unlock_all()
-        if self._is_begun:
-            await self.watchers.tell(self.watchers.revoked, queues)
+        if not self._is_begun:
+            return
+        limit_ms = self._config.close_timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self.watchers.tell(self.watchers.revoked, queues)
+        except TimeoutError:
+            log.warning("a watcher of revoked queues is still at work after %d ms", limit_ms)
 
     async def _unlock_all(self) -> None:
         if self._locks is None:

@@ -175,7 +175,7 @@ class Producer:
             self._producer.send_batch(messages, selector=selector, timeout_ms=timeout_ms)
         )
 
-    def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+    def recall(self, topic: str, handle: str | None, *, timeout_ms: int | None = None) -> str:
         """Take a message back before its delivery time, by its receipt's handle; gives its id."""
         return self._thread.wait(self._producer.recall(topic, handle, timeout_ms=timeout_ms))
 

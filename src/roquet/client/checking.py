@@ -5,10 +5,13 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from roquet.client.background import Trouble
 from roquet.client.handling import is_coroutine_function
+from roquet.client.threads import in_thread
+from roquet.client.trace import Tracer
 from roquet.model import properties as names
 from roquet.model.errors import UsageError
 from roquet.model.message import StoredMessage
@@ -24,6 +27,12 @@ CHECKS_TOGETHER: Final = 20
 
 CHECKS_MAX: Final = 2_000
 """Checks that wait, as in Java; a broker asks again about those that are left out."""
+
+CHECK_LIMIT_MS: Final = 60_000
+"""How long one check may take: by then the broker has asked again."""
+
+THREADS_MAX: Final = CHECKS_TOGETHER + 64
+"""Threads with a check, most of which hang: each costs memory, and the next would hang, too."""
 
 T = TypeVar("T")
 
@@ -48,24 +57,36 @@ class Checking:
         if not callable(check):
             raise UsageError(f"a check is a function, not {type(check).__name__}")
         self._check = check
+        self._asking = check if is_coroutine_function(cast("Any", check)) else self._counted
         self._group = group
+        self.tracer: Tracer | None = None
         self._slots = asyncio.Semaphore(CHECKS_TOGETHER)
-        self._asked = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._in_threads: set[object] = set()
+        """One for each thread in which a check is at work, also when nobody waits for it."""
         self._overload = Trouble("checks of transactions are left out")
 
     async def answer(self, call: CheckTransactionState, peer: Peer) -> None:
         """A broker asks about a half message."""
-        if self._asked >= CHECKS_MAX:
-            self._overload.tell(f"{self._asked} wait")
+        at_work = len(self._in_threads)
+        if len(self._tasks) >= CHECKS_MAX or at_work >= THREADS_MAX:
+            self._overload.tell(f"{len(self._tasks)} wait, {at_work} threads are at work")
             return
-        self._asked += 1
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._tasks.add(task)
         try:
             async with self._slots:
                 await self._answer_one(call, peer)
         finally:
-            self._asked -= 1
-            if not self._asked:
+            self._tasks.discard(task)
+            if not self._tasks:
                 self._overload.over()
+
+    def close(self) -> None:
+        """Answer nothing more: what a check uses may soon be closed, too."""
+        for task in self._tasks:
+            task.cancel()
 
     async def _answer_one(self, call: CheckTransactionState, peer: Peer) -> None:
         message = to_message(decode(call.body), broker=call.broker_name or "")
@@ -73,26 +94,39 @@ class Checking:
             log.warning("a broker asks for another group about message %s", message.message_id)
             return
         state = await self._judged(message)
-        peer.oneway(
-            EndTransaction(
-                topic=message.topic,
-                producer_group=self._group,
-                half_offset=call.half_offset,
-                position=call.position,
-                commit_or_rollback=state.value,
-                from_transaction_check=True,
-                msg_id=message.message_id,
-                transaction_id=call.transaction_id,
-                broker_name=call.broker_name,
-            )
+        end = EndTransaction(
+            topic=message.topic,
+            producer_group=self._group,
+            half_offset=call.half_offset,
+            position=call.position,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=message.message_id,
+            transaction_id=call.transaction_id,
+            broker_name=call.broker_name,
         )
+        peer.oneway(end)
+        if self.tracer is not None:
+            self.tracer.transaction_ended(end, message.properties)
+
+    def _counted(self, message: StoredMessage) -> object:
+        """A plain check, in its thread."""
+        mark = object()
+        self._in_threads.add(mark)
+        try:
+            return self._check(message)
+        finally:
+            self._in_threads.discard(mark)
 
     async def _judged(self, message: StoredMessage) -> TransactionState:
         """What the user's check says; anything but a clear answer is UNKNOWN."""
+        limit = asyncio.timeout(CHECK_LIMIT_MS / 1000)
         try:
-            said = await called(self._check, message)
+            async with limit:
+                said = await called(self._asking, message)
         except Exception:
-            log.exception("the check of message %s raised: asked again later", message.message_id)
+            why = f"took more than {CHECK_LIMIT_MS} ms" if limit.expired() else "raised"
+            log.exception("the check of message %s %s: asked again later", message.message_id, why)
             return TransactionState.UNKNOWN
         return state_of(said, message.message_id)
 
@@ -112,5 +146,5 @@ async def called(function: Callable[[T], object], argument: T) -> object:
     """What a user's function gives: a plain one is called in a thread, so that it may block."""
     if is_coroutine_function(cast("Any", function)):
         return await cast("Awaitable[object]", function(argument))
-    said = await asyncio.to_thread(function, argument)
+    said = await in_thread(partial(function, argument), "roquet-check")
     return await said if inspect.isawaitable(said) else said

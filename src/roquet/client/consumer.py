@@ -112,7 +112,7 @@ class Consumer:
         """Topics, and which of their messages are wanted."""
         return {
             unwrap(self._config.namespace, topic): taste.subscription.sub_string
-            for topic, taste in self._tastes.items()
+            for topic, taste in list(self._tastes.items())  # other threads ask, too
             if not is_retry(topic)
         }
 
@@ -122,7 +122,8 @@ class Consumer:
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues that are this member's now, without those of the group's retry topic."""
-        return sorted(queue for queue in self._holding.readers if not is_retry(queue.topic))
+        held = list(self._holding.readers)  # at once: other threads ask, too
+        return sorted(queue for queue in held if not is_retry(queue.topic))
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Messages of each of our queues that are not handled yet, as the brokers say now."""

@@ -206,7 +206,7 @@ class Delivery:
         pause_ms = RETRY_PAUSE_MS
         for tries in range(1, self._config.retry_times + 1):
             left_ms = deadline_ms - clock.monotonic_ms()
-            if left_ms <= 0 or not _may_be_tried_again(error):
+            if left_ms <= 0 or not may_be_tried_again(error):
                 raise _told(error, parcel, queue, tries)
             failed = queue
             if not parcel.lead.is_bound:
@@ -340,7 +340,7 @@ def receipts(
     ]
 
 
-def _may_be_tried_again(error: CallError) -> bool:
+def may_be_tried_again(error: CallError) -> bool:
     """Faults of the network, and the refusals that are named; a timeout has its own limit."""
     return not isinstance(error, CallRefused) or error.code in RETRIED
 

@@ -5,7 +5,6 @@ message is neither acknowledged nor sent back.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -16,6 +15,7 @@ from roquet.client.outcome import Results
 from roquet.client.popped import PoppedMessage
 from roquet.client.received import DEAD, Received, ReceivedMessage
 from roquet.client.requests import Replies
+from roquet.client.threads import in_thread
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.queue import MessageQueue
@@ -146,34 +146,4 @@ async def _called(handler: Handler, message: ReceivedMessage) -> object:
     call: Callable[[ReceivedMessage], Any] = handler
     if is_coroutine_function(handler):
         return await call(message)
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[object] = loop.create_future()
-
-    def work() -> None:
-        try:
-            result = call(message)
-        except BaseException as error:
-            _tell(loop, answer.set_exception, answer, error)
-        else:
-            _tell(loop, answer.set_result, answer, result)
-
-    threading.Thread(target=work, name="roquet-direct", daemon=True).start()
-    return await answer
-
-
-def _tell(
-    loop: asyncio.AbstractEventLoop,
-    act: Callable[[Any], None],
-    answer: "asyncio.Future[object]",
-    value: object,
-) -> None:
-    """From a thread: how it ended, if anybody still wants to know."""
-
-    def tell() -> None:
-        if not answer.done():
-            act(value)
-
-    try:
-        loop.call_soon_threadsafe(tell)
-    except RuntimeError:  # the loop has gone
-        return
+    return await in_thread(partial(call, message), "roquet-direct")

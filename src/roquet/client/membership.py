@@ -92,7 +92,7 @@ class Membership:
         body = dialect.dumps(data)
         self._known = self._addresses(followers=bool(data.consumer_data_set))
         self._denial = None
-        heard = await asyncio.gather(*(self._tell(address, body) for address in self._known))
+        heard = await asyncio.gather(*(self._tell(a, body) for a in sorted(self._known)))
         self._was_let_in = self._was_let_in or any(heard)
         if self._denial is not None and not self._was_let_in and not self._is_shut_out:
             self._is_shut_out = True
@@ -105,7 +105,7 @@ class Membership:
         call = Unregister(
             client_id=self._data().client_id, producer_group=producer, consumer_group=consumer
         )
-        calls = (self._pool.call(a, call, LEAVE_TIMEOUT_MS) for a in self._known)
+        calls = (self._pool.call(a, call, LEAVE_TIMEOUT_MS) for a in sorted(self._known))
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def members(self, group: str, topic: str) -> Sequence[str]:

@@ -143,7 +143,8 @@ class PopConsumer(Consumer):
         await super()._end()
 
     def _find(self) -> None:
-        """Look for the brokers of our topics."""
+        """Look for the brokers of our topics; those of topics that are known are popped at once."""
+        self._look()
         if self._finding is None or self._finding.done():
             self._finding = self._session.background.start(
                 self._find_all(), f"brokers of {self.group}"

@@ -173,7 +173,7 @@ class Producer:
             made, limit_ms, lambda asked: self._deliver(self._turn, asked, deadline_ms)
         )
 
-    async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+    async def recall(self, topic: str, handle: str | None, *, timeout_ms: int | None = None) -> str:
         """Take a message back before its delivery time, by its receipt's handle; gives its id.
 
             receipt = await producer.send("orders", b"...", delay=timedelta(hours=1))
@@ -182,6 +182,11 @@ class Producer:
         CallRefused when the time has come, or the broker does not allow it (recall_message).
         """
         self._session.check()
+        if handle is None:
+            raise UsageError(
+                "there is no recall handle: only receipts of messages with delay or deliver_at "
+                "have one, and only from brokers of version 5"
+            )
         try:
             found = decode_recall_handle(handle)
         except FieldError:

@@ -7,7 +7,7 @@ in batches, and lost when no broker takes them or when too many wait.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final
@@ -24,7 +24,17 @@ from roquet.model import properties as names
 from roquet.model.errors import RecordError
 from roquet.model.message import Message
 from roquet.model.results import SendReceipt
-from roquet.wire.trace_text import Begun, Ended, Outcome, Recalled, Trace, encode
+from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN
+from roquet.wire.calls.transaction import EndTransaction
+from roquet.wire.trace_text import (
+    Begun,
+    Ended,
+    Outcome,
+    Recalled,
+    Trace,
+    TransactionEnded,
+    encode,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +48,9 @@ CLOSE_MS: Final = 3_000
 """How long a client that closes waits until its last records are written."""
 
 GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
+
+_STATES: Final = {COMMIT: "COMMIT_MESSAGE", ROLL_BACK: "ROLLBACK_MESSAGE", UNKNOWN: "UNKNOW"}
+"""Java's words for how a transaction has ended."""
 
 
 class Tracer:
@@ -54,6 +67,9 @@ class Tracer:
         self._extra = 0
         """Records that wait besides one for each entry; only the event loop counts these."""
         self._alarm = Alarm()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_rung = False
+        """Whether enough waits for a message, and the alarm has been told so."""
         self._writing = asyncio.Lock()
         self._trouble = Trouble(f"trace of {group}")
         self._request = session.identity.keys.make(config.clock.now_ms())
@@ -65,6 +81,7 @@ class Tracer:
 
     def start(self) -> None:
         """Write what is gathered, for ever."""
+        self._loop = asyncio.get_running_loop()
         self._session.background.start(self._keep(), f"trace of {self._group}")
 
     async def close(self) -> None:
@@ -95,8 +112,6 @@ class Tracer:
         sends = Sends(items, receipts, address, region or "", clock.now_ms(), took_ms)
         if self._put(sends, len(items)):
             self._extra += len(items) - 1
-        if self._count >= BATCH_MAX:
-            self._alarm.ring()
 
     # Consumers.
 
@@ -169,14 +184,25 @@ class Tracer:
 
     # Writing.
 
-    def put(self, trace: Trace) -> None:
-        """Any other record, such as the end of a transaction."""
-        self._put(trace, 1)
+    def transaction_ended(self, call: EndTransaction, properties: Mapping[str, str]) -> None:
+        """A broker is told how the transaction of a message with these properties has ended."""
+        ended = TransactionEnded(
+            at_ms=self._clock.now_ms(),
+            group=self._group,
+            topic=call.topic or "",
+            message_id=call.msg_id or "",
+            tag=properties.get(names.TAGS, ""),
+            keys=properties.get(names.KEYS, ""),
+            transaction_id=call.transaction_id or "",
+            state=_STATES[call.commit_or_rollback],
+            from_check=call.from_transaction_check,
+        )
+        self._put(ended, 1)
 
     def recalled(self, topic: str, message_id: str) -> None:
         """A message that was to come later was taken back."""
         at_ms = self._clock.now_ms()
-        self.put(Recalled(at_ms=at_ms, group=self._group, topic=topic, message_id=message_id))
+        self._put(Recalled(at_ms=at_ms, group=self._group, topic=topic, message_id=message_id), 1)
 
     @property
     def _count(self) -> int:
@@ -189,6 +215,10 @@ class Tracer:
             self.lost += size
             return False
         self._waiting.append(what)
+        if self._count + size > BATCH_MAX and not self._is_rung and self._loop is not None:
+            self._is_rung = True
+            with suppress(RuntimeError):  # the loop has gone
+                self._loop.call_soon_threadsafe(self._alarm.ring)
         return True
 
     async def _keep(self) -> None:
@@ -198,6 +228,7 @@ class Tracer:
 
     async def _flush(self) -> None:
         async with self._writing:
+            self._is_rung = False
             left = deque(batches(self._taken()))
             try:
                 while left:

@@ -20,7 +20,7 @@ import msgspec
 from roquet.client.background import Trouble
 from roquet.client.checking import Check, Checking, TransactionState, called, state_of
 from roquet.client.config import ProducerConfig, Selector
-from roquet.client.delivery import RETRY_PAUSE_MS, Delivery, Parcel
+from roquet.client.delivery import RETRY_PAUSE_MS, Delivery, Parcel, may_be_tried_again
 from roquet.client.outgoing import MessageFields, Outgoing, message_of
 from roquet.client.producer import Producer
 from roquet.client.requests import with_system
@@ -32,6 +32,7 @@ from roquet.model.results import SendReceipt
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.codes import ResponseCode
 from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.property_text import decode_properties
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +69,12 @@ class TransactionReceipt(msgspec.Struct, frozen=True):
 class Transaction:
     """One message whose delivery hangs on how a block ends."""
 
-    def __init__(self, producer: "TransactionProducer", made: Outgoing, deadline_ms: int) -> None:
+    def __init__(
+        self, producer: "TransactionProducer", made: Outgoing, timeout_ms: int | None
+    ) -> None:
         self._producer = producer
-        self._made = made
-        self._deadline_ms = deadline_ms
+        self.made = made
+        self._timeout_ms = timeout_ms
         self._receipt: SendReceipt | None = None
         self.state = TransactionState.COMMIT
         """What the end of the block will say, or has said."""
@@ -79,12 +82,12 @@ class Transaction:
     @property
     def message_id(self) -> str:
         """The id that consumers will see, and checks; it is the transaction's id as well."""
-        return self._made.message_id
+        return self.made.message_id
 
     @property
     def topic(self) -> str:
         """Where the message goes."""
-        return self._made.topic
+        return self.made.topic
 
     @property
     def receipt(self) -> SendReceipt:
@@ -104,7 +107,7 @@ class Transaction:
     async def __aenter__(self) -> Self:
         if self._receipt is not None:
             raise UsageError("a transaction is used once: make a new one")
-        self._receipt = await self._producer.begin(self._made, self._deadline_ms)
+        self._receipt = await self._producer.begin(self.made, self._timeout_ms)
         return self
 
     async def __aexit__(
@@ -160,8 +163,14 @@ class TransactionProducer(Producer):
         """Open for sends and checks; `async with` does this."""
         await super().start()
         self._once.tolerance, self._once.tracer = self._delivery.tolerance, self._delivery.tracer
+        self._checking.tracer = self._tracer
         self._session.membership.is_awaited = lambda: True
         self._session.background.start(self._find_brokers(), "brokers")
+
+    async def close(self) -> None:
+        """Leave the group and end the connections; checks under way end, others are asked then."""
+        self._checking.close()
+        await super().close()
 
     def transaction(
         self,
@@ -186,7 +195,7 @@ class TransactionProducer(Producer):
             )
         marks = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
         made = with_system(self._prepare(whole, selector), marks)
-        return Transaction(self, made, self._delivery.deadline_ms(timeout_ms))
+        return Transaction(self, made, timeout_ms)
 
     async def send_in_transaction(
         self,
@@ -201,6 +210,8 @@ class TransactionProducer(Producer):
 
         A plain `def` is called in a thread. Raising rolls back, and is raised here.
         """
+        if not callable(local):
+            raise UsageError(f"local is a function, not {type(local).__name__}")
         transaction = self.transaction(message, body, timeout_ms=timeout_ms, **fields)
         async with transaction as tx:
             tx.state = state_of(await called(local, tx), tx.message_id)
@@ -208,13 +219,13 @@ class TransactionProducer(Producer):
 
     # -- begin and end -----------------------------------------------------------------------
 
-    async def begin(self, made: Outgoing, deadline_ms: int) -> SendReceipt:
+    async def begin(self, made: Outgoing, timeout_ms: int | None) -> SendReceipt:
         """Have a half message stored, as durably as its broker promises."""
-        receipt = await self._send_half(made, deadline_ms)
+        receipt = await self._send_half(made, self._delivery.deadline_ms(timeout_ms))
         parse_offset_message_id(receipt.offset_message_id)  # or else it could never be ended
         await self._session.membership.introduce(made.topic)
         if not receipt.ok:
-            await self._tell_quietly(receipt, made.topic, TransactionState.ROLLBACK)
+            await self._tell_quietly(receipt, made, TransactionState.ROLLBACK)
             raise CallError(
                 f"the transaction was rolled back: its message is stored at {receipt.queue}, but "
                 f"not as durably as it should be ({receipt.status.value})",
@@ -229,7 +240,8 @@ class TransactionProducer(Producer):
             try:
                 return (await self._once.send(parcel, deadline_ms, None, self._turn))[0]
             except CallError as error:
-                if not (left and error.definite) or deadline_ms <= clock.monotonic_ms():
+                is_last = not left or deadline_ms <= clock.monotonic_ms()
+                if is_last or not error.definite or not may_be_tried_again(error):
                     raise
             await clock.sleep(pause_ms)
             pause_ms *= 2
@@ -240,7 +252,7 @@ class TransactionProducer(Producer):
         if transaction.state is TransactionState.UNKNOWN:
             return
         receipt = transaction.receipt
-        call = self._end_call(receipt, transaction.topic, transaction.state)
+        call = self._end_call(receipt, transaction.made, transaction.state)
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
             await self._session.pool.call(address, call, self._config.timeout_ms)
@@ -255,14 +267,14 @@ class TransactionProducer(Producer):
     async def end_quietly(self, transaction: Transaction) -> None:
         """The same without waiting for the answer: another error is on its way."""
         if transaction.state is not TransactionState.UNKNOWN:
-            await self._tell_quietly(transaction.receipt, transaction.topic, transaction.state)
+            await self._tell_quietly(transaction.receipt, transaction.made, transaction.state)
 
     async def _tell_quietly(
-        self, receipt: SendReceipt, topic: str, state: TransactionState
+        self, receipt: SendReceipt, made: Outgoing, state: TransactionState
     ) -> None:
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
-            await self._session.pool.oneway(address, self._end_call(receipt, topic, state))
+            await self._session.pool.oneway(address, self._end_call(receipt, made, state))
         except CallError as error:
             log.warning(
                 "%s of message %s was not sent, the broker will ask: %s",
@@ -270,11 +282,11 @@ class TransactionProducer(Producer):
             )  # fmt: skip
 
     def _end_call(
-        self, receipt: SendReceipt, topic: str, state: TransactionState
+        self, receipt: SendReceipt, made: Outgoing, state: TransactionState
     ) -> EndTransaction:
         _, position = parse_offset_message_id(receipt.offset_message_id)
-        return EndTransaction(
-            topic=topic,
+        call = EndTransaction(
+            topic=made.topic,
             producer_group=self.group,
             half_offset=receipt.queue_offset,
             position=position,
@@ -283,15 +295,26 @@ class TransactionProducer(Producer):
             transaction_id=receipt.message_id,
             broker_name=receipt.queue.broker_name,
         )
+        if self._tracer is not None:
+            text = made.properties.encode("utf-8", "surrogatepass")
+            self._tracer.transaction_ended(call, decode_properties(text))
+        return call
 
     async def _find_brokers(self) -> None:
-        """Learn of the brokers, so that they learn of us before anything is sent."""
-        clock, routes, trouble = self._config.clock, self._session.routes, Trouble("routes")
-        for topic in (AUTO_CREATE_TOPIC, *self._topics):
-            while True:
-                try:
-                    await routes.refresh(topic)
-                    break
-                except RoquetError as error:
-                    trouble.tell(error)
-                await clock.sleep(SEARCH_PAUSE_MS)
+        """Learn of the brokers, so that they learn of us before anything is sent.
+
+        While a broker is down nobody knows its topics: they are asked for until it is back.
+        """
+        config, routes, trouble = self._config, self._session.routes, Trouble("routes")
+        missing = [*self._topics, AUTO_CREATE_TOPIC]
+        while missing and (missing != [AUTO_CREATE_TOPIC] or not routes.brokers):
+            pause_ms = config.route_period_ms
+            try:
+                for topic in tuple(missing):
+                    if await routes.refresh(topic) is not None:
+                        missing.remove(topic)
+            except RoquetError as error:
+                trouble.tell(error)
+                pause_ms = SEARCH_PAUSE_MS
+            if missing:
+                await config.clock.sleep(pause_ms)

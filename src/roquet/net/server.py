@@ -53,7 +53,8 @@ class Server:
         self._clock = clock
         self._idle_ms = idle_ms
         self._grace_ms = grace_ms
-        self._guests: set[Guest] = set()
+        self._guests: dict[Guest, None] = {}
+        """In the order in which they came: what happens must not depend on a set's."""
         self._hall = Hall(self._guests, router.gates)
         self._descriptors_max = 0
         self._is_refusing = False
@@ -144,8 +145,11 @@ class Server:
         if guest.descriptor >= self._descriptors_max - DESCRIPTORS_KEPT:
             self._turn_away(guest)
             return
-        self._guests.add(guest)
-        guest.on_close(self._guests.discard)
+        self._guests[guest] = None
+        guest.on_close(self._left)
+
+    def _left(self, guest: Guest) -> None:
+        self._guests.pop(guest, None)
 
     def _turn_away(self, guest: Guest) -> None:
         """Without a descriptor to spare, files could not be opened: those who are here come first.

@@ -3,10 +3,15 @@
 import errno
 import mmap
 from pathlib import Path
+from typing import Final
 
 from roquet.rules.retention import DiskUsage
 from roquet.store.files import MAPS_MAX
 from roquet.store.locks import Lock, locked, refused
+
+PIECE: Final = 64 * 1024
+EMPTY: Final = bytes(PIECE)
+"""Files are copied in pieces of so many bytes: most of what is made large stays empty."""
 
 
 class MemoryFiles:
@@ -114,6 +119,10 @@ class _MemoryLock:
 
 
 def _twin(content: mmap.mmap) -> mmap.mmap:
+    """A copy; what is empty is not touched, so that it costs no memory in either."""
     twin = mmap.mmap(-1, len(content))
-    twin[:] = content[:]
+    for start in range(0, len(content), PIECE):
+        piece = content[start : start + PIECE]
+        if piece != EMPTY[: len(piece)]:
+            twin[start : start + PIECE] = piece
     return twin

@@ -3,6 +3,7 @@
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -24,6 +25,10 @@ SCAN_MAX: Final = 800
 
 LOOK_MIN: Final = 32
 """Entries looked at in one step at least, when few messages are still to be found."""
+
+
+QUERY_MAX: Final = 10_000
+"""Entries of one hash that a query looks at, the newest: it holds up everybody else meanwhile."""
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
@@ -220,22 +225,33 @@ class Reader:
         return None if record is None else bytes(record)
 
     def query(
-        self, dispatcher: Dispatcher, topic: str, key: str, count_max: int, times: tuple[int, int]
+        self,
+        dispatcher: Dispatcher,
+        topic: str,
+        key: str,
+        limits: tuple[int, int],
+        times: tuple[int, int],
     ) -> QueryResult:
-        """Messages of a topic by one of their keys, stored from one time to another."""
+        """Messages of a topic by one of their keys, stored from one time to another.
+
+        The limits are of count and of bytes; the last one found may pass that of bytes. Where very
+        many have the key, the oldest are not looked at.
+        """
         topic_bytes, key_bytes = topic.encode(), key.encode("utf-8", "surrogatepass")
-        found_at: dict[int, bytes] = {}
+        (count_max, left), found_at = limits, dict[int, bytes]()
         key_hash = dispatcher.hash_of(topic_bytes, key_bytes)
-        for position in self._index.find(key_hash, times[0]):
-            if len(found_at) >= count_max:
+        for position in islice(self._index.find(key_hash, times[0]), QUERY_MAX):
+            if len(found_at) >= count_max or left <= 0:
                 break
             found = self._log.skim_at(position)
             # Equal hashes are not equal keys.
             if found is None or found[5] != topic_bytes or key_bytes not in index_keys(found[6]):
                 continue
-            record = self.message_at(position)
-            if record is not None and times[0] <= found[4] <= times[1]:
+            if not times[0] <= found[4] <= times[1]:
+                continue
+            if (record := self.message_at(position)) is not None:
                 found_at[position] = record
+                left -= len(record)
         positions = sorted(found_at)
         records = [found_at[position] for position in positions]
         return QueryResult(records, positions, self._index.end_ms, self._index.end_position)

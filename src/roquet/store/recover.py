@@ -82,14 +82,15 @@ def bury(queues: ConsumeQueues, deleted: Mapping[bytes, int]) -> None:
     for topic, position in deleted.items():
         name = topic.decode()
         held = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
-        if held and all(queue is None or _ends_before(queue, position) for queue in held):
+        used = [queue for queue in held if queue is not None and queue.end > queue.begin]
+        if used and all(_ends_before(queue, position) for queue in used):
             log.warning("the queues of topic %s had been deleted: they are so again", name)
             queues.remove(name)
 
 
 def _ends_before(queue: ConsumeQueue, position: int) -> bool:
-    """Whether a queue holds old entries and no other."""
-    return queue.end > queue.begin and queue.entry(queue.end - 1)[0] < position
+    """Whether a queue's entries are all old."""
+    return queue.entry(queue.end - 1)[0] < position
 
 
 def choose_start(

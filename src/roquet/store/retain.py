@@ -39,21 +39,11 @@ def local_hour(now_ms: int) -> int:
     return datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().hour
 
 
-def clean_queues(
+def spent_queues(
     queues: ConsumeQueues, begin: int, is_gone: Callable[[str, int], bool]
 ) -> list[tuple[str, int]]:
-    """Delete files of queues that lead only in front of the log; gives the queues without any.
-
-    A queue goes wholly when nothing of it is left and `is_gone` says that it gets no more.
-    """
-    removed = []
-    for topic, queue_id in queues.names():
-        if is_gone(topic, queue_id) and _is_empty(queues, topic, queue_id, begin):
-            queues.remove_one(topic, queue_id)
-            removed.append((topic, queue_id))
-        else:
-            queues.drop_before(topic, queue_id, begin)
-    return removed
+    """The queues of which nothing is left and `is_gone` says that they get no more."""
+    return [name for name in queues.names() if is_gone(*name) and _is_empty(queues, *name, begin)]
 
 
 def _is_empty(queues: ConsumeQueues, topic: str, queue_id: int, begin: int) -> bool:

@@ -206,11 +206,16 @@ class Store:
         key: str,
         *,
         count_max: int = 32,
+        bytes_max: int = 1 << 62,
         begin_ms: int = 0,
         end_ms: int = 1 << 62,
     ) -> QueryResult:
-        """The newest messages with a key or unique key, in the order of the log."""
-        return self._reader.query(self._dispatcher, topic, key, count_max, (begin_ms, end_ms))
+        """The newest messages with a key or unique key, in the order of the log.
+
+        No more are looked for once those found have `bytes_max`.
+        """
+        limits, times = (count_max, bytes_max), (begin_ms, end_ms)
+        return self._reader.query(self._dispatcher, topic, key, limits, times)
 
     # -- durability --------------------------------------------------------------------------
 
@@ -314,13 +319,21 @@ class Store:
         """Records of a topic in front of this position were deleted with it; 0 for none."""
         return self._opened.deleted.before(topic)
 
-    def clean_queues(self, is_gone: Callable[[str, int], bool]) -> list[tuple[str, int]]:
-        """Delete what queues hold of deleted files of the log; gives the queues that went wholly.
+    def spent_queues(self, is_gone: Callable[[str, int], bool]) -> list[tuple[str, int]]:
+        """The queues of which nothing is left and that are gone by their topic's settings.
 
-        Those go that are gone by their topic's settings; others keep the number of their next
-        message, else groups that were further on would have to begin again.
+        Others keep the number of their next message, else groups that were further on would have
+        to begin again.
         """
-        return retain.clean_queues(self._queues, self._log.begin, is_gone)
+        return retain.spent_queues(self._queues, self._log.begin, is_gone)
+
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Delete a queue that is spent, whose progress nobody remembers."""
+        self._queues.remove_one(topic, queue_id)
+
+    def trim_queue(self, topic: str, queue_id: int) -> None:
+        """Delete what a queue holds of deleted files of the log."""
+        self._queues.drop_before(topic, queue_id, self._log.begin)
 
     def keep(self, policy: RetentionPolicy) -> None:
         """Retention is another from now on."""

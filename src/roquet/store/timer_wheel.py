@@ -20,6 +20,9 @@ from roquet.store.timer_layout import SLOT, SLOT_SIZE, Slot
 
 _EMPTY_PAGE: Final = bytes(PAGE_SIZE)
 
+BLANK_COUNT: Final = 1_024
+"""Used seconds that are looked at before others have their turn: about a millisecond."""
+
 
 class Wheel:
     """Which units of the timer log are due in which second."""
@@ -61,6 +64,13 @@ class Wheel:
         stored, first, last, count, _ = SLOT.unpack_from(view, second % self._slots * SLOT_SIZE)
         return Slot(first, last, count) if stored == second else None
 
+    def held_ms(self, time_ms: int) -> int:
+        """Which second's slot lies in the place of a time's; 0 for none."""
+        second: int
+        view = self._file.held or self._file.view()
+        second, *_ = SLOT.unpack_from(view, time_ms // PRECISION_MS % self._slots * SLOT_SIZE)
+        return second * PRECISION_MS
+
     def put(self, time_ms: int, slot: Slot) -> None:
         """Set the second of a time; `make` was called before."""
         second = time_ms // PRECISION_MS
@@ -73,6 +83,15 @@ class Wheel:
         at = time_ms // PRECISION_MS % self._slots * SLOT_SIZE
         self._file.view()[at : at + SLOT_SIZE] = bytes(SLOT_SIZE)
         self._file.mark()
+
+    def blank_between(self, begin_ms: int, end_ms: int) -> Iterator[None]:
+        """Empty the seconds from one time up to another, some at a time. Raises StoreFull."""
+        self.make()
+        for number, (time_ms, _) in enumerate(self.used(), 1):
+            if begin_ms <= time_ms < end_ms:
+                self.blank(time_ms)
+            if number % BLANK_COUNT == 0:
+                yield
 
     def used(self) -> Iterator[tuple[int, Slot]]:
         """Every slot that was ever set, with its time; the pages are let go again."""

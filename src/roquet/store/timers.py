@@ -9,7 +9,7 @@ files before the first message. What the checkpoint says was on the disk before 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -127,10 +127,30 @@ class Timers:
         """The unit at a position of the timer log, if it is still there."""
         return self._log.unit(position)
 
-    def may_take(self, slot_ms: int) -> bool:
-        """Whether a slot's place on the wheel is not still needed for an earlier second."""
-        oldest_ms = self._saved.read_ms or self.read_ms
-        return not self.exists or slot_ms - oldest_ms < self._wheel.span_ms
+    def place(self, slot_ms: int) -> int | None:
+        """The second where a message may wait that wants this one; None: not before others are out.
+
+        A place on the wheel is not given away while it may be needed for an earlier second. It may
+        be that of a later one where the clock was set back by weeks: then the next free one is it.
+        """
+        if not self.exists:
+            return slot_ms
+        oldest_ms = min(self._saved.read_ms or self.read_ms, self.read_ms)
+        for at_ms in range(slot_ms, oldest_ms + self._wheel.span_ms, PRECISION_MS):
+            held_ms = self._wheel.held_ms(at_ms)
+            if held_ms == at_ms or held_ms < oldest_ms:
+                return at_ms
+        return None
+
+    def waits_longer(self, wait_ms: int) -> bool:
+        """Whether anything that waits was put into its second earlier than so long before it."""
+        firsts = ((at, self.unit(s.first)) for at, s in self._wheel.used() if at >= self.read_ms)
+        return any(first and at - first.write_ms > wait_ms for at, first in firsts)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the disk knows all of this."""
+        return self.checkpoint() == self._saved
 
     # -- write -------------------------------------------------------------------------------
 
@@ -164,6 +184,17 @@ class Timers:
         self.read_ms, self.cursor = read_ms, NOT_BEGUN
         if self.exists and read_ms - self._saved.read_ms >= STALE_MS:
             self.unsaved = True
+
+    def going_back(self, read_ms: int) -> Iterator[None]:
+        """Go back to an earlier second, some of them at a time: the clock was set back.
+
+        What waited in seconds since then was delivered: it must not come again as their time does.
+        A loss of power in between finds the same as before, or less of it.
+        """
+        assert self.is_saved, "seconds whose deliveries may be lost are not emptied"
+        yield from self._wheel.blank_between(read_ms, self.read_ms)
+        self.go_on(read_ms)
+        self.unsaved = True
 
     # -- keep --------------------------------------------------------------------------------
 

@@ -12,6 +12,9 @@ from roquet.model.errors import FieldError
 
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|u|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_SHORT: Final = {sign: f"\\{letter}" for letter, sign in _ESCAPED.items()}
+_IN_NAME: Final = re.compile(r"[\\=:#!\s]")
+_IN_VALUE: Final = re.compile(r"\A |[\\\n\t\r\f]")
 _NAME: Final = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 
 
@@ -29,6 +32,24 @@ def write_properties(values: Mapping[str, str]) -> str:
     """The same as genuine servers tell their settings: nothing is escaped but line ends."""
     lines = (f"{name}={value}\n" for name, value in values.items())
     return "".join(line[:-1].replace("\r", "").replace("\n", "\\n") + "\n" for line in lines)
+
+
+def read_told(text: str) -> dict[str, str]:
+    """What `write_properties` wrote: in what servers tell, a backslash is only a backslash."""
+    lines = (line.partition("=") for line in text.split("\n") if line)
+    return {name: value for name, _, value in lines}
+
+
+def escape_properties(values: Mapping[str, str]) -> str:
+    """A file of which `read_properties` makes the same values, whatever is in them."""
+    return "".join(
+        f"{_IN_NAME.sub(_escaped, name)}={_IN_VALUE.sub(_escaped, value)}\n"
+        for name, value in values.items()
+    )
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return _SHORT.get(match[0], f"\\{match[0]}")
 
 
 def _whole_lines(text: str) -> Iterator[str]:

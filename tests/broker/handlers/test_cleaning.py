@@ -41,8 +41,8 @@ async def test_topics_without_settings_are_deleted_with_all_that_is_known_of_the
     fill(broker, peer, message, topic="kept")
     broker.offsets.commit("billing", "orders", 0, 3)
     broker.topics.remove("orders", 0)
-    cleaning.clean_topics(broker, CleanTopics(), peer)
-    cleaning.clean_topics(broker, CleanTopics(), peer)
+    await cleaning.clean_topics(broker, CleanTopics(), peer)
+    await cleaning.clean_topics(broker, CleanTopics(), peer)
     assert broker.store.topics() == ["kept"]
     assert broker.offsets.get("billing", "orders", 0) is None
 
@@ -59,15 +59,37 @@ async def test_queues_of_shrunk_topics_go_when_they_are_empty(
     monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
     cleaning.delete_expired(broker, DeleteExpired(), peer)
     assert broker.store.bounds("orders", 1) == (4, 4)
-    cleaning.clean_queues(broker, CleanQueues(), peer)
+    await cleaning.clean_queues(broker, CleanQueues(), peer)
     assert broker.store.bounds("orders", 1) == (4, 4), "its topic has it still"
     config = broker.topics.get("orders")
     assert config is not None
     broker.topics.put(msgspec.structs.replace(config, read_queue_nums=1, write_queue_nums=1), 0)
-    cleaning.clean_queues(broker, CleanQueues(), peer)
+    await cleaning.clean_queues(broker, CleanQueues(), peer)
     assert (broker.store.bounds("orders", 0), broker.store.bounds("orders", 1)) == ((4, 4), (0, 0))
     assert broker.offsets.get("billing", "orders", 0) == 4
     assert broker.offsets.get("billing", "orders", 1) is None
     broker.topics.remove("orders", 0)
-    cleaning.clean_queues(broker, CleanQueues(), peer)
+    await cleaning.clean_queues(broker, CleanQueues(), peer)
     assert broker.store.topics() == ["later"]
+
+
+async def test_progress_goes_before_the_queue_that_it_counts(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a kill in between leaves a group behind messages that are still to come."""
+    fill(broker, peer, message)
+    fill(broker, peer, message, topic="later")
+    fill(broker, peer, message, topic="later")
+    broker.offsets.commit("billing", "orders", 0, 4)
+    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
+    cleaning.delete_expired(broker, DeleteExpired(), peer)
+    broker.topics.remove("orders", 0)
+    seen = []
+
+    def remove(_store: Any, topic: str, queue_id: int) -> None:
+        seen.append((topic, queue_id, broker.offsets.get("billing", topic, queue_id)))
+        assert not broker.offsets.unsaved
+
+    monkeypatch.setattr(type(broker.store), "remove_queue", remove)
+    await cleaning.clean_queues(broker, CleanQueues(), peer)
+    assert seen == [("orders", 0, None)]

@@ -119,7 +119,7 @@ async def test_owners_are_told_to_who_asks(broker: Broker, billing: dict[str, An
 async def test_what_was_given_out_and_how_quickly_is_told(broker: Broker) -> None:
     broker.statistics.got("orders", "billing", 2, 99).pulled[0] = 2
     assert stats(broker).consume_tps == 0.0
-    broker.statistics.tick(broker.statistics.boot_ms + 10_000)
+    list(broker.statistics.tick(broker.statistics.boot_ms + 10_000))
     found = stats(broker)
     progress = found.offset_table[MessageQueue("orders", broker.config.broker_name, 0)]
     assert (progress.consumer_offset, progress.pull_offset) == (1, 2)

@@ -10,6 +10,7 @@ from roquet.broker.handlers import heartbeat as handlers
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.model.topic import SubscriptionGroup
+from roquet.rules.consistency import factions
 from roquet.wire import dialect
 from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
 from roquet.wire.calls.heartbeat import (
@@ -207,6 +208,44 @@ async def test_members_that_listen_to_different_things_are_logged_once(
     wish(third, "c3", "*")
     wish(third, "c3", "B")
     assert caplog.text.count("members of g listen to different things") == 2
+
+
+async def test_a_divided_group_is_looked_at_when_something_has_changed(
+    broker: Broker, new_peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = list[int]()
+
+    def counted(wishes: Any) -> Any:
+        looks.append(len(wishes))
+        return factions(wishes)
+
+    def wish(peer: Any, tags: str) -> None:
+        wanted = Subscription(topic="orders", sub_string=tags, sub_version=ord(tags))
+        data = HeartbeatData(
+            client_id=peer.address,
+            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=[wanted])],
+        )
+        handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+
+    monkeypatch.setattr(handlers, "factions", counted)
+    peers = [new_peer() for _ in range(3)]
+    for number, peer in enumerate(peers):
+        peer.address = f"10.0.0.{number}:1"
+    for peer, tags in zip(peers, "ABA", strict=True):
+        wish(peer, tags)
+    assert looks == [1, 2, 3]
+    for _ in range(3):
+        for peer, tags in zip(peers, "ABA", strict=True):
+            wish(peer, tags)
+    assert looks == [1, 2, 3], "nothing has changed"
+    broker.clients.drop(peers[2])
+    wish(peers[0], "A")
+    assert looks == [1, 2, 3, 2], "one has gone"
+    group = broker.clients.consumers("g")
+    assert group is not None
+    assert group.is_divided
+    wish(peers[1], "A")
+    assert (looks, group.is_divided) == ([1, 2, 3, 2, 2], False)
 
 
 async def test_a_bad_expression_in_heartbeats_is_logged_once(

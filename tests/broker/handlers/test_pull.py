@@ -351,6 +351,22 @@ class TestBySql:
         reply = await asyncio.wait_for(waiting, 2)
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
 
+    async def test_a_pull_that_never_reaches_the_end_of_its_queue_is_answered_in_time(
+        self, broker: Broker, peer: Any, put: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.sift.SIFTED_MAX", 2)
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
+        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        began_ms = broker.clock.monotonic_ms()
+        await asyncio.sleep(0.01)
+        while not waiting.done() and broker.clock.monotonic_ms() - began_ms < 1_000:
+            put(2, 3, 4)
+            await asyncio.sleep(0)
+        assert waiting.done()
+        reply: Any = waiting.result()
+        assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
     async def test_what_changes_while_a_pull_waits_is_heeded(
         self, broker: Broker, peer: Any, put: Any
     ) -> None:

@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any
 
 import pytest
@@ -23,7 +24,13 @@ def ask(key: str, **fields: Any) -> QueryByKey:
 
 
 def bodies(broker: Broker, peer: Any, call: QueryByKey) -> list[bytes]:
-    return [record.body for record in decode_many(query.by_key(broker, call, peer).body)]
+    reply: Any = query.by_key(broker, call, peer)
+    return [record.body for record in decode_many(reply.body)]
+
+
+async def tagged(broker: Broker, peer: Any, tag: str, **fields: Any) -> list[bytes]:
+    reply: Any = await query.by_key(broker, ask(tag, index_type="T", **fields), peer)  # type: ignore[misc]
+    return [record.body for record in decode_many(reply.body)]
 
 
 async def test_messages_are_found_by_each_of_their_keys(
@@ -48,7 +55,7 @@ async def test_how_far_the_index_is_is_said_with_what_is_found(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     send(broker, message(properties="KEYS\x01k1\x02"), peer)
-    reply = query.by_key(broker, ask("k1"), peer)
+    reply: Any = query.by_key(broker, ask("k1"), peer)
     assert (reply.code, reply.index_last_update_phyoffset) == (ResponseCode.SUCCESS, 0)
     assert reply.index_last_update_timestamp > 0
     reply = query.by_key(broker, ask("unknown"), peer)
@@ -76,12 +83,40 @@ async def test_messages_are_found_by_their_tag(broker: Broker, peer: Any, messag
     for number, tag in enumerate(["Aa", "BB", "Aa", "Aa"]):  # two tags of one hash
         text = f"TAGS\x01{tag}\x02"
         send(broker, message(b"%d" % number, queue_id=number % 2, properties=text), peer)
-    assert bodies(broker, peer, ask("Aa", index_type="T")) == [b"0", b"2", b"3"]
-    assert bodies(broker, peer, ask("Aa", index_type="T", max_num=2)) == [b"2", b"3"]
-    assert bodies(broker, peer, ask("Aa", index_type="T", end_timestamp=1)) == []
-    assert bodies(broker, peer, ask("Aa", index_type="T", topic="other")) == []
-    reply = query.by_key(broker, ask("BB", index_type="T"), peer)
+    assert await tagged(broker, peer, "Aa") == [b"0", b"2", b"3"]
+    assert await tagged(broker, peer, "Aa", max_num=2) == [b"2", b"3"]
+    assert await tagged(broker, peer, "Aa", end_timestamp=1) == []
+    assert await tagged(broker, peer, "Aa", topic="other") == []
+    reply: Any = await query.by_key(broker, ask("BB", index_type="T"), peer)  # type: ignore[misc]
     assert reply.index_last_update_phyoffset > 0
+
+
+async def test_others_have_their_turn_while_a_tag_is_looked_for(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    for _ in range(40):
+        send(broker, message(properties="TAGS\x01Aa\x02"), peer)
+    looking = asyncio.ensure_future(tagged(broker, peer, "Aa", end_timestamp=1))
+    turns = 0
+    while not looking.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 10
+    assert looking.result() == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"index_type": "T"}], ids=["key", "tag"])
+async def test_an_answer_holds_no_more_than_a_frame_does(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(query, "BYTES_MAX", 1_500)
+    for number in range(5):
+        body = b"%d" % number * 1_000
+        send(broker, message(body, properties="KEYS\x01k\x02TAGS\x01k\x02"), peer)
+    reply: Any = query.by_key(broker, ask("k", **fields), peer)
+    if asyncio.iscoroutine(reply):
+        reply = await reply
+    assert [record.body[:1] for record in decode_many(reply.body)] == [b"3", b"4"]
 
 
 async def test_a_tag_is_looked_for_among_the_newest_messages(
@@ -91,7 +126,7 @@ async def test_a_tag_is_looked_for_among_the_newest_messages(
     monkeypatch.setattr(query, "LOOK_COUNT", 2)
     for number in range(5):
         send(broker, message(b"%d" % number, properties="TAGS\x01Aa\x02"), peer)
-    assert bodies(broker, peer, ask("Aa", index_type="T")) == [b"2", b"3", b"4"]
+    assert await tagged(broker, peer, "Aa") == [b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("kind", ["K", "U", "?"])

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -133,6 +133,20 @@ async def test_what_was_committed_before_is_not_delivered_again(
     first, second = prepare(), prepare()
     end(broker, second, peer)
     assert end(broker, changed(first, from_transaction_check=True), peer) is None
+    assert bodies(broker) == [b"m"]
+    assert "ended before" in (refusal(end, broker, first, peer).remark or "")
+
+
+async def test_what_the_index_does_not_know_yet_is_waited_for(
+    broker: Broker, peer: Any, prepare: Prepare, message: Any
+) -> None:
+    first, second = prepare(), prepare()
+    end(broker, second, peer)
+    for number in range(600):
+        send(broker, message(b"%d" % number, properties="", topic="others"), peer)
+    waiting = end(broker, changed(first, from_transaction_check=True), peer)
+    assert isinstance(waiting, Awaitable)
+    assert await waiting is None
     assert bodies(broker) == [b"m"]
     assert "ended before" in (refusal(end, broker, first, peer).remark or "")
 

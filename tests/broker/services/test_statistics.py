@@ -1,7 +1,9 @@
+import asyncio
 from typing import Any
 
 import pytest
 
+from roquet.broker import statistics as statistics_module
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.popping import Asked, Popped
 from roquet.broker.handlers.pull import pull
@@ -43,6 +45,19 @@ async def test_what_was_put_is_found_in_the_queues(broker: Broker, put: Any) -> 
     put(1)
     await broker.sampling.look("orders")
     assert counted(broker) == (6, broker.store.end_position)
+
+
+async def test_those_who_look_at_one_time_count_everything_once(
+    broker: Broker, put: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_COUNT", 2)
+    put(6)
+    first = asyncio.ensure_future(broker.sampling.look())
+    await asyncio.sleep(0)
+    put(8)
+    await asyncio.gather(first, broker.sampling.look(), broker.sampling.look())
+    await broker.sampling.look()
+    assert counted(broker) == (14, broker.store.end_position)
 
 
 async def test_a_step_counts_and_takes_a_sample(broker: Broker, put: Any) -> None:
@@ -115,6 +130,26 @@ async def test_queues_that_are_gone_are_forgotten(
     await broker.sampling.look()
     assert set(broker.sampling._ends) == {("t3", 0)}
     assert counted(broker, "t3")[0] == 2
+
+
+async def test_others_have_their_turn_while_samples_are_taken(
+    broker: Broker, put: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics_module, "TALLIES_COUNT", 2)
+    for number in range(6):
+        put(1, topic=f"t{number}")
+    await broker.sampling.look()
+    sampled = list[int]()
+
+    async def other() -> None:
+        for _ in range(6):
+            tallies = broker.statistics.puts.values()
+            sampled.append(sum(bool(tally.minute) for tally in tallies))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(broker.sampling.step(broker.clock.now_ms()), other())
+    assert sampled[-1] == 6
+    assert len(set(sampled)) > 2
 
 
 async def test_a_pull_counts_once_for_all_that_it_gives(

@@ -61,6 +61,90 @@ def test_kills_at_any_step_lose_nothing_and_deliver_nothing_early(
     assert all(one.stored_ms >= wanted[one.body] for one in found)
 
 
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("ahead", [61_000, HOUR_MS, 3 * DAY_MS], ids=["minute", "hour", "days"])
+def test_nothing_new_waits_until_a_clock_that_was_ahead_is_reached_again(
+    new_tower: "type[Tower]", ahead: int
+) -> None:
+    tower = new_tower(slots=256)
+    tower.after(b"before", 1_000)
+    tower.wait(2_000)
+    tower.skip(ahead)
+    tower.after(b"ahead", 1_500)
+    tower.wait(1_700)
+    assert tower.bodies() == [b"before", b"ahead"]
+    tower.clock._start_ms -= ahead
+    wanted = tower.clock.now_ms() + 5_000
+    tower.after(b"new", 5_000)
+    tower.wait(4_999)
+    assert tower.bodies() == [b"before", b"ahead"]
+    tower.wait(2)
+    assert tower.bodies() == [b"before", b"ahead", b"new"]
+    assert 0 <= tower.records()[2].stored_ms - wanted <= 1
+    tower.wait(70_000)
+    assert len(tower.bodies()) == 3
+
+
+def test_what_was_delivered_ahead_does_not_come_again_as_its_time_does(
+    new_tower: "type[Tower]",
+) -> None:
+    tower = new_tower(slots=256)
+    for number in range(200):
+        tower.after(b"%d" % number, number * 500)
+    tower.wait(80_200)
+    assert len(tower.bodies()) == 161
+    tower.clock._start_ms -= 70_000
+    tower.restart()
+    tower.wait(200_000)
+    assert sorted(map(int, tower.bodies())) == list(range(200))
+
+
+def test_a_message_that_waits_far_ahead_is_not_lost_to_a_near_one(
+    new_tower: "type[Tower]",
+) -> None:
+    tower = new_tower(slots=256)
+    tower.after(b"first", 1_000)
+    tower.wait(2_000)
+    tower.skip(256_000)
+    tower.after(b"far", 20_000)
+    tower.wait(1_000)
+    tower.clock._start_ms -= 256_000
+    tower.after(b"near", 19_000)
+    tower.wait(19_000)
+    tower.wait(1_001)
+    assert tower.bodies() == [b"first", b"near"]
+    tower.wait(300_000)
+    assert tower.bodies() == [b"first", b"near", b"far"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_kills_while_the_clock_is_set_forth_and_back_lose_nothing(
+    new_tower: "type[Tower]", seed: int
+) -> None:
+    tower, random = new_tower(slots=256), Random(seed)
+    wanted: dict[bytes, int] = {}
+    for number in range(80):
+        body, delay = b"%d" % number, random.randrange(1, 9_000)
+        wanted[body] = tower.clock.now_ms() + delay
+        tower.after(body, delay)
+        for _ in range(random.randrange(12)):
+            at = tower.step()
+            if at is not None and at > tower.clock.now_ms():
+                tower.skip(random.randrange(1, 400))
+        if random.random() < 0.4:
+            tower.save()
+        if random.random() < 0.2:
+            tower.clock._start_ms += random.choice((-1, 1)) * random.randrange(200_000)
+        if random.random() < 0.25:
+            tower.kill()
+    tower.wait(2_000_000)
+    found = tower.records()
+    assert {one.body for one in found} == set(wanted)
+    assert all(one.stored_ms >= wanted[one.body] for one in found)
+
+
 class Running:
     """A tower whose timer runs by itself in virtual time."""
 
@@ -125,6 +209,25 @@ def test_a_trouble_passes(idle: "Tower", monkeypatch: pytest.MonkeyPatch) -> Non
 
     live()
     assert idle.bodies() == [b"one"]
+
+
+def test_a_running_timer_follows_a_clock_that_was_set_back(
+    idle: "Tower", caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def live() -> list[int]:
+        running = Running(idle)
+        idle.after(b"one", 1_000)
+        await asyncio.sleep(2)
+        idle.clock._start_ms -= 3_600_000
+        began = idle.clock.now_ms()
+        idle.after(b"two", 5_000)
+        await asyncio.sleep(10)
+        await running.stop()
+        return [one.stored_ms - began for one in idle.records()][1:]
+
+    assert live() == [5_000]
+    assert caplog.text.count("the clock was set back by 3599000") == 1
 
 
 def test_while_there_is_no_place_it_waits(idle: "Tower") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.broker.services import timer_due
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
 from roquet.store.timer_layout import Unit
@@ -73,6 +74,22 @@ def test_a_message_that_comes_in_the_second_it_is_due_is_in_time(tower: "Tower")
     tower.wait(600)
     assert tower.bodies() == [b"first", b"between", b"last"]
     assert [one.stored_ms - START for one in tower.records()] == [300, 600, 900]
+
+
+def test_large_messages_come_a_few_at_a_time(
+    tower: "Tower", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timer_due, "STEP_BYTES", 1_000)
+    for number in range(5):
+        tower.after(b"%d" % number * 600, 1_000)
+    while tower.timer.behind:
+        tower.step()
+    tower.skip(1_000)
+    counts = []
+    while len(tower.bodies()) < 5:
+        tower.step()
+        counts.append(len(tower.bodies()))
+    assert counts == [0, 0, 0, 0, 1, 2, 3, 4, 5], "each is looked at, then delivered, by itself"
 
 
 def test_overdue_messages_come_at_once_after_a_rest_in_the_order_of_their_times(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 TIMER = "rmq_sys_wheel_timer"
 START = 1_700_000_000_000
+HOUR_MS = 3_600_000
 
 
 def test_a_message_is_noted_as_the_genuine_broker_does(tower: "Tower") -> None:
@@ -84,6 +85,35 @@ def test_what_comes_too_late_to_take_another_back_is_told(
     tower.settle()
     assert "came too late to take another back" in caplog.text
     assert tower.bodies() == []
+
+
+def test_a_clock_that_was_set_back_by_more_than_a_window_loses_nothing(
+    new_tower: "type[Tower]",
+) -> None:
+    tower = new_tower(retention_ms=3 * HOUR_MS)
+    tower.after(b"one", 1_000)
+    tower.wait(10 * HOUR_MS)
+    tower.clock._start_ms -= 10 * HOUR_MS
+    tower.after(b"two", 1_000)
+    tower.wait(10 * HOUR_MS + 5_000)
+    assert tower.bodies() == [b"one", b"two"]
+
+
+def test_another_retention_has_messages_wait_in_shorter_ways(new_tower: "type[Tower]") -> None:
+    tower = new_tower(retention_ms=3 * HOUR_MS)
+    tower.after(b"one", 2 * HOUR_MS)
+    tower.settle()
+    fault = tower.timer.retention_fault(2 * HOUR_MS)
+    assert fault is not None
+    assert "for longer than 7200000 ms of retention" in fault
+    assert tower.timer.retention_fault(3 * HOUR_MS) is None
+    tower.timer.configure(HOUR_MS)
+    tower.after(b"two", 3 * HOUR_MS)
+    tower.wait(2 * HOUR_MS)
+    assert tower.timer.retention_fault(HOUR_MS) is None
+    tower.wait(HOUR_MS)
+    assert tower.bodies() == [b"one", b"two"]
+    assert int(tower.properties()[1]["TIMER_ROLL_TIMES"]) >= 4
 
 
 def test_a_clock_that_was_set_back_makes_nothing_early(tower: "Tower") -> None:

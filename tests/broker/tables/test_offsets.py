@@ -52,7 +52,7 @@ def test_a_deleted_topic_takes_its_progress_along() -> None:
     offsets = Offsets(None)
     offsets.commit("a", "topic", 0, 5)
     offsets.commit("a", "topic2", 0, 6)
-    offsets.remove_topic("topic")
+    offsets.remove_topics(["topic", "none"])
     assert offsets.get("a", "topic", 0) is None
     assert offsets.get("a", "topic2", 0) == 6
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from roquet.testing.simulation.defects import DEFECTS, live
+from roquet.testing.simulation.defects import DEFECTS
 from roquet.testing.simulation.member import Member
+from roquet.testing.simulation.run import simulate
 
 SEEDS = {
     "early-commit": range(3, 8),
@@ -15,18 +16,18 @@ SEEDS = {
 """For each bug some seeds of which one finds it: `roquet simulate --defect NAME` tries many."""
 
 
-@pytest.mark.parametrize("defect", [name for name in DEFECTS if name != "none"])
+@pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_bug_is_found(defect: str) -> None:
-    assert any(live(defect, seed).faults for seed in SEEDS[defect])
+    assert any(simulate(seed, DEFECTS[defect]).faults for seed in SEEDS[defect])
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_without_one_nothing_is_wrong(seed: int) -> None:
-    assert live("none", seed).faults == ()
+    assert simulate(seed).faults == ()
 
 
 def test_a_planted_bug_is_gone_afterwards() -> None:
     before = vars(Member).copy()
-    live("lost-notice", 0)
+    simulate(0, DEFECTS["lost-notice"])
     assert vars(Member) == before
-    assert live("none", 0).faults == ()
+    assert simulate(0).faults == ()

@@ -1,6 +1,9 @@
 """Clean-ups that an operator asks for."""
 
+import asyncio
 import logging
+from collections.abc import Sequence
+from typing import Final
 
 from roquet.broker.broker import Broker
 from roquet.broker.tables.topics import is_system_topic
@@ -10,11 +13,14 @@ from roquet.wire.calls.cleaning import CleanQueues, CleanTopics, DeleteExpired
 
 log = logging.getLogger(__name__)
 
+TOGETHER: Final = 4
+"""Topics deleted before others have their turn: each takes a few flushes of the disk."""
 
-def clean_queues(broker: Broker, _call: CleanQueues, _peer: Peer) -> Reply:
+
+async def clean_queues(broker: Broker, _call: CleanQueues, _peer: Peer) -> Reply:
     """Deletes what queues hold of messages that retention has deleted.
 
-    A queue goes wholly when its topic has it no more; its groups' progress goes with it, since it
+    A queue goes wholly when its topic has it no more; its groups' progress goes before it, since it
     would begin at 0 again.
     """
 
@@ -24,26 +30,40 @@ def clean_queues(broker: Broker, _call: CleanQueues, _peer: Peer) -> Reply:
             return not is_system_topic(topic, broker.config)
         return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
-    removed = broker.store.clean_queues(is_gone)
-    for topic, queue_id in removed:
-        broker.offsets.remove_queue(topic, queue_id)
-    if removed:
+    store = broker.store
+    if spent := store.spent_queues(is_gone):
+        for place in spent:
+            broker.offsets.remove_queue(*place)
         broker.save_progress()
-        log.info("%d queues without messages are deleted", len(removed))
+        for place in spent:
+            store.remove_queue(*place)
+        log.info("%d queues without messages are deleted", len(spent))
+    for topic in store.topics():
+        for queue_id in store.queue_ids(topic):
+            store.trim_queue(topic, queue_id)
+            await asyncio.sleep(0)
     return Reply()
 
 
-def clean_topics(broker: Broker, _call: CleanTopics, _peer: Peer) -> Reply:
+async def clean_topics(broker: Broker, _call: CleanTopics, _peer: Peer) -> Reply:
     """Deletes the queues of topics that have no settings any more."""
-    strays = [
-        topic
-        for topic in broker.store.topics()
-        if broker.topics.get(topic) is None and not is_system_topic(topic, broker.config)
-    ]
+    strays = _strays(broker)
+    for start in range(0, len(strays), TOGETHER):
+        # Some may have been created meanwhile.
+        broker.forget_topics(_strays(broker, strays[start : start + TOGETHER]))
+        await asyncio.sleep(0)
     if strays:
-        broker.forget_topics(strays)
         log.info("the queues of %d topics without settings are deleted", len(strays))
     return Reply()
+
+
+def _strays(broker: Broker, topics: Sequence[str] | None = None) -> list[str]:
+    """Which of these topics, or of all that have queues, have no settings."""
+    return [
+        topic
+        for topic in (broker.store.topics() if topics is None else topics)
+        if broker.topics.get(topic) is None and not is_system_topic(topic, broker.config)
+    ]
 
 
 def delete_expired(broker: Broker, _call: DeleteExpired, _peer: Peer) -> Reply:

@@ -35,7 +35,7 @@ def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.Heartb
         broker.filters.hear(broker.config, consumer.group_name, consumer.subscription_data_set)
     changed = broker.clients.beat(peer, data)
     for consumer in data.consumer_data_set:
-        _look_for_factions(broker, consumer.group_name, is_news=consumer.group_name in changed)
+        _look_for_factions(broker, consumer.group_name)
     broker.notify(changed)
     return calls.HeartbeatReply(supports_v2=True, subscription_changed=True)
 
@@ -72,11 +72,12 @@ def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Pee
     return Reply()
 
 
-def _look_for_factions(broker: Broker, name: str, *, is_news: bool) -> None:
+def _look_for_factions(broker: Broker, name: str) -> None:
     """Say it once when a group's members begin to listen to different things."""
     group = broker.clients.consumers(name)
-    if group is None or not (is_news or group.is_divided):
+    if group is None or not group.is_changed:
         return
+    group.is_changed = False
     members = group.members.values()
     found = factions({member.client_id: own_topics(member.wishes) for member in members})
     if len(found) > 1 and not group.is_divided:

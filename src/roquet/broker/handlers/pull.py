@@ -184,6 +184,8 @@ async def _sifted(broker: Broker, call: Pull, wanted: Filter, peer: Peer) -> Pul
         at = reply.next_begin_offset
         if broker.store.bounds(call.topic, call.queue_id)[1] <= at:
             came = await broker.arrivals.reach(call.topic, call.queue_id, at + 1, None, deadline_ms)
+        else:  # more comes than can be looked through: its client would wait for ever
+            came = broker.clock.monotonic_ms() < deadline_ms
         if (changed := _changed(broker, call)) is not None:
             return changed
         reply = await _sift(broker, call, wanted, at)

@@ -1,11 +1,13 @@
 """By key, by tag, by id."""
 
+import asyncio
 from typing import Final
 
 from roquet.broker.broker import Broker
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, RecordError
-from roquet.net.router import Peer
+from roquet.net.router import Answer, Peer
+from roquet.rules.pull import BYTES_MAX
 from roquet.store.store import Store
 from roquet.wire.call import Reply
 from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
@@ -27,11 +29,15 @@ TAG_LOOK_COUNT: Final = 100_000
 """Queue entries, the newest, among which a tag is looked for: they are not in the key index."""
 
 LOOK_COUNT: Final = 1_024
-"""Entries read at a time."""
+"""Entries read before others have their turn: less than half a millisecond."""
+
+MATCH_COUNT: Final = 4
+"""Messages with the tag's hash that are looked at before others have their turn: small ones take
+a tenth of a millisecond, the largest some milliseconds each."""
 
 
-def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> QueryReply:
-    """The messages of a topic that carry a key, newest first."""
+def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> Answer:
+    """The newest messages of a topic that carry a key, as many as fit in an answer."""
     wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
     if wished < 0:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
@@ -42,6 +48,7 @@ def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> QueryReply:
         call.topic,
         call.key,
         count_max=min(wished, COUNT_MAX),
+        bytes_max=BYTES_MAX,
         begin_ms=call.begin_timestamp,
         end_ms=call.end_timestamp,
     )
@@ -58,30 +65,35 @@ def by_position(broker: Broker, call: ViewMessage, _peer: Peer) -> Reply:
     return Reply(body=bytes(record))
 
 
-def _by_tag(store: Store, call: QueryByKey) -> QueryReply:
+async def _by_tag(store: Store, call: QueryByKey) -> QueryReply:
     """The newest messages of a topic with a tag, in the order of the log."""
     found: dict[int, bytes] = {}
-    last_ms = 0
-    for position in sorted(_tagged(store, call.topic, hash_code(call.key)), reverse=True):
-        if len(found) >= min(call.max_num, COUNT_MAX):
+    last_ms = size = 0
+    positions = await _tagged(store, call.topic, hash_code(call.key))
+    for number, position in enumerate(sorted(positions, reverse=True), 1):
+        if len(found) >= min(call.max_num, COUNT_MAX) or size >= BYTES_MAX:
             break
         raw = store.message_at(position)
         if raw is not None and (record := _wanted(raw, call)) is not None:
             found[position] = raw
-            last_ms = max(last_ms, record.stored_ms)
+            last_ms, size = max(last_ms, record.stored_ms), size + len(raw)
+        if number % MATCH_COUNT == 0:
+            await asyncio.sleep(0)
     records = [found[position] for position in sorted(found)]
     return _answer(records, last_ms, max(found, default=0))
 
 
-def _tagged(store: Store, topic: str, code: int) -> list[int]:
+async def _tagged(store: Store, topic: str, code: int) -> list[int]:
     """Where messages lie whose tags may be the right one; among the newest of each queue."""
-    queue_ids, positions = store.queue_ids(topic), []
+    queue_ids = store.queue_ids(topic)
+    positions: list[int] = []
     for queue_id in queue_ids:
         least, end = store.bounds(topic, queue_id)
         least = max(least, end - TAG_LOOK_COUNT // len(queue_ids))
         for start in range(least, end, LOOK_COUNT):
             entries = store.census.entries(topic, queue_id, start, min(LOOK_COUNT, end - start))
             positions += [position for position, _, tag_code in entries if tag_code == code]
+            await asyncio.sleep(0)
     return positions
 
 

@@ -122,6 +122,8 @@ def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
     for member in members:
         _check_version(member.peer)
     name = broker.config.broker_name
+    # Once for all members: there may be thousands, and as many queues.
+    bodies = {as_list: _body(found, topic, name, as_list=as_list) for as_list in (False, True)}
     for member in members:
         member.peer.oneway(
             calls.ResetClientOffset(
@@ -129,7 +131,7 @@ def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
                 group=group,
                 timestamp=call.timestamp,
                 is_force=call.is_force,
-                body=_body(found, topic, name, as_list=member.peer.language == Language.CPP),
+                body=bodies[member.peer.language == Language.CPP],
             )
         )
     return found

@@ -7,7 +7,7 @@ import logging
 from typing import Final, NoReturn
 
 from roquet.broker.broker import Broker
-from roquet.broker.halves import HalfMessage
+from roquet.broker.halves import HalfMessage, IndexBehind
 from roquet.model import names
 from roquet.model.errors import CallRefused, MessageIllegal, RecordError, StoreError
 from roquet.net.router import Answer, Peer
@@ -29,6 +29,21 @@ def end(broker: Broker, call: EndTransaction, peer: Peer) -> Answer:
         return None  # its producer does not know either: it is asked again
     if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
         _refuse(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
+    try:
+        _end(broker, call, peer)
+    except IndexBehind:
+        return _end_later(broker, call, peer)
+    return None
+
+
+async def _end_later(broker: Broker, call: EndTransaction, peer: Peer) -> None:
+    """The same, once it can be known what became of the half message."""
+    await broker.transactions.queue.index()
+    _end(broker, call, peer)
+
+
+def _end(broker: Broker, call: EndTransaction, peer: Peer) -> None:
+    """All at once, so that nothing else ends it meanwhile."""
     half = _found(broker, call, peer)
     transactions = broker.transactions
     try:
@@ -42,7 +57,6 @@ def end(broker: Broker, call: EndTransaction, peer: Peer) -> Answer:
         _refuse(ResponseCode.MESSAGE_ILLEGAL, str(error))
     except StoreError as error:
         _refuse(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-    return None
 
 
 def _found(broker: Broker, call: EndTransaction, peer: Peer) -> HalfMessage:

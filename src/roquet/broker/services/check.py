@@ -75,12 +75,14 @@ class Checks:
         least, end = self._transactions.queue.bounds()
         halves.forget(least)
         offset, count = halves.next_open(least), 0
+        await self._transactions.queue.index()
         while offset < end and self._clock.monotonic_ms() < deadline_ms:
             if not self._look(offset, round_ms):
                 return
             offset, count = halves.next_open(offset + 1), count + 1
             if count % TOGETHER == 0:
                 await asyncio.sleep(0)
+                await self._transactions.queue.index()
 
     def _look(self, offset: int, round_ms: int) -> bool:
         """Do what is to be done with an open one; whether the round goes on."""
@@ -132,9 +134,8 @@ class Checks:
         times = times_checked(half.facts.checked) + 1
         try:
             moved = self._transactions.put_back(half, {props.TRANSACTION_CHECK_TIMES: str(times)})
-        except MessageIllegal as error:
-            self._give_up(half, f"its checks cannot be counted: {error}")
-            return
+        except MessageIllegal:  # no room for the count: it is asked about where it stands
+            moved = half
         self._ask(moved)
 
     def _give_up(self, half: HalfMessage, why: str) -> None:

@@ -202,9 +202,16 @@ class Revival:
                 self._note(oldest)
                 self.in_flight.moved(oldest, oldest.lane_offset)
                 oldest = self.in_flight.oldest(lane)
-            self._offsets.commit(
-                names.REVIVE_GROUP, self._topic, lane, end if oldest is None else oldest.lane_offset
-            )
+            self._settled(lane, end if oldest is None else oldest.lane_offset)
+
+    def _settled(self, lane: int, offset: int) -> None:
+        """Everything before an offset is done.
+
+        Genuine brokers read it, too: their progress here is the last note that is done with, not
+        the next one.
+        """
+        if offset > 0:
+            self._offsets.commit(names.REVIVE_GROUP, self._topic, lane, offset - 1)
 
     def _revive(self, found: Checkpoint) -> None:
         """Some of what is left of a checkpoint comes again."""
@@ -303,9 +310,9 @@ class Revival:
         """Read what was noted: what was given out is so still, and no group gets it twice."""
         for lane in self._store.queue_ids(self._topic):
             begin, end = self._store.bounds(self._topic, lane)
-            settled = self._offsets.get(names.REVIVE_GROUP, self._topic, lane) or 0
+            settled = self._offsets.get(names.REVIVE_GROUP, self._topic, lane)
             noted = self._offsets.get(NOTED_GROUP, self._topic, lane) or 0
-            at = max(begin, settled)
+            at = begin if settled is None else max(begin, settled + 1)
             while at < end:
                 found = self._store.read(
                     self._topic, lane, at, count_max=1_000, bytes_max=READ_BYTES

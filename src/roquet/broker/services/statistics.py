@@ -27,14 +27,21 @@ class Sampling:
         self._begin = store.end_position
         """What lies behind it was put by this process."""
         self._ends: dict[tuple[str, int], int] = {}
+        self._turn = asyncio.Lock()
+        """Who looks: another, who knows of other ends, would count the same again."""
 
     async def step(self, now_ms: int) -> None:
         """Count, and take a sample of it."""
         await self.look()
-        self._statistics.tick(now_ms)
+        for _ in self._statistics.tick(now_ms):
+            await asyncio.sleep(0)
 
     async def look(self, topic: str | None = None) -> None:
         """Count what was put since the last look, to one topic or to all."""
+        async with self._turn:
+            await self._look(topic)
+
+    async def _look(self, topic: str | None) -> None:
         queues = list(self._store.census.ends()) if topic is None else self._of(topic)
         for number, place in enumerate(queues, 1):
             if number % QUEUES_COUNT == 0:

@@ -4,6 +4,9 @@
               ▲                              │
               └──── written again ◀── on the way: its own second is far ahead
 
+A clock that was set back by more than a minute takes both sides along: what is sent from then on
+does not wait until that time comes again.
+
 How far both sides are gets saved only after what was delivered is on the disk: after a crash some
 messages come twice, and none is lost. In memory are the messages of the second that it is now.
 """
@@ -20,6 +23,7 @@ from roquet.broker.services.timer_due import Deliveries, TimerParts, record_of
 from roquet.broker.services.timer_intake import Intake
 from roquet.model import names
 from roquet.net.clock import Clock, every
+from roquet.rules.timer import floor_ms, window_ms
 from roquet.store.store import Store
 from roquet.store.timer_layout import TimerCheckpoint, Unit
 
@@ -41,6 +45,13 @@ FAILURE_PAUSE_MS: Final = 1_000
 """After a message that could not be stored: the disk may be full."""
 
 
+BACK_MS: Final = 60_000
+"""So far ahead of now the wheel may be: a clock that is set right by less makes nobody hurry."""
+
+SAVED_LOOK_MS: Final = 50
+"""Between two looks whether the disk has everything."""
+
+
 class Timer:
     """Delivers what has a delivery time."""
 
@@ -53,6 +64,7 @@ class Timer:
         self._clock = clock
         self._deliveries = Deliveries(parts)
         self._intake = Intake(parts, self._deliveries)
+        self._way_back: Iterator[int] | None = None
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
@@ -63,6 +75,19 @@ class Timer:
     def behind(self) -> int:
         """Messages that are stored and not yet on the wheel."""
         return self._store.bounds(names.TIMER_TOPIC, 0)[1] - self._timers.offset
+
+    def configure(self, retention_ms: int) -> None:
+        """Messages are kept for another time from now on."""
+        self._intake.window_ms = window_ms(retention_ms)
+
+    def retention_fault(self, retention_ms: int) -> str | None:
+        """Why messages must be kept for longer; None when nothing waits for so long."""
+        if not self._timers.waits_longer(window_ms(retention_ms)):
+            return None
+        return (
+            f"messages wait for their delivery time for longer than {retention_ms} ms of retention"
+            " allow: they would be deleted before; set it when they are delivered"
+        )
 
     def work(self) -> Iterator[Coroutine[Any, Any, None]]:
         """What has to run, for ever."""
@@ -107,10 +132,35 @@ class Timer:
 
         None when nothing ever waited.
         """
+        if (pause_ms := self._return(now_ms)) is not None:
+            return now_ms + pause_ms
         self._intake.step(now_ms)
         at = self._deliveries.step(now_ms) if self._timers.exists else None
         # What is on its way was written again just now.
         return now_ms if self.behind and not self._intake.is_held_up else at
+
+    def _return(self, now_ms: int) -> int | None:
+        """A step on the way back to a clock that was set back; gives the pause until the next."""
+        timers = self._timers
+        if self._way_back is None and timers.exists and timers.read_ms - now_ms > BACK_MS:
+            log.warning("the clock was set back by %d ms", timers.read_ms - now_ms)
+            self._way_back = self._going_back(floor_ms(now_ms))
+        if self._way_back is None:
+            return None
+        pause_ms = next(self._way_back, None)
+        if pause_ms is None:
+            self._way_back = None
+        return pause_ms
+
+    def _going_back(self, read_ms: int) -> Iterator[int]:
+        """Each step, and the pause after it: nothing is taken or delivered meanwhile."""
+        while not self._deliveries.leave():
+            yield 0
+        self._timers.unsaved = True
+        while not self._timers.is_saved:
+            yield SAVED_LOOK_MS
+        for _ in self._timers.going_back(read_ms):
+            yield 0
 
     async def _round(self) -> None:
         """One step, and the pause until the next one has something to do."""
@@ -120,7 +170,7 @@ class Timer:
         if left <= 0:
             await asyncio.sleep(0)
             return
-        if self._intake.is_held_up:  # more has come, and has to wait
+        if self._intake.is_held_up or self._way_back is not None:  # what has come has to wait
             await self._clock.sleep(left)
             return
         deadline_ms = self._clock.monotonic_ms() + left

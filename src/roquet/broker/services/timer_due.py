@@ -32,6 +32,9 @@ STEP_COUNT: Final = 64
 LOOK_COUNT: Final = 64
 """Units whose times are looked at before others have their turn."""
 
+STEP_BYTES: Final = 1024 * 1024
+"""Bytes of their messages, for the same reason: the largest take as long as many small ones."""
+
 EMPTY_COUNT: Final = 4_096
 """Seconds without messages that are passed over in one step: after a long rest."""
 
@@ -48,7 +51,7 @@ class TimerParts(msgspec.Struct, frozen=True, kw_only=True):
     timers: Timers
     timings: Timings
     window_ms: int
-    """How long a message waits in one second's place at most."""
+    """How long a message waits in one second's place at most, to begin with."""
     noted: Noted
 
 
@@ -71,9 +74,13 @@ class Deliveries:
         if not second.is_known:
             self._look(second)
             return now_ms
+        store = self._parts.store
+        stop = store.end_position + STEP_BYTES
         for _ in range(STEP_COUNT):
             if (first := second.first()) is None:
                 return self._leave(second, now_ms)
+            if store.end_position >= stop:
+                break
             due, position = first
             if due > now_ms:
                 return due
@@ -81,6 +88,24 @@ class Deliveries:
             second.drop()
             self._timers.delivered(due, position)
         return now_ms
+
+    def leave(self) -> bool:
+        """Leave the second that is being delivered, which is ahead; whether that is done.
+
+        If all of it was delivered it is over, so that it does not come again as its time does.
+        """
+        timers = self._timers
+        slot = timers.slot(timers.read_ms)
+        if slot is not None and timers.cursor[0]:
+            second = self._second or Second(timers.read_ms, slot.last, timers.cursor)
+            self._second = second
+            if not second.is_known:
+                self._look(second)
+                return False
+            if second.first() is None:
+                timers.go_on(second.begin_ms + PRECISION_MS)
+        self._second = None
+        return True
 
     def came(self, slot_ms: int, position: int, kind: int, record: Record) -> None:
         """A unit was written; if into the second that is being delivered, it is in time."""
@@ -116,6 +141,7 @@ class Deliveries:
 
     def _look(self, second: Second) -> None:
         """Learn of some units of a second when they are due."""
+        left = STEP_BYTES
         for _ in range(LOOK_COUNT):
             position, unit = second.next, self._timers.unit(second.next)
             if unit is None or floor_ms(unit.slot_ms) != second.begin_ms:
@@ -127,6 +153,9 @@ class Deliveries:
             record = record_of(self._parts.store, unit)
             if record is not None:
                 _see(second, position, unit.magic, record)
+            left -= unit.size
+            if left <= 0:
+                return
 
     def _unit_due(self, second: Second, position: int, now_ms: int) -> None:
         """A unit whose time has come: its message is delivered, or goes on, or is taken back."""

@@ -46,6 +46,8 @@ class Intake:
         self._parts = parts
         self._timers = parts.timers
         self._deliveries = deliveries
+        self.window_ms = parts.window_ms
+        """How long a message waits in one second's place at most."""
         self.is_held_up = False
         """Whether the next one finds no place on the wheel before others are delivered."""
 
@@ -90,9 +92,10 @@ class Intake:
         return self._onto_wheel(record, found, out, now_ms)
 
     def _onto_wheel(self, record: Record, found: dict[str, str], out: int, now_ms: int) -> bool:
-        timers, write_ms = self._timers, floor_ms(now_ms)
-        stop, rolls = stop_ms(out, write_ms, self._parts.window_ms)
-        if not timers.may_take(stop):
+        # A clock that was set back must not have it wait in a second that is over.
+        timers, write_ms = self._timers, max(floor_ms(now_ms), self._timers.read_ms)
+        wanted, rolls = stop_ms(out, write_ms, self.window_ms)
+        if (stop := timers.place(wanted)) is None:
             return False
         deletes, topic = props.TIMER_DELETE_UNIQUE_KEY in found, found.get(props.REAL_TOPIC, "")
         kind = magic(rolls=rolls, deletes=deletes)

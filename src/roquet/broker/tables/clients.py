@@ -39,6 +39,8 @@ class ConsumerGroup:
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         self.is_divided = False
         """Whether members were last seen to want different things."""
+        self.is_changed = False
+        """Whether members have come, gone or changed their wishes since that look."""
 
     @property
     def client_ids(self) -> list[str]:
@@ -177,6 +179,8 @@ class Clients:
         group = self._consumers.setdefault(data.group_name, ConsumerGroup())
         known = group.members.get(peer)
         wishes = {wish.topic: wish.sub_string for wish in data.subscription_data_set}
+        if known is None or known.wishes != wishes:
+            group.is_changed = True
         group.members[peer] = Member(client_id, peer, data.message_model, wishes, data.strategy)
         news = group.subscribe(data)
         return news or known is None or known.client_id != client_id
@@ -190,6 +194,7 @@ class Clients:
     def _part(self, name: str, group: ConsumerGroup, peer: Peer) -> bool:
         if group.members.pop(peer, None) is None:
             return False
+        group.is_changed = True
         if not group.members:
             del self._consumers[name]
         return True

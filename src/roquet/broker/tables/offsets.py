@@ -1,6 +1,6 @@
 """Consumer offsets: how far each group is in each queue."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from roquet.broker.tables.table import Table, TableFile
 from roquet.model.topic import OffsetTable
@@ -71,9 +71,10 @@ class Offsets(Table[OffsetTable]):
             if key.rpartition(SEPARATOR)[0] == topic and queues.pop(queue_id, None) is not None:
                 self.unsaved = True
 
-    def remove_topic(self, topic: str) -> None:
-        """Forget all progress in a topic."""
-        self._remove([k for k in self._offsets if k.rpartition(SEPARATOR)[0] == topic])
+    def remove_topics(self, topics: Collection[str]) -> None:
+        """Forget all progress in topics."""
+        gone = frozenset(topics)
+        self._remove([k for k in self._offsets if k.rpartition(SEPARATOR)[0] in gone])
 
     def remove_group(self, group: str) -> None:
         """Forget all progress of a group."""

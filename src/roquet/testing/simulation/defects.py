@@ -1,7 +1,7 @@
 """Defects: bugs that can be planted in the client, to show that the simulation finds such bugs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,13 +13,14 @@ from roquet.client.reader import QueueReader
 from roquet.client.received import Received
 from roquet.model.queue import MessageQueue
 from roquet.rules.progress import Window
-from roquet.testing.simulation.run import Defect, Outcome, simulate
+from roquet.testing.simulation.planting import replaced
+from roquet.testing.simulation.run import Defect
 
 
 @contextmanager
 def early_commit() -> Iterator[None]:
     """Progress counts what was handed out, not what was handled."""
-    with _replaced(Window, "committable", property(lambda window: window.next_offset)):
+    with replaced(Window, "committable", property(lambda window: window.next_offset)):
         yield
 
 
@@ -30,7 +31,7 @@ def skipped_commit() -> Iterator[None]:
     async def save_nothing(self: Holding, readers: Iterable[QueueReader]) -> None:
         """As if there were no need."""
 
-    with _replaced(Holding, "save_last", save_nothing):
+    with replaced(Holding, "save_last", save_nothing):
         yield
 
 
@@ -41,7 +42,7 @@ def ignored_lock() -> Iterator[None]:
     async def take(_: QueueLocks, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         return set(queues)
 
-    with _replaced(QueueLocks, "lock", take):
+    with replaced(QueueLocks, "lock", take):
         yield
 
 
@@ -52,7 +53,7 @@ def lost_notice() -> Iterator[None]:
     def hear_nothing(self: Assignment, call: object, peer: object) -> None:
         """As if it had not come."""
 
-    with _replaced(Assignment, "_members_changed", hear_nothing):
+    with replaced(Assignment, "_members_changed", hear_nothing):
         yield
 
 
@@ -65,13 +66,12 @@ def reordering_retry() -> Iterator[None]:
         self._hand_out()
         await QueueReader._again(self, message, pause_ms)
 
-    with _replaced(OrderedReader, "_again", step_aside):
+    with replaced(OrderedReader, "_again", step_aside):
         yield
 
 
 DEFECTS: Final[Mapping[str, Defect]] = MappingProxyType(
     {
-        "none": nullcontext,
         "early-commit": early_commit,
         "skipped-commit": skipped_commit,
         "ignored-lock": ignored_lock,
@@ -79,20 +79,4 @@ DEFECTS: Final[Mapping[str, Defect]] = MappingProxyType(
         "reordering-retry": reordering_retry,
     }
 )
-"""By name: none, and the planted ones."""
-
-
-def live(defect: str, seed: int) -> Outcome:
-    """Live through a seed with a defect, by its name: another process can be asked for that."""
-    return simulate(seed, DEFECTS[defect])
-
-
-@contextmanager
-def _replaced(place: type, name: str, other: object) -> Iterator[None]:
-    """Another attribute in the place of one, for a time."""
-    original = place.__dict__[name]
-    setattr(place, name, other)
-    try:
-        yield
-    finally:
-        setattr(place, name, original)
+"""By name."""

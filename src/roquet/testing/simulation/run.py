@@ -1,13 +1,16 @@
 """One seed from beginning to end, and what the checks say of it."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from roquet.client import members
 from roquet.testing import clock
 from roquet.testing.simulation import checks
+from roquet.testing.simulation.planting import replaced
 from roquet.testing.simulation.scenario import Fault, Scenario, scenario
 from roquet.testing.simulation.world import World
 
@@ -20,7 +23,8 @@ LOCKS_FORGOTTEN_MS: Final = 60_000
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a seed came to."""
 
-    scenario: Scenario
+    kind: str
+    seed: int
     faults: tuple[str, ...]
     digest: str
     """Of all lines: the same seed gives the same one."""
@@ -32,8 +36,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def simulate(seed: int, defect: Defect = nullcontext) -> Outcome:
     """Live through a seed; `defect` may break something for that time."""
     plan = scenario(seed)
-    with defect():
+    with defect(), apart():
         return clock.run(_live(plan), seed=seed)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Clients in here know nothing of those that this process had before, and may have their names.
+
+    A simulation leaves clients behind whose process was killed: the next one must not meet them.
+    """
+    with replaced(members, "_open", WeakValueDictionary()):
+        yield
 
 
 async def _live(plan: Scenario) -> Outcome:
@@ -41,7 +55,8 @@ async def _live(plan: Scenario) -> Outcome:
     await world.run()
     journal = world.journal
     return Outcome(
-        scenario=plan,
+        kind="balance",
+        seed=plan.seed,
         faults=tuple(_judge(world)),
         digest=journal.digest(),
         lines=tuple(journal.lines),

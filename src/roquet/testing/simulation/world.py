@@ -2,29 +2,22 @@
 
 import asyncio
 from random import Random
-from typing import Any, Final
+from typing import Final
 
-from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.model.errors import CallError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE
-from roquet.namesrv.app import NameServer
-from roquet.namesrv.config import NameServerConfig
-from roquet.net.channel import Channel
-from roquet.store.memory import MemoryFiles
 from roquet.testing.clock import this_loop
 from roquet.testing.simulation.hosts import Hosts
 from roquet.testing.simulation.journal import Journal
+from roquet.testing.simulation.machines import NAMESRV, Machines
 from roquet.testing.simulation.member import TOPIC, Member
 from roquet.testing.simulation.scenario import ACTION_MS, Event, Fault, Scenario
 from roquet.wire.calls.topic import CreateTopic
 
-NAMESRV_HOST: Final = "10.0.0.1"
-NAMESRV: Final = f"{NAMESRV_HOST}:9876"
 PRODUCER_HOST: Final = "10.0.3.1"
 
 PROMPT_MS: Final = 5_000
@@ -40,13 +33,6 @@ until then members that ask different brokers see different groups, as in Java."
 AFTERMATH_MS: Final = 30_000
 """How long it is watched once all is settled: what comes twice comes late."""
 
-FILES: Final[dict[str, Any]] = {
-    "log_file_size": 1 << 20,
-    "queue_file_entries": 300,
-    "index_slots": 500,
-    "index_entries": 2_000,
-}
-
 
 class World:
     """A cluster in virtual time."""
@@ -61,18 +47,19 @@ class World:
         self.late: list[str] = []
         """When a calm group was not balanced soon after somebody came or went."""
         self.members: dict[str, Member] = {}
-        self._brokers: dict[str, BrokerServer] = {}
-        self._files = {f"10.0.1.{n + 1}": MemoryFiles() for n in range(scenario.brokers)}
-        self._crashed: set[str] = set()
+        count = scenario.queues
+        topic = CreateTopic(
+            topic=TOPIC, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE
+        )
+        self._machines = Machines(scenario.seed, scenario.brokers, loop, self.hosts, (topic,))
+        self._brokers = self._machines.brokers
         self._lives: list[asyncio.Task[None]] = []
         self._came = 0
 
     async def run(self) -> None:
         """Everything, from the first broker to the last line."""
         self.network.delay(*self.scenario.network_ms)
-        await self.hosts.run(NAMESRV_HOST, self._start_namesrv())
-        for host in self._files:
-            await self._start_broker(host)
+        await self._machines.start()
         await asyncio.sleep(1)  # until the name server knows the topic's queues on every broker
         for _ in range(self.scenario.members):
             self._join()
@@ -108,34 +95,6 @@ class World:
         """Whether each queue has one owner."""
         return not self.members or all(len(who) == 1 for who in self.owners().values())
 
-    async def _start_namesrv(self) -> None:
-        config = NameServerConfig(host=NAMESRV_HOST, port=9876)
-        await NameServer(config, self.clock).__aenter__()
-
-    async def _start_broker(self, host: str) -> None:
-        config = BrokerConfig(
-            broker_name=f"broker-{host[-1]}",
-            host=host,
-            port=10911,
-            advertise=host,
-            name_servers=(NAMESRV,),
-            **FILES,
-        )
-        rng = Random(f"{self.scenario.seed} {host} {self.clock.now_ms()}")
-        self._brokers[host] = server = BrokerServer(
-            config, self.clock, files=self._files[host], rng=rng
-        )
-        await self.hosts.run(host, _enter(server))
-        await self.hosts.run(PRODUCER_HOST, self._create_topic(host))
-
-    async def _create_topic(self, host: str) -> None:
-        channel = await Channel.connect(host, 10911)
-        count = self.scenario.queues
-        await channel.call(
-            CreateTopic(topic=TOPIC, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE)
-        )
-        await channel.close()
-
     def _join(self) -> None:
         self._came += 1
         host = f"10.0.2.{self._came}"
@@ -158,7 +117,7 @@ class World:
         elif event.fault is Fault.SLOW:
             self.network.slow(broker, 100, 2_500)
         elif event.fault is Fault.CRASH:
-            await self._crash(broker, down_ms=event.who * 20)
+            await self._machines.crash(broker, event.who * 20, self._returned)
         elif event.fault is Fault.PART:
             self.network.part(member, broker)
         elif len(self.members) > 1:  # somebody stays, or nothing would ever be handled
@@ -173,21 +132,7 @@ class World:
         self.journal.let_go(host, None, "killed")
         self.hosts.kill(host, silently=fault is Fault.SILENCE)
 
-    async def _crash(self, host: str, down_ms: int) -> None:
-        """A broker's process dies; the next one, after a while, finds what it wrote."""
-        if host in self._crashed:
-            return
-        self._crashed.add(host)
-        self._files[host] = self._files[host].copy()
-        self.hosts.kill(host)
-        await self.hosts.bury(host)
-        self._lives.append(asyncio.create_task(self._come_back(host, down_ms)))
-
-    async def _come_back(self, host: str, down_ms: int) -> None:
-        await asyncio.sleep(down_ms / 1000)
-        self.network.revive(host)
-        await self._start_broker(host)
-        self._crashed.discard(host)
+    def _returned(self, host: str) -> None:
         self.journal.disturb(f"{host} is back")
 
     async def _judge_promptness(self, event: Event, quiet_until_ms: int) -> None:
@@ -241,10 +186,6 @@ class World:
                 self.journal.say(f"not acknowledged {name}: {type(error).__name__}")
             else:
                 self.journal.acknowledge(name, receipt.queue, receipt.queue_offset)
-
-
-async def _enter(server: BrokerServer) -> None:
-    await server.__aenter__()
 
 
 def _one(hosts: list[str], number: int) -> str:

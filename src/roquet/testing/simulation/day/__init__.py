@@ -1,0 +1,1 @@
+"""A day in which messages wait: delay levels, delivery times, transactions, retries."""

@@ -1,0 +1,147 @@
+"""The documents: what they link to is there, and their Python is Python."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+
+DOCUMENTS: Final = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
+HEADING: Final = re.compile(r"#{1,6}\s+(.+?)\s*#*$")
+CODE: Final = re.compile(r"`[^`]*`")
+ELSEWHERE: Final = re.compile(r"[a-z]+:", re.IGNORECASE)
+"""https: and mailto: are not ours to look at."""
+
+
+class Block(NamedTuple):
+    """Code between two fences."""
+
+    language: str
+    line: int
+    text: str
+
+
+@cache
+def parts(document: Path) -> tuple[list[str], list[Block]]:
+    """The lines of a document that are text, and its blocks of code."""
+    prose: list[str] = []
+    blocks: list[Block] = []
+    fence, inside = "", Block("", 0, "")
+    for number, line in enumerate(document.read_text("utf-8").splitlines(), 1):
+        start = line.strip()
+        if fence:
+            if start == fence:
+                blocks.append(inside)
+                fence = ""
+            else:
+                inside = inside._replace(text=f"{inside.text}{line}\n")
+        elif start.startswith("```"):
+            fence, inside = "```", Block(start.strip("`").strip(), number + 1, "")
+        else:
+            prose.append(line)
+    assert not fence, f"{document}: the block from line {inside.line} on has no end"
+    return prose, blocks
+
+
+def anchors(document: Path) -> set[str]:
+    """What a link into a document may name: its headings, as GitHub and others write them."""
+    found: set[str] = set()
+    for line in parts(document)[0]:
+        if heading := HEADING.match(line):
+            words = re.sub(r"[^\w\- ]", "", heading[1].lower())
+            name = words.replace(" ", "-")
+            found.add(
+                next(n for n in (name, *(f"{name}-{i}" for i in range(1, 99))) if n not in found)
+            )
+    return found
+
+
+def links(document: Path) -> list[str]:
+    """The targets of a document's links, but for those in code."""
+    text = "\n".join(CODE.sub("`code`", line) for line in parts(document)[0])
+    return LINK.findall(text)
+
+
+def fault(document: Path, link: str) -> str | None:
+    """What is wrong with a link; None when it leads somewhere, or out of the project."""
+    if ELSEWHERE.match(link):
+        return None
+    path, _, anchor = link.partition("#")
+    target = (document.parent / unquote(path)).resolve() if path else document
+    if not target.is_relative_to(ROOT):
+        return "leads out of the project"
+    if not target.exists():
+        return "leads nowhere"
+    if anchor and target.suffix == ".md" and anchor not in anchors(target):
+        return "names no heading"
+    return None
+
+
+def blocks_of_python() -> list[tuple[str, Block]]:
+    """Each with its place, for people."""
+    return [
+        (f"{document.relative_to(ROOT)}:{block.line}", block)
+        for document in DOCUMENTS
+        for block in parts(document)[1]
+        if block.language in ("python", "py")
+    ]
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    wrong = [
+        f"{document.relative_to(ROOT)}: {link} {reason}"
+        for document in DOCUMENTS
+        for link in links(document)
+        if (reason := fault(document, link))
+    ]
+    assert wrong == []
+
+
+def test_python_in_documents_compiles() -> None:
+    blocks = blocks_of_python()
+    assert blocks, "no document shows any Python: is the search wrong?"
+    wrong = []
+    for place, block in blocks:
+        try:
+            ast.parse(block.text)  # which takes `await` and `return` without a function around them
+        except SyntaxError as error:
+            wrong.append(f"{place}: {error}")
+    assert wrong == []
+
+
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    named = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    pages = {page for page in DOCUMENTS if page.is_relative_to(index.parent)} - {index}
+    assert pages - named == set()
+
+
+@pytest.mark.parametrize(
+    ("link", "reason"),
+    [
+        ("CHANGELOG.md", None),
+        ("CHANGELOG.md#changelog", None),
+        ("https://example.com/nothing", None),
+        ("NOTHING.md", "leads nowhere"),
+        ("CHANGELOG.md#nothing", "names no heading"),
+        ("../elsewhere.md", "leads out of the project"),
+    ],
+)
+def test_a_link_is_judged(link: str, reason: str | None) -> None:
+    assert fault(ROOT / "README.md", link) == reason
+
+
+def test_links_in_code_are_no_links(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`[a](b)` and [c](d)\n```python\n[e](f)\n```\n## One: `two`!\n## Same\n## Same\n"
+    )
+    assert links(page) == ["d"]
+    assert anchors(page) == {"one-two", "same", "same-1"}
