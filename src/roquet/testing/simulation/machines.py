@@ -116,7 +116,7 @@ class Machines:
         await self._hosts.run(OPERATOR_HOST, self._create_topics(host))
 
     async def _create_topics(self, host: str) -> None:
-        channel = await Channel.connect(host, PORT)
+        channel = await Channel.connect(host, PORT, clock=self._loop.clock)
         for topic in self._topics:
             await channel.call(topic)
         await channel.close()
