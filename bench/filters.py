@@ -10,7 +10,6 @@ table of figures and ratios and writes one JSON of results. Linux only: CPU time
 import argparse
 import asyncio
 import contextlib
-import json
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
-from system import Row, Side, cpu_seconds, ours, show, theirs  # noqa: E402
+from system import Row, Side, cpu_seconds, ours, save, show, theirs  # noqa: E402
 
 import genuine  # noqa: E402
 from roquet.client import Message, Producer  # noqa: E402
@@ -156,13 +155,7 @@ def main() -> None:
         sides = [stack.enter_context(one(Path(folder) / one.__name__)) for one in starts]
         table = rows(measure(sides, given))
     show(table)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    results = [
-        {"work": r.work, "unit": r.unit, "ours": r.ours, "genuine": r.theirs, "ratio": r.ratio,
-         "goal": r.goal, "holds": r.verdict}
-        for r in table
-    ]  # fmt: skip
-    given.out.write_text(json.dumps(results, indent=2) + "\n")
+    save(table, given.out)
 
 
 if __name__ == "__main__":

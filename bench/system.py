@@ -309,6 +309,17 @@ def show(table: list[Row]) -> None:
         print(f"{line}  {row.verdict}")
 
 
+def save(table: list[Row], out: Path) -> None:
+    """The rows as JSON, in a file."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    results = [
+        {"work": r.work, "unit": r.unit, "ours": r.ours, "genuine": r.theirs, "ratio": r.ratio,
+         "goal": r.goal, "holds": r.verdict}
+        for r in table
+    ]  # fmt: skip
+    out.write_text(json.dumps(results, indent=2) + "\n")
+
+
 def main() -> None:
     """Measure, print, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -322,13 +333,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="roquet-bench-") as folder:
         table = measure(args, Path(folder))
     show(table)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    results = [
-        {"work": r.work, "unit": r.unit, "ours": r.ours, "genuine": r.theirs, "ratio": r.ratio,
-         "goal": r.goal, "holds": r.verdict}
-        for r in table
-    ]  # fmt: skip
-    args.out.write_text(json.dumps(results, indent=2) + "\n")
+    save(table, args.out)
 
 
 if __name__ == "__main__":

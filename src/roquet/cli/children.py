@@ -89,7 +89,7 @@ class Child:
 
     async def finish(self) -> None:
         """Wait for its end, which must be a good one."""
-        if await self._process.wait() != 0:
+        if await self.ended() != 0:
             raise self.failure()
 
     async def ended(self) -> int:

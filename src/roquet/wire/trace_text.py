@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec.structs import astuple
 
 FIELD: Final = "\x01"
 RECORD: Final = "\x02"
@@ -58,15 +59,6 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     offset_message_id: str = ""
     success: bool = True
 
-    @property
-    def fields(self) -> tuple[object, ...]:
-        """As they stand in the text."""
-        return (
-            "Pub", self.at_ms, self.region, self.group, self.topic, self.message_id, self.tag,
-            self.keys, self.store_host, self.body_length, self.took_ms, int(self.kind),
-            self.offset_message_id, self.success,
-        )  # fmt: skip
-
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
     """A handler was given a message."""
@@ -80,14 +72,6 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 0
     keys: str = ""
 
-    @property
-    def fields(self) -> tuple[object, ...]:
-        """As they stand in the text."""
-        return (
-            "SubBefore", self.at_ms, self.region, self.group, self.request_id, self.message_id,
-            self.tries, self.keys,
-        )  # fmt: skip
-
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """A handler has ended."""
@@ -100,14 +84,6 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     outcome: int = Outcome.SUCCESS
     at_ms: int = 0
     group: str = ""
-
-    @property
-    def fields(self) -> tuple[object, ...]:
-        """As they stand in the text."""
-        return (
-            "SubAfter", self.request_id, self.message_id, self.took_ms, self.success, self.keys,
-            int(self.outcome), self.at_ms, self.group,
-        )  # fmt: skip
 
 
 class TransactionEnded(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,15 +103,6 @@ class TransactionEnded(msgspec.Struct, frozen=True, kw_only=True):
     """COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
     from_check: bool = False
 
-    @property
-    def fields(self) -> tuple[object, ...]:
-        """As they stand in the text."""
-        return (
-            "EndTransaction", self.at_ms, self.region, self.group, self.topic, self.message_id,
-            self.tag, self.keys, self.store_host, int(self.kind), self.transaction_id, self.state,
-            self.from_check,
-        )  # fmt: skip
-
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was to come later was taken back."""
@@ -147,20 +114,13 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     success: bool = True
 
-    @property
-    def fields(self) -> tuple[object, ...]:
-        """As they stand in the text."""
-        return (
-            "Recall", self.at_ms, self.region, self.group, self.topic, self.message_id, self.success
-        )  # fmt: skip
-
 
 Trace: TypeAlias = Sent | Begun | Ended | TransactionEnded | Recalled
 
 
 def encode(traces: Iterable[Trace]) -> str:
     """The text of some records."""
-    return "".join([FIELD.join(map(_text, trace.fields)) + RECORD for trace in traces])
+    return "".join([_record(trace) for trace in traces])
 
 
 def decode(text: str) -> list[Trace]:
@@ -180,6 +140,11 @@ def _decoded(text: str) -> Iterator[Trace]:
             continue
 
 
+def _record(trace: Trace) -> str:
+    """Its name and its fields, which stand in the text as they do in the class."""
+    return FIELD.join([_NAMES[type(trace)], *map(_text, astuple(trace))]) + RECORD
+
+
 def _text(value: object) -> str:
     match value:
         case bool():
@@ -189,7 +154,7 @@ def _text(value: object) -> str:
         case str():  # its own separators would break all that follows
             return value.replace(FIELD, " ").replace(RECORD, " ")
         case _:
-            return str(value)
+            return str(value)  # of a Kind or an Outcome its number
 
 
 def _sent(f: list[str]) -> Sent:
@@ -270,4 +235,12 @@ _READERS: Final[Mapping[str, Callable[[list[str]], Trace]]] = {
     "SubAfter": _ended,
     "EndTransaction": _transaction_ended,
     "Recall": _recalled,
+}
+
+_NAMES: Final[Mapping[type[Trace], str]] = {
+    Sent: "Pub",
+    Begun: "SubBefore",
+    Ended: "SubAfter",
+    TransactionEnded: "EndTransaction",
+    Recalled: "Recall",
 }
