@@ -30,10 +30,10 @@ def test_the_users_edges(canned: Any) -> None:
     canned.send("broker-b", 1, *[b"y"] * 10)
     (task,) = reader(
         canned,
-        startingOffsets='{"broker-a": {"0": 4}, "broker-b": {"1": -1}}',
-        endingOffsets='{"broker-a": {"0": 6}}',
+        startingOffsets='{"orders": {"broker-a": {"0": 4}, "broker-b": {"1": -1}}}',
+        endingOffsets='{"orders": {"broker-a": {"0": 6}}}',
     ).partitions()
-    assert task.value == (Piece("broker-a", 0, 4, 6),)
+    assert task.value == (Piece("orders", "broker-a", 0, 4, 6),)
 
 
 def test_an_empty_topic_has_no_tasks(canned: Any) -> None:
@@ -42,4 +42,4 @@ def test_an_empty_topic_has_no_tasks(canned: Any) -> None:
 
 def test_an_end_that_is_not_there_yet_is_refused(canned: Any) -> None:
     with pytest.raises(ConfigError, match="up to 5, but has messages up to 0"):
-        reader(canned, endingOffsets='{"broker-a": {"0": 5}}').partitions()
+        reader(canned, endingOffsets='{"orders": {"broker-a": {"0": 5}}}').partitions()

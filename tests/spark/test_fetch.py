@@ -18,7 +18,7 @@ COLUMNS = ("broker", "queue_id", "queue_offset", "body")
 
 
 def reader(canned: Any, **settings: Any) -> RangeReader:
-    options = SourceOptions(namesrv=(canned.namesrv,), topic="orders", **settings)
+    options = SourceOptions(namesrv=(canned.namesrv,), topics=("orders",), **settings)
     return RangeReader(Cluster(options, pause=lambda ms: None), COLUMNS)
 
 
@@ -45,17 +45,19 @@ def test_pieces_are_read_exactly(
 ) -> None:
     monkeypatch.setattr(fetch, "BATCH_BYTES", batch_bytes)
     filled.pull_max = pull_max
-    found = rows(filled, Piece("broker-b", 1, 3, 64), Piece("broker-a", 0, 0, 100))
+    found = rows(
+        filled, Piece("orders", "broker-b", 1, 3, 64), Piece("orders", "broker-a", 0, 0, 100)
+    )
     assert found == expected("broker-b", 1, 3, 64) + expected("broker-a", 0, 0, 100)
 
 
 def test_small_pulls_make_one_batch(filled: Any) -> None:
     filled.pull_max = 5
-    assert len(list(reader(filled).batches([Piece("broker-a", 0, 0, 100)]))) == 1
+    assert len(list(reader(filled).batches([Piece("orders", "broker-a", 0, 0, 100)]))) == 1
 
 
 def test_a_broker_that_gives_more_than_asked_is_cut(filled: Any) -> None:
-    piece = Piece("broker-a", 0, 10, 20)
+    piece = Piece("orders", "broker-a", 0, 10, 20)
     filled.answer = over_generous(filled.answer)
     assert rows(filled, piece) == expected("broker-a", 0, 10, 20)
 
@@ -70,20 +72,20 @@ def over_generous(answer: Any) -> Any:
 def test_a_connection_that_breaks_costs_nothing(filled: Any) -> None:
     filled.pull_max = 10
     source = reader(filled)
-    batches = source.batches([Piece("broker-a", 0, 0, 100)])
+    batches = source.batches([Piece("orders", "broker-a", 0, 0, 100)])
     filled.moods += [ConnectionLost("gone")] * 3
     assert sum(batch.num_rows for batch in batches) == 100
 
 
 def test_nothing_is_asked_for_an_empty_piece(filled: Any) -> None:
-    assert rows(filled, Piece("broker-a", 0, 5, 5)) == []
+    assert rows(filled, Piece("orders", "broker-a", 0, 5, 5)) == []
     assert filled.calls == []
 
 
 def test_messages_that_retention_took_are_an_error(filled: Any) -> None:
     filled.queues["broker-a", 0].forget(10)
     with pytest.raises(DataLost, match="queue 0 of broker 'broker-a' lacks 7 of its messages"):
-        rows(filled, Piece("broker-a", 0, 3, 50))
+        rows(filled, Piece("orders", "broker-a", 0, 3, 50))
 
 
 def test_the_rest_is_read_when_the_user_allows_loss(
@@ -91,32 +93,32 @@ def test_the_rest_is_read_when_the_user_allows_loss(
 ) -> None:
     filled.queues["broker-a", 0].forget(10)
     with caplog.at_level(logging.WARNING):
-        found = rows(filled, Piece("broker-a", 0, 3, 50), fail_on_data_loss=False)
+        found = rows(filled, Piece("orders", "broker-a", 0, 3, 50), fail_on_data_loss=False)
     assert found == expected("broker-a", 0, 10, 50)
     assert "lacks 7 of its messages from offset 3 to 49" in caplog.text
 
 
 def test_a_range_that_is_gone_altogether(filled: Any) -> None:
     filled.queues["broker-a", 0].forget(60)
-    assert rows(filled, Piece("broker-a", 0, 3, 50), fail_on_data_loss=False) == []
+    assert rows(filled, Piece("orders", "broker-a", 0, 3, 50), fail_on_data_loss=False) == []
 
 
 def test_a_gap_in_the_middle_is_noticed(filled: Any) -> None:
     del filled.queues["broker-a", 0].records[40]
     with pytest.raises(DataLost, match="lacks 1 of its messages"):
-        rows(filled, Piece("broker-a", 0, 0, 99))
+        rows(filled, Piece("orders", "broker-a", 0, 0, 99))
 
 
 def test_an_end_that_the_broker_forgot_is_noticed_when_time_is_up(filled: Any) -> None:
     with pytest.raises(DataLost, match="lacks 20 of its messages from offset 0 to 119"):
-        rows(filled, Piece("broker-a", 0, 0, 120), timeout_ms=0)
+        rows(filled, Piece("orders", "broker-a", 0, 0, 120), timeout_ms=0)
 
 
 def test_messages_out_of_order_are_refused(filled: Any) -> None:
     records = filled.queues["broker-a", 0].records
     records[4], records[5] = records[5], records[4]
     with pytest.raises(RecordError, match="out of order between 0 and 100"):
-        rows(filled, Piece("broker-a", 0, 0, 100))
+        rows(filled, Piece("orders", "broker-a", 0, 0, 100))
 
 
 @pytest.fixture
@@ -130,7 +132,7 @@ def mixed(canned: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return canned
 
 
-BOTH = (Piece("broker-a", 0, 3, 95), Piece("broker-a", 1, 0, 90))
+BOTH = (Piece("orders", "broker-a", 0, 3, 95), Piece("orders", "broker-a", 1, 0, 90))
 
 
 @pytest.mark.parametrize("pull_max", [7, 32, 1000])

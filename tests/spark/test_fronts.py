@@ -13,7 +13,7 @@ MANY = TOGETHER_ROWS_MIN
 
 
 def piece(queue_id: int, start: int = 0, end: int = MANY, broker: str = "a") -> Piece:
-    return Piece(broker, queue_id, start, end)
+    return Piece("orders", broker, queue_id, start, end)
 
 
 def came(*places: tuple[int, int]) -> Records:

@@ -13,7 +13,7 @@ LEAST = {"namesrv": "127.0.0.1:9876", "topic": "orders"}
 
 def test_the_least_that_is_needed() -> None:
     settings = parse(LEAST, {})
-    assert settings == SourceOptions(namesrv=("127.0.0.1:9876",), topic="orders")
+    assert settings == SourceOptions(namesrv=("127.0.0.1:9876",), topics=("orders",))
     assert settings.starting_offsets == "earliest"
     assert settings.fail_on_data_loss
     assert settings.columns == DEFAULT
@@ -24,7 +24,7 @@ def test_every_option_with_lower_case_names_as_spark_hands_them_over() -> None:
         {
             "namesrv": "a:1;b:2",
             "topic": "orders",
-            "startingoffsets": '{"broker-a": {"0": 23, "1": -2}}',
+            "startingoffsets": '{"orders": {"broker-a": {"0": 23, "1": -2}}}',
             "endingoffsets": "Latest",
             "maxoffsetspertrigger": "1000",
             "failondataloss": "false",
@@ -39,8 +39,8 @@ def test_every_option_with_lower_case_names_as_spark_hands_them_over() -> None:
     )
     assert settings == SourceOptions(
         namesrv=("a:1", "b:2"),
-        topic="orders",
-        starting_offsets={("broker-a", 0): 23, ("broker-a", 1): -2},
+        topics=("orders",),
+        starting_offsets={("orders", "broker-a", 0): 23, ("orders", "broker-a", 1): -2},
         ending_offsets="latest",
         max_offsets_per_trigger=1000,
         fail_on_data_loss=False,
@@ -59,7 +59,7 @@ def test_the_name_server_may_come_from_the_environment() -> None:
 
 
 def test_settings_travel_to_workers() -> None:
-    settings = parse({**LEAST, "startingOffsets": '{"b": {"0": 1}}'}, {})
+    settings = parse({**LEAST, "startingOffsets": '{"t": {"b": {"0": 1}}}'}, {})
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
@@ -68,9 +68,9 @@ def test_settings_travel_to_workers() -> None:
     [
         ({"startingOffset": "earliest"}, "no option 'startingOffset'; did you mean 'startingOff"),
         ({"startingOffsets": "first"}, "startingOffsets: 'first' is not earliest, latest or JSON"),
-        ({"startingOffsets": '{"b": 1}'}, "is not earliest"),
-        ({"startingOffsets": '{"b": {"0": -3}}'}, "is not earliest"),
-        ({"startingOffsets": '{"b": {"0": "1"}}'}, "is not earliest"),
+        ({"startingOffsets": '{"t": {"b": 1}}'}, "is not earliest"),
+        ({"startingOffsets": '{"t": {"b": {"0": -3}}}'}, "is not earliest"),
+        ({"startingOffsets": '{"t": {"b": {"0": "1"}}}'}, "is not earliest"),
         ({"startingOffsets": "[1]"}, "is not earliest"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: 0 is less than 1"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger: 'many'"),

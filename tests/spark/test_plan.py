@@ -8,8 +8,10 @@ from roquet.model.errors import ConfigError
 from roquet.spark import plan
 from roquet.spark.plan import PARTITION_ROWS_MIN, Offsets, Piece, Queue
 
-A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
-queues = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 12))
+A0, A1, B0 = ("orders", "a", 0), ("orders", "a", 1), ("orders", "b", 0)
+queues = st.tuples(
+    st.sampled_from(["orders", "payments"]), st.sampled_from(["a", "b", "c"]), st.integers(0, 12)
+)
 offsets = st.integers(0, 2**62)
 spans = st.dictionaries(queues, st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8)
 
@@ -19,8 +21,8 @@ def split(found: dict[Queue, tuple[int, int]]) -> tuple[Offsets, Offsets]:
     return start, {queue: first + count for queue, (first, count) in found.items()}
 
 
-def rows(pieces: list[Piece]) -> list[tuple[str, int, int]]:
-    return [(p.broker, p.queue_id, at) for p in pieces for at in range(p.start, p.end)]
+def rows(pieces: list[Piece]) -> list[tuple[Queue, int]]:
+    return [(p.queue, at) for p in pieces for at in range(p.start, p.end)]
 
 
 @given(st.dictionaries(queues, offsets))
@@ -28,13 +30,16 @@ def test_offsets_come_back_from_sparks_checkpoint(given_offsets: Offsets) -> Non
     assert plan.from_json(plan.to_json(given_offsets)) == given_offsets
 
 
-def test_offsets_in_a_checkpoint_are_by_broker_and_queue() -> None:
-    assert plan.to_json({B0: 3, A1: 2, A0: 1}) == {"a": {"0": 1, "1": 2}, "b": {"0": 3}}
+def test_offsets_in_a_checkpoint_are_by_topic_and_broker_and_queue() -> None:
+    assert plan.to_json({("paid", "b", 0): 4, B0: 3, A1: 2, A0: 1}) == {
+        "orders": {"a": {"0": 1, "1": 2}, "b": {"0": 3}},
+        "paid": {"b": {"0": 4}},
+    }
 
 
 def test_ranges_leave_out_queues_with_nothing_new() -> None:
     found = plan.ranges({A0: 5, A1: 7, B0: 1}, {A0: 5, A1: 9, B0: 0})
-    assert found == [Piece("a", 1, 7, 9)]
+    assert found == [Piece("orders", "a", 1, 7, 9)]
 
 
 @given(spans, st.integers(1, 7))
@@ -50,10 +55,18 @@ def test_partitions_hold_every_row_once_and_are_even(
 
 
 def test_a_full_queue_is_cut_and_small_ones_share() -> None:
-    pieces = [Piece("a", 0, 100, 106), Piece("a", 1, 0, 1), Piece("b", 0, 0, 1)]
+    pieces = [
+        Piece("orders", "a", 0, 100, 106),
+        Piece("orders", "a", 1, 0, 1),
+        Piece("orders", "b", 0, 0, 1),
+    ]
     assert plan.pack(pieces, 2) == [
-        (Piece("a", 0, 100, 104),),
-        (Piece("a", 0, 104, 106), Piece("a", 1, 0, 1), Piece("b", 0, 0, 1)),
+        (Piece("orders", "a", 0, 100, 104),),
+        (
+            Piece("orders", "a", 0, 104, 106),
+            Piece("orders", "a", 1, 0, 1),
+            Piece("orders", "b", 0, 0, 1),
+        ),
     ]
 
 
@@ -109,8 +122,8 @@ def test_growth_is_no_loss() -> None:
 
 def test_a_queue_that_is_away_or_went_back_is_a_loss() -> None:
     assert plan.losses({A0: 5, B0: 3}, {A0: 4}) == [
-        "queue 0 of broker 'a' ends at offset 4, but was read up to 5",
-        "queue 0 of broker 'b', read up to offset 3, is not in the topic's route",
+        "topic 'orders', queue 0 of broker 'a' ends at offset 4, but was read up to 5",
+        "topic 'orders', queue 0 of broker 'b', read up to offset 3, is not in the route",
     ]
 
 
@@ -131,12 +144,12 @@ def test_an_edge_is_the_same_everywhere_or_named_for_each_queue() -> None:
 
 
 def test_a_queue_that_there_is_not_is_named() -> None:
-    with pytest.raises(ConfigError, match="no queue 9 of a broker 'a'"):
-        plan.resolved({("a", 9): 1}, EARLIEST, LATEST, EARLIEST)
+    with pytest.raises(ConfigError, match="'orders' has no queue 9 of a broker 'a'"):
+        plan.resolved({("orders", "a", 9): 1}, EARLIEST, LATEST, EARLIEST)
 
 
 def test_a_batch_range_must_be_there_and_in_order() -> None:
-    assert plan.checked_range({A0: 3}, {A0: 5}, {A0: 9}) == [Piece("a", 0, 3, 5)]
+    assert plan.checked_range({A0: 3}, {A0: 5}, {A0: 9}) == [Piece("orders", "a", 0, 3, 5)]
     with pytest.raises(ConfigError, match="from 6, but only up to 5"):
         plan.checked_range({A0: 6}, {A0: 5}, {A0: 9})
     with pytest.raises(ConfigError, match="up to 10, but has messages up to 9"):
@@ -145,13 +158,23 @@ def test_a_batch_range_must_be_there_and_in_order() -> None:
 
 def test_large_queues_are_cut_alike_so_that_a_partition_has_what_was_written_at_a_time() -> None:
     ten = 10 * PARTITION_ROWS_MIN
-    pieces = [Piece("a", 0, 0, ten), Piece("a", 1, 7, 7 + ten), Piece("b", 0, 0, ten + 1)]
+    pieces = [
+        Piece("orders", "a", 0, 0, ten),
+        Piece("orders", "a", 1, 7, 7 + ten),
+        Piece("orders", "b", 0, 0, ten + 1),
+    ]
     first, second = plan.pack(pieces, 2)
     half = ten // 2
-    assert first == (Piece("a", 0, 0, half), Piece("a", 1, 7, 7 + half), Piece("b", 0, 0, half))
+    assert first == (
+        Piece("orders", "a", 0, 0, half),
+        Piece("orders", "a", 1, 7, 7 + half),
+        Piece("orders", "b", 0, 0, half),
+    )
     assert second == (
-        Piece("a", 0, half, ten), Piece("a", 1, 7 + half, 7 + ten), Piece("b", 0, half, ten + 1)
-    )  # fmt: skip
+        Piece("orders", "a", 0, half, ten),
+        Piece("orders", "a", 1, 7 + half, 7 + ten),
+        Piece("orders", "b", 0, half, ten + 1),
+    )
 
 
 wide = st.lists(st.integers(1, 40 * PARTITION_ROWS_MIN), min_size=1, max_size=6)
@@ -159,7 +182,7 @@ wide = st.lists(st.integers(1, 40 * PARTITION_ROWS_MIN), min_size=1, max_size=6)
 
 @given(wide, st.integers(1, 7))
 def test_large_queues_are_dealt_evenly_too(sizes: list[int], count: int) -> None:
-    pieces = [Piece("a", queue_id, 3, 3 + size) for queue_id, size in enumerate(sizes)]
+    pieces = [Piece("orders", "a", queue_id, 3, 3 + size) for queue_id, size in enumerate(sizes)]
     packed = plan.pack(pieces, count)
     held = [sum(map(len, part)) for part in packed]
     assert sum(held) == sum(sizes)

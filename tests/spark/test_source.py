@@ -151,7 +151,7 @@ def run_stream(spark: SparkSession, topic: Topic, folder: Path) -> int:
     counts = [progress.numInputRows for progress in query.recentProgress]
     assert max(counts) <= 150
     end = json.loads(query.recentProgress[-1].sources[0].endOffset)
-    assert end["broker-b"]["1"] == topic.ends["broker-b", 1]
+    assert end["orders"]["broker-b"]["1"] == topic.ends["broker-b", 1]
     return sum(counts)
 
 

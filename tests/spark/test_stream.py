@@ -12,7 +12,7 @@ from roquet.spark.plan import Piece
 from roquet.spark.stream import StreamReader
 
 ALL = ReadAllAvailable()
-ZERO = {"broker-a": {"0": 0, "1": 0}, "broker-b": {"0": 0, "1": 0}}
+ZERO = {"orders": {"broker-a": {"0": 0, "1": 0}, "broker-b": {"0": 0, "1": 0}}}
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_a_new_query_begins_where_it_was_told_however_often_spark_asks(canned: A
     latest = reader(canned, startingOffsets="latest")
     first = latest.initialOffset()
     canned.send("broker-a", 0, b"new")
-    assert first["broker-a"]["0"] == 1
+    assert first["orders"]["broker-a"]["0"] == 1
     assert latest.initialOffset() == first
 
 
@@ -46,9 +46,12 @@ def test_batches_follow_one_another(canned: Any) -> None:
     canned.send("broker-a", 0, b"three")
     canned.send("broker-b", 1, b"four")
     end = found.latestOffset(middle, ALL)
-    assert pieces(found, ZERO, middle) == [Piece("broker-a", 0, 0, 2)]
-    assert pieces(found, middle, end) == [Piece("broker-a", 0, 2, 3), Piece("broker-b", 1, 0, 1)]
-    assert pieces(found, ZERO, middle) == [Piece("broker-a", 0, 0, 2)], "again the same"
+    assert pieces(found, ZERO, middle) == [Piece("orders", "broker-a", 0, 0, 2)]
+    assert pieces(found, middle, end) == [
+        Piece("orders", "broker-a", 0, 2, 3),
+        Piece("orders", "broker-b", 1, 0, 1),
+    ]
+    assert pieces(found, ZERO, middle) == [Piece("orders", "broker-a", 0, 0, 2)], "again the same"
     assert found.reportLatestOffset() == end
 
 
@@ -64,7 +67,7 @@ def test_an_idle_query_is_kept_for_a_moment(canned: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(stream, "IDLE_MS", 60_000)
     found = reader(canned)
     monkeypatch.setattr(found._cluster, "pause", lambda ms: canned.send("broker-b", 0, b"at last"))
-    assert found.latestOffset(ZERO, ALL)["broker-b"]["0"] == 1
+    assert found.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
 
 
 def test_a_batch_is_limited_as_spark_says(canned: Any) -> None:
@@ -87,7 +90,7 @@ def test_available_now_reads_what_was_there_and_no_more(canned: Any) -> None:
     canned.queues |= {("broker-c", i): type(canned.queues["broker-a", 0])() for i in (0, 1)}
     middle = found.latestOffset(ZERO, ReadMaxRows(3))
     end = found.latestOffset(middle, ReadMaxRows(3))
-    assert end == {**ZERO, "broker-a": {"0": 5, "1": 0}}
+    assert end == {"orders": {**ZERO["orders"], "broker-a": {"0": 5, "1": 0}}}
     assert found.latestOffset(end, ReadMaxRows(3)) == end
 
 
@@ -97,7 +100,7 @@ def test_queues_of_a_new_broker_are_read_from_their_first_message(canned: Any) -
     canned.queues |= {("broker-c", i): type(canned.queues["broker-a", 0])() for i in (0, 1)}
     canned.send("broker-c", 1, b"one", b"two")
     end = found.latestOffset(ZERO, ALL)
-    assert pieces(found, ZERO, end) == [Piece("broker-c", 1, 0, 2)]
+    assert pieces(found, ZERO, end) == [Piece("orders", "broker-c", 1, 0, 2)]
 
 
 def test_a_broker_that_is_gone_stops_the_query_unless_loss_is_allowed(canned: Any) -> None:
@@ -109,8 +112,10 @@ def test_a_broker_that_is_gone_stops_the_query_unless_loss_is_allowed(canned: An
     canned.send("broker-a", 0, b"two")
     found = reader(canned, failOnDataLoss="false")
     after = found.latestOffset(end, ALL)
-    assert after == {**end, "broker-a": {"0": 1, "1": 0}}, "its queues wait where they were"
-    assert pieces(found, end, after) == [Piece("broker-a", 0, 0, 1)]
+    assert after == {"orders": {**end["orders"], "broker-a": {"0": 1, "1": 0}}}, (
+        "its queues wait where they were"
+    )
+    assert pieces(found, end, after) == [Piece("orders", "broker-a", 0, 0, 1)]
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning_when_loss_is_allowed(canned: Any) -> None:
@@ -122,7 +127,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning_when_loss_is_allowed(canne
         reader(canned).latestOffset(end, ALL)
     found = reader(canned, failOnDataLoss="false")
     after = found.latestOffset(end, ALL)
-    assert pieces(found, end, after) == [Piece("broker-a", 0, 0, 1)]
+    assert pieces(found, end, after) == [Piece("orders", "broker-a", 0, 0, 1)]
 
 
 def test_a_worker_reads_what_was_planned(canned: Any) -> None:

@@ -1,4 +1,4 @@
-"""Cluster: what name servers and brokers say of a topic, asked patiently.
+"""Cluster: what name servers and brokers say of topics, asked patiently.
 
 A broker that is away, because it starts again for example, is asked until the time is up; its
 address is looked up anew each time. Connections are kept for the life of the process: Spark's
@@ -7,7 +7,7 @@ workers serve many batches.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from roquet.model.errors import (
@@ -19,6 +19,7 @@ from roquet.model.errors import (
     RoquetError,
     UsageError,
 )
+from roquet.model.queue import MessageQueue
 from roquet.model.route import TopicRoute
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
@@ -51,7 +52,7 @@ class DataLost(RoquetError):
 
 
 class Cluster:
-    """The cluster that a topic lives in."""
+    """The cluster that the topics of a read live in."""
 
     def __init__(
         self,
@@ -68,9 +69,8 @@ class Cluster:
         """The brokers' addresses by name, as far as they are known."""
         return self._addresses
 
-    def route(self) -> TopicRoute:
-        """Where the topic lives, from the first name server that knows."""
-        topic = self.settings.topic
+    def route(self, topic: str) -> TopicRoute:
+        """Where a topic lives, from the first name server that knows."""
         failure: CallError | None = None
         for address in self.settings.namesrv:
             try:
@@ -107,10 +107,8 @@ class Cluster:
         """Messages are gone: an error, or a warning where the user has said so."""
         if self.settings.fail_on_data_loss:
             advice = "failOnDataLoss=false goes on without what is gone"
-            raise DataLost(f"topic {self.settings.topic!r}: {what}; {advice}")
-        log.warning(
-            "topic %r: %s; going on, as failOnDataLoss=false says", self.settings.topic, what
-        )
+            raise DataLost(f"{what}; {advice}")
+        log.warning("%s; going on, as failOnDataLoss=false says", what)
 
     def patiently(self, attempt: Callable[[], T], who: str) -> T:
         """What the attempt gives, made again after failures that may pass, until time is up."""
@@ -128,21 +126,25 @@ class Cluster:
             self.pause(pause)
 
     def _offsets(self, kind: type[MaxOffset] | type[MinOffset]) -> Offsets:
-        topic = self.settings.topic
-        queues = self.patiently(self.route, "name server").read_queues(topic)
         return {
-            (queue.broker_name, queue.queue_id): self.ask(
+            (topic, queue.broker_name, queue.queue_id): self.ask(
                 queue.broker_name, kind(topic=topic, queue_id=queue.queue_id)
             ).offset
-            for queue in queues
+            for topic in self.settings.topics
+            for queue in self._queues(topic)
         }
+
+    def _queues(self, topic: str) -> Sequence[MessageQueue]:
+        return self.patiently(lambda: self.route(topic), "name server").read_queues(topic)
 
     def _ask_once(self, broker: str, call: Call[R]) -> R:
         if broker not in self._addresses:
-            self.route()
+            for topic in self.settings.topics:
+                self.route(topic)
         address = self._addresses.get(broker)
         if address is None:
-            raise ConnectFailed(f"broker {broker!r} is not in the route of {self.settings.topic!r}")
+            topics = ", ".join(self.settings.topics)
+            raise ConnectFailed(f"broker {broker!r} is not in the route of {topics}")
         try:
             return _call(address, call)
         except CallRefused:

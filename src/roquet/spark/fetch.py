@@ -17,7 +17,7 @@ from roquet.model.flags import PullFlag
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Cluster
 from roquet.spark.fronts import Front, Fronts, groups
-from roquet.spark.plan import Piece
+from roquet.spark.plan import Piece, named
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.dialect import dumps
@@ -145,7 +145,7 @@ class _Reading:
         """The records of a block from `first` to `stop`, all of them or an outcry."""
         records = self._parsed(block)
         offsets = records.queue_offsets
-        name = f"queue {piece.queue_id} of broker {piece.broker!r}"
+        name = named(piece.queue)
         if (np.diff(offsets) <= 0).any():
             raise RecordError(f"{name} gave messages out of order between {first} and {stop}")
         begin, end = (int(row) for row in np.searchsorted(offsets, (first, stop)))
@@ -160,7 +160,7 @@ class _Reading:
         settings = self._cluster.settings
         return Pull(
             consumer_group=settings.group,
-            topic=settings.topic,
+            topic=piece.topic,
             queue_id=piece.queue_id,
             queue_offset=at,
             max_msg_nums=min(piece.end - at, PULL_MESSAGES),

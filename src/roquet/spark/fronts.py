@@ -102,13 +102,13 @@ class Fronts:
 
 
 def groups(pieces: Iterable[Piece]) -> list[list[Piece]]:
-    """Pieces that may be read together: of one broker, and of different queues."""
-    found: dict[tuple[str, int], list[Piece]] = {}
+    """Pieces that may be read together: of one topic and broker, and of different queues."""
+    found: dict[tuple[str, str, int], list[Piece]] = {}
     for piece in pieces:
         number = 0
-        while not _may_join(piece, found.setdefault((piece.broker, number), [])):
+        while not _may_join(piece, found.setdefault((piece.topic, piece.broker, number), [])):
             number += 1
-        found[piece.broker, number].append(piece)
+        found[piece.topic, piece.broker, number].append(piece)
     return list(found.values())
 
 

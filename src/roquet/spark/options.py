@@ -1,7 +1,7 @@
 """SourceOptions: Spark's strings to typed settings."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ import msgspec
 
 from roquet.model.errors import ConfigError
 from roquet.model.settings import nearest, parse_addresses, parse_bool, parse_int, parse_millis
-from roquet.spark.plan import EARLIEST_MARK, Edge, Offsets
+from roquet.spark.plan import EARLIEST_MARK, Edge, Offsets, from_json
 from roquet.spark.schema import DEFAULT, chosen
 
 GROUP: Final = "roquet-spark"
@@ -23,7 +23,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a user said of a read."""
 
     namesrv: tuple[str, ...]
-    topic: str
+    topics: tuple[str, ...]
     starting_offsets: Edge = "earliest"
     ending_offsets: Edge = "latest"
     max_offsets_per_trigger: int | None = None
@@ -48,7 +48,7 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
         found[field] = read(text, name)
     if "namesrv" not in found:
         found["namesrv"] = _namesrv_of(environ)
-    if "topic" not in found:
+    if "topics" not in found:
         raise ConfigError("option 'topic' is missing: .option('topic', 'orders')")
     settings = SourceOptions(**found)
     if settings.max_partitions and settings.max_partitions < settings.min_partitions:
@@ -63,6 +63,13 @@ def _namesrv_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     return parse_addresses(text, "NAMESRV_ADDR")
 
 
+def _topics(text: str, name: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not topics:
+        raise ConfigError(f"option {name!r} is empty")
+    return topics
+
+
 def _edge(text: str, name: str) -> Edge:
     word = text.strip().lower()
     if word == "earliest":
@@ -72,18 +79,22 @@ def _edge(text: str, name: str) -> Edge:
     try:
         return _offsets(json.loads(text))
     except (ValueError, TypeError, AttributeError):
-        wanted = 'earliest, latest or JSON like {"broker-a": {"0": 23, "1": -1}}'
+        wanted = 'earliest, latest or JSON like {"orders": {"broker-a": {"0": 23, "1": -1}}}'
         raise ConfigError(f"{name}: {text!r} is not {wanted}") from None
 
 
 def _offsets(read: Any) -> Offsets:
-    offsets: Offsets = {}
-    for broker, queues in read.items():
-        for queue_id, offset in queues.items():
-            if type(offset) is not int or offset < EARLIEST_MARK:
-                raise ValueError
-            offsets[str(broker), int(queue_id)] = offset
+    offsets = from_json(read)
+    for at in _numbers(read):
+        if type(at) is not int or at < EARLIEST_MARK:
+            raise ValueError
     return offsets
+
+
+def _numbers(read: Any) -> Iterator[Any]:
+    for brokers in read.values():
+        for queues in brokers.values():
+            yield from queues.values()
 
 
 def _columns(text: str, _name: str) -> tuple[str, ...]:
@@ -103,7 +114,7 @@ def _positive(text: str, name: str) -> int:
 _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingProxyType(
     {
         "namesrv": ("namesrv", parse_addresses),
-        "topic": ("topic", _text),
+        "topic": ("topics", _topics),
         "startingOffsets": ("starting_offsets", _edge),
         "endingOffsets": ("ending_offsets", _edge),
         "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),

@@ -12,8 +12,8 @@ import msgspec
 
 from roquet.model.errors import ConfigError
 
-Queue = tuple[str, int]
-"""A broker's name and the id of one of its queues."""
+Queue = tuple[str, str, int]
+"""A topic, a broker's name and the id of one of its queues."""
 
 Offsets = dict[Queue, int]
 """For each queue the offset of the next message."""
@@ -32,28 +32,49 @@ PARTITION_ROWS_MIN: Final = 10_000
 class Piece(msgspec.Struct, frozen=True):
     """A range of one queue's messages, the end excluded."""
 
+    topic: str
     broker: str
     queue_id: int
     start: int
     end: int
 
+    @property
+    def queue(self) -> Queue:
+        """Whose messages they are."""
+        return self.topic, self.broker, self.queue_id
+
     def __len__(self) -> int:
         return self.end - self.start
 
+    def cut(self, start: int, end: int) -> "Piece":
+        """Another range of the same queue."""
+        return Piece(self.topic, self.broker, self.queue_id, start, end)
 
-def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """The form in which Spark keeps offsets: {broker: {queue id: offset}}, sorted."""
-    nested: dict[str, dict[str, int]] = {}
-    for (broker, queue_id), offset in sorted(offsets.items()):
-        nested.setdefault(broker, {})[str(queue_id)] = offset
+
+Nested = dict[str, dict[str, dict[str, int]]]
+"""Offsets as JSON: {topic: {broker: {queue id: offset}}}."""
+
+
+def named(queue: Queue) -> str:
+    """A queue, for a sentence."""
+    topic, broker, queue_id = queue
+    return f"topic {topic!r}, queue {queue_id} of broker {broker!r}"
+
+
+def to_json(offsets: Offsets) -> Nested:
+    """The form in which Spark keeps offsets, sorted."""
+    nested: Nested = {}
+    for (topic, broker, queue_id), offset in sorted(offsets.items()):
+        nested.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
     return nested
 
 
-def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_json(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Offsets:
     """Offsets as Spark kept them."""
     return {
-        (broker, int(queue_id)): int(offset)
-        for broker, queues in nested.items()
+        (topic, broker, int(queue_id)): int(offset)
+        for topic, brokers in nested.items()
+        for broker, queues in brokers.items()
         for queue_id, offset in queues.items()
     }
 
@@ -63,7 +84,8 @@ def resolved(edge: Edge, earliest: Offsets, latest: Offsets, rest: Offsets) -> O
     if isinstance(edge, str):
         return dict(earliest if edge == "earliest" else latest)
     if unknown := sorted(edge.keys() - latest.keys()):
-        raise ConfigError(f"there is no queue {unknown[0][1]} of a broker {unknown[0][0]!r}")
+        topic, broker, queue_id = unknown[0]
+        raise ConfigError(f"topic {topic!r} has no queue {queue_id} of a broker {broker!r}")
     marks = {EARLIEST_MARK: earliest, LATEST_MARK: latest}
     return {
         queue: marks[edge[queue]][queue] if edge.get(queue, 0) < 0 else edge.get(queue, offset)
@@ -73,22 +95,21 @@ def resolved(edge: Edge, earliest: Offsets, latest: Offsets, rest: Offsets) -> O
 
 def checked_range(start: Offsets, end: Offsets, latest: Offsets) -> list[Piece]:
     """The ranges of a batch read; ConfigError for one that cannot be as the user gave it."""
-    for (broker, queue_id), first in sorted(start.items()):
-        queue, last = f"queue {queue_id} of broker {broker!r}", end[broker, queue_id]
+    for queue, first in sorted(start.items()):
+        name, last, have = named(queue), end[queue], latest[queue]
         if first > last:
-            raise ConfigError(f"{queue} is to be read from {first}, but only up to {last}")
-        if last > latest[broker, queue_id]:
-            have = latest[broker, queue_id]
-            raise ConfigError(f"{queue} is to be read up to {last}, but has messages up to {have}")
+            raise ConfigError(f"{name} is to be read from {first}, but only up to {last}")
+        if last > have:
+            raise ConfigError(f"{name} is to be read up to {last}, but has messages up to {have}")
     return ranges(start, end)
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Piece]:
     """What lies between two sets of offsets, sorted; queues with nothing new are left out."""
     return [
-        Piece(broker, queue_id, start[broker, queue_id], last)
-        for (broker, queue_id), last in sorted(end.items())
-        if start[broker, queue_id] < last
+        Piece(*queue, start[queue], last)
+        for queue, last in sorted(end.items())
+        if start[queue] < last
     ]
 
 
@@ -96,11 +117,11 @@ def losses(start: Offsets, latest: Offsets) -> list[str]:
     """What has become of queues that were read before, where it is not plain growth."""
     found = []
     for queue, offset in sorted(start.items()):
-        name = f"queue {queue[1]} of broker {queue[0]!r}"
         if queue not in latest:
-            found.append(f"{name}, read up to offset {offset}, is not in the topic's route")
+            found.append(f"{named(queue)}, read up to offset {offset}, is not in the route")
         elif latest[queue] < offset:
-            found.append(f"{name} ends at offset {latest[queue]}, but was read up to {offset}")
+            ends = f"ends at offset {latest[queue]}"
+            found.append(f"{named(queue)} {ends}, but was read up to {offset}")
     return found
 
 
@@ -138,7 +159,7 @@ def bounded(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
     for piece in pieces:
         share = (before + len(piece)) * rows_max // total - before * rows_max // total
         before += len(piece)
-        end[piece.broker, piece.queue_id] = piece.start + share
+        end[piece.queue] = piece.start + share
     return end
 
 
@@ -181,7 +202,7 @@ def _layered(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
         ]
         for part, start, end in zip(packed, cuts, cuts[1:], strict=False):
             if start < end:
-                part.append(Piece(piece.broker, piece.queue_id, start, end))
+                part.append(piece.cut(start, end))
         before = after
     return [tuple(part) for part in packed if part]
 
@@ -192,4 +213,4 @@ def _cut(piece: Piece, place: int, edges: Sequence[int]) -> Iterator[Piece]:
     starts = [piece.start, *(piece.start + cut for cut in cuts)]
     for start, end in zip(starts, [*starts[1:], piece.end], strict=True):
         if start < end:
-            yield Piece(piece.broker, piece.queue_id, start, end)
+            yield piece.cut(start, end)
