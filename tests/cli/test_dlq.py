@@ -103,6 +103,7 @@ def test_the_user_is_asked(running: BlockingCluster, answer: str, count: int) ->
     bury(running, group, b"1")
     result = roquet(running, "resend", group, "--all", text=answer)
     assert "Send 1 message again?" in result.output
+    assert result.exit_code == (0 if count == 2 else 1)
     assert len(sent(running, group)) == count
 
 

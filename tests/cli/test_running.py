@@ -31,6 +31,30 @@ def test_a_signal_is_a_wish_to_stop(number: signal.Signals) -> None:
     assert stopped == [number]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="its loop cannot watch a pipe like that")
+def test_a_child_stops_when_who_started_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    monkeypatch.setenv(running.LIFELINE, "1")
+    monkeypatch.setattr(sys, "stdin", os.fdopen(ours))
+    before = {n: signal.getsignal(n) for n in running.STOPS}
+
+    async def serve() -> None:
+        stop = running.stop_signal()
+        os.write(theirs, b"a word means nothing")
+        await asyncio.sleep(0.05)
+        assert not stop.is_set()
+        os.close(theirs)
+        async with asyncio.timeout(5):
+            await stop.wait()
+
+    try:
+        running.run(serve())
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+        sys.stdin.close()
+
+
 def test_the_log_goes_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, object]] = []
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: seen.append(settings))

@@ -18,6 +18,9 @@ from roquet.cli.supervise import Kept
 from roquet.client.producer import Producer
 from roquet.model.errors import UsageError
 
+Serving = tuple[asyncio.subprocess.Process, int]
+"""`roquet serve`, and the port of its name server."""
+
 
 class Mortal:
     """A child that ends when it is told to."""
@@ -159,40 +162,59 @@ def free_ports() -> tuple[int, int]:
                 return port, names.getsockname()[1]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
-async def test_two_brokers_serve_and_one_that_is_killed_comes_back(tmp_path: Path) -> None:
+@pytest.fixture
+async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
+    """Two brokers and a name server, processes that a process looks after."""
     port, namesrv_port = free_ports()
     command = ["-m", "roquet", "serve", "--brokers", "2", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--namesrv-port", str(namesrv_port), "--data", str(tmp_path)]
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environ,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
-    assert process.stderr is not None
     try:
         async with asyncio.timeout(60):
             lines = [(await process.stdout.readline()).decode().split() for _ in range(4)]
             assert [line[0] for line in lines] == ["name", "broker-a", "broker-b", "ready"]
             assert lines[0][-1] == f"127.0.0.1:{namesrv_port}"
             assert lines[1][-1] == f"127.0.0.1:{port}", "brokers listen where they are told to"
-            (victim,) = {pid for pid in _children(process.pid) if "broker-b" in _command(pid)}
-            os.kill(victim, signal.SIGKILL)
-            while b"broker-b is back" not in (line := await process.stderr.readline()):
-                assert line
-            async with Producer(f"127.0.0.1:{namesrv_port}") as producer:
-                assert (await producer.send("orders", b"x")).ok
-            process.send_signal(signal.SIGTERM)
-            assert await process.wait() == 0
+            yield process, namesrv_port
     finally:
         if process.returncode is None:
             process.terminate()
             await process.communicate()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
+async def test_two_brokers_serve_and_one_that_is_killed_comes_back(
+    serving: Serving, tmp_path: Path
+) -> None:
+    process, namesrv_port = serving
+    assert process.stderr is not None
+    (victim,) = {pid for pid in _children(process.pid) if "broker-b" in _command(pid)}
+    os.kill(victim, signal.SIGKILL)
+    while b"broker-b is back" not in (line := await process.stderr.readline()):
+        assert line
+    async with Producer(f"127.0.0.1:{namesrv_port}") as producer:
+        assert (await producer.send("orders", b"x")).ok
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
     assert _names(tmp_path) == ["broker-a", "broker-b", "logs", "namesrv"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
+async def test_nobody_is_left_behind_when_the_supervisor_is_killed(serving: Serving) -> None:
+    process, _ = serving
+    left = _children(process.pid)
+    assert len(left) == 3
+    process.kill()
+    await process.wait()
+    while any(map(_is_alive, left)):  # noqa: ASYNC110 - nobody tells us of others' children
+        await asyncio.sleep(0.02)
 
 
 def _names(folder: Path) -> list[str]:
@@ -204,6 +226,13 @@ def _children(pid: int) -> set[int]:
     if not found.exists():
         pytest.skip("this system does not tell whose child is whose")
     return {int(child) for child in found.read_text().split()}
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return bool(_command(pid))  # empty for one that only waits to be forgotten
+    except FileNotFoundError:
+        return False
 
 
 def _command(pid: int) -> str:

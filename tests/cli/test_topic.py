@@ -62,6 +62,7 @@ def test_a_topic_is_made_changed_and_deleted(namesrv: str) -> None:
     assert dry.output.splitlines()[-1] == "nothing was changed (--dry-run)"
     refused = roquet("topic", "delete", "short", "-n", namesrv, typed="n\n")
     assert "deleted" not in refused.output
+    assert refused.exit_code == 1, "scripts can tell"
     assert (
         "short: deleted on broker-a"
         in roquet("topic", "delete", "short", "-y", "-n", namesrv).output

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+from roquet.cli.running import LIFELINE
 from roquet.model.errors import RoquetError
 
 START_TIMEOUT_S: Final = 30
@@ -48,10 +49,10 @@ class Child:
                 "-m",
                 module,
                 *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,  # nothing is said; that it ends says enough
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **environ},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", LIFELINE: "1", **environ},
                 start_new_session=True,  # Ctrl-C is ours alone: children end in good order
             )
         return cls(name, process, log)

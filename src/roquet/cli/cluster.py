@@ -1,4 +1,4 @@
-"""roquet cluster show, settings, set: brokers, how they do, and their settings."""
+"""roquet cluster show: brokers, and how they do."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
@@ -7,7 +7,7 @@ import typer
 
 from roquet.cli import output, running
 from roquet.cli.messages import Namesrv, servers
-from roquet.cli.output import DRY, DryRun, Json, Yes, table
+from roquet.cli.output import Json, table
 from roquet.model.errors import UsageError
 from roquet.model.settings import nearest
 
@@ -18,7 +18,7 @@ app: Final = typer.Typer(
     name="cluster",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Brokers, how they do, and their settings.",
+    help="Brokers, and how they do.",
 )
 
 Broker = Annotated[str, typer.Argument(help="The broker's name.")]
@@ -34,28 +34,6 @@ def show(
     """Show all brokers in a line each, or one of them in full."""
     running.log_to_stderr(verbose=False)
     running.run(_show(namesrv, broker, json=json))
-
-
-@app.command()
-def settings(broker: Broker, *, json: Json = False, namesrv: Namesrv = None) -> None:
-    """Show a broker's settings."""
-    running.log_to_stderr(verbose=False)
-    running.run(_settings(namesrv, broker, json=json))
-
-
-@app.command("set")
-def change(
-    broker: Broker,
-    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What to change.")],
-    *,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    namesrv: Namesrv = None,
-) -> None:
-    """Change settings of a broker while it runs: all that are given, or none."""
-    running.log_to_stderr(verbose=False)
-    wanted = dict(_pair(change) for change in changes)
-    running.run(_change(namesrv, broker, wanted, dry_run=dry_run, yes=yes))
 
 
 async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:
@@ -87,44 +65,6 @@ def _print_whole(found: "list[Standing]") -> None:
         typer.echo(f"{one.cluster} {one.broker} {one.broker_id} at {one.address}")
         for name, value in one.info.items():
             typer.echo(f"  {name} = {value}")
-
-
-async def _settings(namesrv: str | None, broker: str, *, json: bool) -> None:
-    from roquet.admin import brokers
-    from roquet.admin.reach import Reach
-
-    async with Reach(servers(namesrv)) as reach:
-        found = await brokers.settings(reach, broker)
-    if json:
-        output.echo_json([found])
-        return
-    for name, value in found.items():
-        typer.echo(f"{name} = {value}")
-
-
-async def _change(
-    namesrv: str | None, broker: str, wanted: dict[str, str], *, dry_run: bool, yes: bool
-) -> None:
-    from roquet.admin import brokers
-    from roquet.admin.reach import Reach
-
-    async with Reach(servers(namesrv)) as reach:
-        now = await brokers.settings(reach, broker)
-        for key, value in wanted.items():
-            typer.echo(f"{broker}: {key} is {now.get(key, 'unknown')}, then {value}")
-        if dry_run:
-            typer.echo(DRY)
-            return
-        if await output.agreed(f"Change {output.counted(len(wanted), 'setting')}?", yes=yes):
-            await brokers.configure(reach, broker, wanted)
-            typer.echo(f"{broker}: changed")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise UsageError(f"{text!r}: KEY=VALUE is wanted")
-    return key, value
 
 
 def _lines(found: "list[Standing]") -> object:

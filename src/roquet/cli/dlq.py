@@ -113,8 +113,10 @@ class _Resending:
             lost = [letter for letter in letters if letter.origin_topic is None]
             letters = [letter for letter in letters if letter.origin_topic is not None]
             self._preview(letters, lost)
-            if dry_run or not letters or not await self._agreed(len(letters), yes=yes):
+            if dry_run or not letters:
                 return
+            question = f"Send {output.counted(len(letters), 'message')} again?"
+            await output.agreed(question, yes=yes)
             await self._send(letters)
             if self._is_all:
                 await dead_letters.note_resent(reader, ends)
@@ -134,9 +136,6 @@ class _Resending:
             typer.echo(
                 f"{len(lost)} cannot be sent: they do not say what topic they came from", err=True
             )
-
-    async def _agreed(self, count: int, *, yes: bool) -> bool:
-        return await output.agreed(f"Send {output.counted(count, 'message')} again?", yes=yes)
 
     async def _send(self, letters: "Sequence[DeadLetter]") -> None:
         from roquet.admin import dead_letters

@@ -127,8 +127,9 @@ async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool) -
             raise UsageError(f"group {name!r} has members: stop them first")
         if dry_run:
             typer.echo(DRY)
-        elif await output.agreed(f"Delete {name} and its progress?", yes=yes):
-            typer.echo(f"{name}: deleted on {', '.join(await groups.delete(reach, name))}")
+            return
+        await output.agreed(f"Delete {name} and its progress?", yes=yes)
+        typer.echo(f"{name}: deleted on {', '.join(await groups.delete(reach, name))}")
 
 
 async def _reset(
@@ -152,9 +153,9 @@ async def _reset(
             typer.echo(DRY)
             return
         where = output.counted(len(moves), "queue")
-        if await output.agreed(f"Reset {name} in {where}?", yes=yes):
-            await progress.reset(reach, name, moves)
-            typer.echo(f"{name}: goes on there")
+        await output.agreed(f"Reset {name} in {where}?", yes=yes)
+        await progress.reset(reach, name, moves)
+        typer.echo(f"{name}: goes on there")
 
 
 def _place(text: str) -> tuple[str, int]:

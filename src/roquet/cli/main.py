@@ -13,6 +13,7 @@ import typer
 
 from roquet import __version__
 from roquet.cli import (
+    broker,
     cluster,
     dlq,
     group,
@@ -42,7 +43,6 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     serve.dev,
     supervise.serve,
     serve.namesrv,
-    serve.broker,
     messages.produce,
     messages.consume,
     inspect.dump,
@@ -58,6 +58,7 @@ app.add_typer(group.group)
 app.add_typer(topic.app)
 app.add_typer(message.app)
 app.add_typer(cluster.app)
+app.add_typer(broker.app)
 
 
 def _show_version(wanted: bool) -> None:

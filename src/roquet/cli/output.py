@@ -71,16 +71,19 @@ def time_ms(text: str, option: str, words: str = "") -> int:
         raise UsageError(f"{option}: {text!r} is {words}{times}") from None
 
 
-async def agreed(question: str, *, yes: bool) -> bool:
-    """Whether the user wants it; asked on the terminal unless said before.
+async def agreed(question: str, *, yes: bool) -> None:
+    """Go on only if the user wants it; asked on the terminal unless said before.
 
-    Ctrl-C is an answer, too: nothing waits for the thread that reads.
+    A no ends the command with code 1, so that scripts know that nothing was done. Ctrl-C is an
+    answer, too: nothing waits for the thread that reads.
     """
     if yes:
-        return True
+        return
     from roquet.client.threads import in_thread
 
-    return await in_thread(partial(typer.confirm, question, default=False), "roquet-question")
+    if not await in_thread(partial(typer.confirm, question, default=False), "roquet-question"):
+        typer.echo("nothing was done", err=True)
+        raise typer.Exit(1)
 
 
 def fields_of(message: "Stored") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Coroutine
@@ -21,6 +22,9 @@ COLLECT_AFTER: Final = 50_000
 the looks take a tenth of the time of a pull."""
 
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+
+LIFELINE: Final = "ROQUET_LIFELINE"
+"""In a child's environment: its input is held open by who started it, and ends with them."""
 
 
 def log_to_stderr(*, verbose: bool) -> None:
@@ -65,4 +69,19 @@ def stop_signal() -> asyncio.Event:
             running.add_signal_handler(number, ask)
         except NotImplementedError:  # Windows: the loop has to be woken
             signal.signal(number, lambda *_: running.call_soon_threadsafe(ask))
+    if os.environ.get(LIFELINE):
+        _watch_lifeline(running, stop)
     return stop
+
+
+def _watch_lifeline(running: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Stop when whoever started this process is gone, however suddenly."""
+    line = sys.stdin.fileno()
+
+    def look() -> None:
+        if not os.read(line, 1024):
+            running.remove_reader(line)
+            stop.set()
+
+    with suppress(NotImplementedError):  # Windows: its loop cannot watch a pipe like that
+        running.add_reader(line, look)

@@ -110,6 +110,7 @@ def namesrv(
 
 
 def broker(  # noqa: PLR0913 - each is an option
+    context: typer.Context,
     *,
     config: Annotated[
         Path | None,
@@ -128,6 +129,8 @@ def broker(  # noqa: PLR0913 - each is an option
     verbose: Verbose = False,
 ) -> None:
     """Start a broker. Options win over the environment, and that over the file."""
+    if context.invoked_subcommand is not None:  # roquet broker settings …
+        return
     running.log_to_stderr(verbose=verbose)
     environ = os.environ
     found = broker_config.load(config, environ) if config else broker_config.read("", "", environ)

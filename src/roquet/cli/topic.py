@@ -178,8 +178,7 @@ async def _resize(
         if dry_run:
             typer.echo(DRY)
             return
-        if not await output.agreed(f"Give {name} {output.counted(count, 'queue')}?", yes=yes):
-            return
+        await output.agreed(f"Give {name} {output.counted(count, 'queue')}?", yes=yes)
         with closing(_Progress()) as progress:
             async for step in resizing.resize(reach, name, count, settle_ms=int(settle_s * 1000)):
                 progress.tell(step)
@@ -199,9 +198,9 @@ async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool) -
         if dry_run:
             typer.echo(DRY)
             return
-        if await output.agreed(f"Delete {name} and all its messages?", yes=yes):
-            done = await topics.delete(reach, name)
-            typer.echo(f"{name}: deleted on {', '.join(done)}")
+        await output.agreed(f"Delete {name} and all its messages?", yes=yes)
+        done = await topics.delete(reach, name)
+        typer.echo(f"{name}: deleted on {', '.join(done)}")
 
 
 class _Progress:
