@@ -65,7 +65,12 @@ interop: install ## against genuine clients and the genuine broker, where they c
 bench: install ## the measured table; beside the genuine broker where Java and Maven are
 	$(BIN)/python bench/system.py $(BENCH_ARGS)
 	$(BIN)/python bench/clients.py
-	for work in produce pop takeover balance; do $(BIN)/python bench/$$work.py || exit 1; done
+	for work in produce pop takeover balance transactions filters timers spark; do \
+		$(BIN)/python bench/$$work.py || exit 1; done
+	$(BIN)/python bench/timers.py --level --waiting 1000
+	$(BIN)/python bench/overload.py --seconds 60
+	$(BIN)/python bench/connections.py half
+	$(BIN)/python bench/connections.py scale
 
 ci: lint types contracts test demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)

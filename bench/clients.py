@@ -8,7 +8,6 @@ Linux only: CPU time is read from /proc.
 """
 
 import argparse
-import contextlib
 import itertools
 import json
 import subprocess
@@ -16,47 +15,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
-from system import REPORT, ROQUET, Row, cpu_seconds, show  # noqa: E402
+from filled import filled  # noqa: E402
+from system import REPORT, Row, cpu_seconds, show  # noqa: E402
 
 import genuine  # noqa: E402
 
 TOPIC = "ClientBench"
-QUEUES = 8
 IN_FLIGHT = 64
 QUIET_S = 3
 """A reader to whom nothing came for so long has read everything."""
-
-
-@contextlib.contextmanager
-def full_broker(folder: Path, messages: int) -> Iterator[str]:
-    """The name server of `roquet dev` on a directory that holds so many messages."""
-    data = folder / "data"
-    fill = [sys.executable, str(HERE / "fill.py"), str(data), "--messages", str(messages)]
-    subprocess.run([*fill, "--size", "128", "--topic", TOPIC, "--queues", str(QUEUES)], check=True)
-    ports = genuine.free_port(), genuine.free_port()
-    command = [*ROQUET, "dev", "--data", str(data)]
-    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
-    log = folder / "dev.log"
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
-        create(f"127.0.0.1:{ports[1]}")
-        time.sleep(1)
-        yield f"127.0.0.1:{ports[0]}"
-
-
-def create(broker: str) -> None:
-    """The topic of the queues that are already there."""
-    import asyncio
-
-    from spark_read import create as create_topic
-
-    asyncio.run(create_topic(broker, TOPIC, QUEUES))
 
 
 def said(command: list[str], home: Path, seconds: int = 300) -> dict[str, float]:
@@ -165,7 +137,8 @@ def java_drain(namesrv: str) -> dict[str, float]:
 def drain(folder: Path, messages: int) -> list[Row]:
     """A full topic read by our PushConsumer and by Java's."""
     me = [sys.executable, str(Path(__file__).resolve())]
-    with full_broker(folder, messages) as namesrv:
+    with filled(folder, TOPIC, messages, 128) as topic:
+        namesrv = topic.namesrv
         ours = said([*me, "--consume", namesrv, "our_drain"], folder / "h1")
         theirs = None if genuine.missing() else java_drain(namesrv)
     assert ours["messages"] >= messages, ours
@@ -187,7 +160,8 @@ def beside_cpp(folder: Path, messages: int) -> list[Row]:
         return []
     me = [sys.executable, str(Path(__file__).resolve())]
     cpp = [str(python), str(HERE / "cpp_client.py")]
-    with full_broker(folder, messages) as namesrv:
+    with filled(folder, TOPIC, messages, 128) as topic:
+        namesrv = topic.namesrv
         sends = [
             said([*command, "--send", namesrv, "10"], folder / f"h{n}")
             for n, command in enumerate((me, cpp))

@@ -206,19 +206,6 @@ def idle(folder: Path, seconds: int = 20) -> tuple[float, float]:
         return rss_mib(side.pid), (cpu_seconds(side.pid) - before) / seconds * 100
 
 
-def spark_rate(folder: Path, messages: int) -> float:
-    """Rows a second from a topic of 200 B bodies in 8 queues to noop, best of three."""
-    command = [
-        sys.executable,
-        str(HERE / "spark_read.py"),
-        str(folder),
-        "--messages",
-        str(messages),
-    ]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=900)
-    return float(json.loads(done.stdout.strip().splitlines()[-1])["rows_per_second"])
-
-
 def rows(found: dict[str, dict[str, Load]]) -> list[Row]:
     """The loads as lines of the table."""
 
@@ -262,7 +249,7 @@ def bound(work: str, unit: str, value: float, most: float) -> Row:
 
 def measure(args: argparse.Namespace, folder: Path) -> list[Row]:
     """Everything asked for."""
-    only = set(args.only.split(",")) if args.only else {"loads", "start", "idle", "spark"}
+    only = set(args.only.split(",")) if args.only else {"loads", "start", "idle"}
     table: list[Row] = []
     if "loads" in only:
         found: dict[str, dict[str, Load]] = {}
@@ -289,18 +276,12 @@ def measure(args: argparse.Namespace, folder: Path) -> list[Row]:
             bound("idle broker: RSS", "MiB", memory, 60),
             bound("idle broker: CPU", "%", share, 1),
         ]
-    if "spark" in only:
-        rate = spark_rate(folder / "spark", args.messages)
-        table.append(
-            Row("Spark: topic to noop, 200 B", "rows/s", rate, None, ">= 400000",
-                lambda o, _t: o >= 400_000)
-        )  # fmt: skip
     return table
 
 
-def show(table: list[Row]) -> None:
+def show(table: list[Row], peer: str = "genuine") -> None:
     """The table, for eyes."""
-    print(f"\n{'work':58} {'unit':7} {'ours':>12} {'genuine':>12} {'ratio':>7} {'goal':>10}  holds")
+    print(f"\n{'work':58} {'unit':7} {'ours':>12} {peer:>12} {'ratio':>7} {'goal':>10}  holds")
     for row in table:
         ours_ = "-" if row.ours is None else f"{row.ours:,.3f}"
         theirs_ = "-" if row.theirs is None else f"{row.theirs:,.3f}"
@@ -309,11 +290,11 @@ def show(table: list[Row]) -> None:
         print(f"{line}  {row.verdict}")
 
 
-def save(table: list[Row], out: Path) -> None:
+def save(table: list[Row], out: Path, peer: str = "genuine") -> None:
     """The rows as JSON, in a file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     results = [
-        {"work": r.work, "unit": r.unit, "ours": r.ours, "genuine": r.theirs, "ratio": r.ratio,
+        {"work": r.work, "unit": r.unit, "ours": r.ours, peer: r.theirs, "ratio": r.ratio,
          "goal": r.goal, "holds": r.verdict}
         for r in table
     ]  # fmt: skip
@@ -325,8 +306,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=30, help="of each load, after its warm-up")
     parser.add_argument("--gigabytes", type=float, default=3.0, help="for the start after kill -9")
-    parser.add_argument("--messages", type=int, default=4_000_000, help="for the Spark read")
-    parser.add_argument("--only", help="some of loads,start,idle,spark")
+    parser.add_argument("--only", help="some of loads,start,idle")
     parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
     args = parser.parse_args()

@@ -40,24 +40,36 @@ def missing() -> str | None:
 
 def jars() -> Path:
     """The folder of the genuine jars; fetched on first use."""
-    return _fetched(CACHE / f"genuine-{VERSION}", VERSION, _ARTIFACTS)
+    return fetched(f"genuine-{VERSION}", _rocketmq(VERSION, _ARTIFACTS))
 
 
 def client_jars(version: str) -> Path:
     """The folder of the jars of a genuine Java client; fetched on first use."""
     if version == VERSION:
         return jars()
-    return _fetched(CACHE / f"java-client-{version}", version, ("client",))
+    return fetched(f"java-client-{version}", _rocketmq(version, ("client",)))
 
 
-def _fetched(folder: Path, version: str, artifacts: Sequence[str]) -> Path:
+def _rocketmq(version: str, artifacts: Sequence[str]) -> list[str]:
+    return [f"org.apache.rocketmq:rocketmq-{name}:{version}" for name in artifacts]
+
+
+_ALONE: Final = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
+
+
+def fetched(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
+    """A folder of jars, `group:artifact:version` each; with those that they need, or alone."""
+    folder = CACHE / name
     if (folder / "complete").exists():
         return folder / "lib"
     folder.mkdir(parents=True, exist_ok=True)
+    excluded = _ALONE if alone else ""
     dependencies = "".join(
-        f"<dependency><groupId>org.apache.rocketmq</groupId>"
-        f"<artifactId>rocketmq-{name}</artifactId><version>{version}</version></dependency>"
-        for name in artifacts
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId>"
+        "<version>{}</version>{}</dependency>".format(*coordinate.split(":"), excluded)
+        for coordinate in coordinates
     )
     (folder / "pom.xml").write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

@@ -1,0 +1,56 @@
+"""A full topic for benchmarks: a directory filled through the store, and served by `roquet dev`."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools")]
+
+import genuine  # noqa: E402
+
+
+@dataclass
+class Filled:
+    """What is served, and where its files are."""
+
+    namesrv: str
+    broker: str
+    data: Path
+    pid: int
+
+
+@contextlib.contextmanager
+def filled(folder: Path, topic: str, messages: int, size: int, queues: int = 8) -> Iterator[Filled]:
+    """Messages of one size in the queues of a topic, until the block ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data, log = folder / "data", folder / "dev.log"
+    fill = [sys.executable, str(HERE / "fill.py"), str(data), "--messages", str(messages)]
+    fill += ["--size", str(size), "--topic", topic, "--queues", str(queues)]
+    subprocess.run(fill, check=True)
+    ports = genuine.free_port(), genuine.free_port()
+    command = [sys.executable, "-m", "roquet", "dev", "--data", str(data)]
+    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
+    with genuine.process(command, folder / "home", log) as child:
+        genuine.wait_for(log, "ready", child)
+        broker = f"127.0.0.1:{ports[1]}"
+        asyncio.run(_create(broker, topic, queues))
+        time.sleep(1)  # its route has to be known
+        yield Filled(f"127.0.0.1:{ports[0]}", broker, data, child.pid)
+
+
+async def _create(broker: str, topic: str, queues: int) -> None:
+    """The topic of the queues that are already there."""
+    from roquet.net.channel import Channel
+    from roquet.wire.calls.topic import CreateTopic
+
+    host, _, port = broker.rpartition(":")
+    channel = await Channel.connect(host, int(port))
+    call = CreateTopic(topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    await channel.call(call)
+    await channel.close()
