@@ -8,6 +8,8 @@ CI_FLIGHTS ?= 40000
 CI_FLIGHTS_WITHOUT_JAVA ?= 2000
 KILL_ROUNDS ?= 20
 CI_KILL_ROUNDS ?= 3
+KILL_SPARK_ROUNDS ?= 17
+CI_KILL_SPARK_ROUNDS ?= 3
 PYTEST_ARGS ?=
 INTEROP_ARGS ?=
 SIM_SEEDS ?= 2000
@@ -16,8 +18,8 @@ CI_INTEROP_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint types contracts coverage format kill sim interop bench ci demo-slice \
-	demo-without-java lock map clean
+.PHONY: help install demo test test-spark check lint types contracts coverage format kill kill-spark sim interop bench \
+	ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -32,6 +34,9 @@ demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a
 
 test: install ## every test, shared by as many processes as there are cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup $(PYTEST_ARGS)
+
+test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
+	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/spark_suite $(PYTEST_ARGS)
 
 check: lint types contracts coverage ## all that needs no broker and no Spark
 
@@ -56,6 +61,10 @@ format: install ## ruff puts the code into shape
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
 
+kill-spark: install ## kill -9 of driver, Java, worker and broker under an archive of each kind (KILL_SPARK_ROUNDS)
+	for kind in parquet delta iceberg; do \
+		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) || exit 1; done
+
 sim: install ## clusters that live and die, and days that pass, in virtual time (SIM_SEEDS)
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
 
@@ -75,6 +84,8 @@ bench: install ## the measured table; beside the genuine broker where Java and M
 ci: lint types contracts test demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)
+	$(MAKE) test-spark
+	$(MAKE) kill-spark KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS)
 	@# Foreign processes on a busy machine have their own clocks: what fails is tried once more, alone, and has to pass then.
 	$(MAKE) interop INTEROP_ARGS="$(CI_INTEROP_ARGS)" || $(MAKE) interop INTEROP_ARGS="$(CI_INTEROP_ARGS) --last-failed"
 

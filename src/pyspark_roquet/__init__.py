@@ -7,6 +7,9 @@ package of the `spark` extra is missing there is a warning and no DefaultSource.
 import logging
 
 try:
+    from roquet.spark.versions import require_spark
+
+    require_spark()
     from roquet.spark.source import RoquetDataSource as DefaultSource
 except ImportError as error:
     logging.getLogger(__name__).warning("Spark cannot use Roquet (roquet[spark]): %s", error)

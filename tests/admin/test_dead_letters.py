@@ -11,6 +11,7 @@ from roquet.client.pull import PullConsumer
 from roquet.model.errors import CallError, RoquetError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
+from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.send import SendBack
@@ -84,8 +85,15 @@ async def test_a_wrong_group_is_told_from_one_without_letters(running: Cluster) 
         await dead_letters.check_group(running.namesrv_addr, "not a group")
     running.brokers[0].broker.topics.create_for_group("%RETRY%fine", 1, 0)
     await bury(running, 1, group="later")
-    with pytest.raises(UsageError, match="'fine' has no dead letters"):
+    with pytest.raises(RoquetError, match="'fine' has no dead letters"):
         await dead_letters.check_group(running.namesrv_addr, "fine")
+    running.brokers[0].broker.groups.put(SubscriptionGroup(group_name="new"), 0)
+    with pytest.raises(RoquetError, match="'new' has no dead letters"):
+        await dead_letters.check_group(running.namesrv_addr, "new")
+
+
+def test_a_topic_that_is_called_like_the_prefix_alone_is_no_groups() -> None:
+    assert dead_letters._groups({"%DLQ%", "%DLQ%billing", "orders"}) == ["billing"]
 
 
 async def test_a_letter_knows_its_past(running: Cluster, reader: PullConsumer) -> None:

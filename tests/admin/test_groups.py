@@ -324,3 +324,4 @@ async def test_all_groups_are_listed_those_of_the_system_when_asked_for() -> Non
         assert (one.name, one.members, one.lag) == ("billing", 1, 3)
         names = [one.name for one in await groups.summaries(story.reach, system=True)]
         assert "TOOLS_CONSUMER" in names
+        assert await groups.listed(story.reach) == ["billing"]

@@ -104,3 +104,10 @@ async def test_a_silent_broker_is_no_empty_answer(operating: Any) -> None:
         it.reach.route = stale
         with pytest.raises(ConnectFailed, match="broker-a does not answer"):
             await messages.by_key(it.reach, "orders", "even")
+
+
+@in_virtual_time
+async def test_an_unknown_id_is_no_wrong_use_once_its_topic_was_said(operating: Any) -> None:
+    async with six_orders(operating) as (it, sent):
+        other = sent[0].message_id[:-8] + "00000000"
+        assert await messages.by_id(it.reach, other, "orders") == []

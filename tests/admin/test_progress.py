@@ -1,22 +1,29 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from roquet.admin import groups, progress, topics
 from roquet.admin.progress import Edge, Move
 from roquet.admin.topics import Settings
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import reset
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.queue import MessageQueue
+from roquet.model.topic import TopicConfig
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.reset import ResetOffset
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 def move(now: int | None, then: int, begin: int = 0, end: int = 10) -> Move:
-    return Move(queue=QUEUE, now=now, then=then, begin=begin, end=end)
+    return Move(queue=QUEUE, now=now, then=then, begin=begin, end=end, time_ms=0)
 
 
 def test_a_move_says_what_comes_again_and_what_is_skipped() -> None:
@@ -122,4 +129,104 @@ async def test_half_a_reset_says_how_far_it_went(operating: Any) -> None:
         moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
         await it.running.stop_broker(1)
         with pytest.raises(RoquetError, match="2 of 4 queues were reset"):
+            await progress.reset(it.reach, "billing", moves)
+
+
+# -- brokers that leave it to the members --------------------------------------------------------
+
+BY_MEMBERS = {"server_side_reset": False}
+
+
+@asynccontextmanager
+async def slow_member(it: Any) -> AsyncIterator[PushConsumer]:
+    """A member that has handled none of eight messages, while the broker has its progress at 1."""
+    await orders(it)
+    moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
+    await progress.reset(it.reach, "billing", [replace(m, then=1) for m in moves])
+    async with member(it) as consumer:
+        await it.clock.sleep(2_000)
+        yield consumer
+
+
+async def lag(it: Any) -> int:
+    lag: int = (await groups.show(it.reach, "billing")).lag
+    return lag
+
+
+@in_virtual_time
+async def test_members_that_move_themselves_skip_nothing(operating: Any) -> None:
+    async with operating(**BY_MEMBERS) as it, slow_member(it) as consumer:
+        moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
+        await progress.reset(it.reach, "billing", moves)
+        await it.clock.sleep(2_000)
+        assert await lag(it) == 8
+        assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
+
+
+@in_virtual_time
+async def test_members_that_move_themselves_move_in_the_queues_that_are_named(
+    operating: Any,
+) -> None:
+    async with operating(**BY_MEMBERS) as it, slow_member(it):
+        for target, then in ((Edge.LAST, 2), (Edge.FIRST, 0)):
+            moves = await progress.plan(it.reach, "billing", "orders", target, [("broker-a", 1)])
+            await progress.reset(it.reach, "billing", moves)
+            await it.clock.sleep(2_000)
+            found = (await groups.show(it.reach, "billing")).queues
+            assert [(q.broker, q.queue_id, q.committed) for q in found if q.topic == "orders"] == [
+                ("broker-a", 0, 1),
+                ("broker-a", 1, then),
+                ("broker-b", 0, 1),
+                ("broker-b", 1, 1),
+            ]
+
+
+def knows_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have brokers look at the time alone, and tell of all queues, as genuine ones do."""
+    targets = reset._targets
+
+    def by_time(broker: Broker, call: ResetOffset, config: TopicConfig) -> dict[int, int]:
+        return targets(broker, replace(call, queue_id=-1, offset=None), config)
+
+    monkeypatch.setattr(reset, "_targets", by_time)
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("target", "left"), [(Edge.FIRST, 8), (Edge.LAST, 0)])
+async def test_brokers_that_know_times_alone_move_all_queues(
+    operating: Any, monkeypatch: pytest.MonkeyPatch, target: Edge, left: int
+) -> None:
+    knows_times_alone(monkeypatch)
+    async with operating(**BY_MEMBERS) as it, slow_member(it):
+        moves = await progress.plan(it.reach, "billing", "orders", target)
+        await progress.reset(it.reach, "billing", moves)
+        await it.clock.sleep(2_000)
+        assert await lag(it) == left
+
+
+@in_virtual_time
+@pytest.mark.parametrize("target", [Edge.FIRST, Edge.LAST])
+async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
+    operating: Any, monkeypatch: pytest.MonkeyPatch, target: Edge
+) -> None:
+    knows_times_alone(monkeypatch)
+    async with operating(**BY_MEMBERS) as it, slow_member(it):
+        moves = await progress.plan(it.reach, "billing", "orders", target, [("broker-a", 1)])
+        with pytest.raises(RoquetError, match=r"0 of 1 queues were reset.*can only move all"):
+            await progress.reset(it.reach, "billing", moves)
+        await it.clock.sleep(2_000)
+        assert await lag(it) == 4
+
+
+@in_virtual_time
+async def test_a_broker_that_moves_elsewhere_is_told_of(
+    operating: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reset, "_targets", lambda broker, call, config: {call.queue_id: 2})
+    async with operating(**BY_MEMBERS) as it, slow_member(it):
+        moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
+        with pytest.raises(RoquetError, match=r"0 of 4 .* go on at 2 of .*, not at 0"):
+            await progress.reset(it.reach, "billing", moves)
+        monkeypatch.setattr(reset, "_targets", lambda broker, call, config: {})
+        with pytest.raises(RoquetError, match="does not say where the group goes on"):
             await progress.reset(it.reach, "billing", moves)

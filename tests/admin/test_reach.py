@@ -2,10 +2,11 @@ from typing import Any
 
 import pytest
 
-from roquet.admin import topics
+from roquet.admin import dead_letters, groups, topics
+from roquet.admin.brokers import standings
 from roquet.admin.reach import Reach
 from roquet.client.config import ClientConfig
-from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, UsageError
+from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, RoquetError, UsageError
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import cluster
 from roquet.wire.calls.group import GetConnections
@@ -43,6 +44,27 @@ async def test_all_topics_are_known() -> None:
     clock = this_loop().clock
     async with cluster(clock=clock) as running, reach_of(running.namesrv_addr) as reach:
         assert "TBW102" in await reach.topics()
+
+
+@in_virtual_time
+async def test_without_a_broker_it_says_so_and_not_that_there_is_nothing() -> None:
+    clock = this_loop().clock
+    async with cluster(brokers=0, clock=clock) as running, reach_of(running.namesrv_addr) as reach:
+        for ask in (
+            reach.brokers(),
+            reach.cluster(),
+            reach.topics(),
+            reach.known_route("orders"),
+            topics.listed(reach),
+            topics.listed(reach, system=True),
+            topics.create(reach, "orders", topics.Settings()),
+            groups.create(reach, "g", {}),
+            groups.summaries(reach),
+            dead_letters.groups(running.namesrv_addr),
+            standings(reach),
+        ):
+            with pytest.raises(RoquetError, match="the name servers know of no broker"):
+                await ask
 
 
 @in_virtual_time

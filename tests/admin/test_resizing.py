@@ -1,8 +1,10 @@
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from roquet.admin import resizing, topics
 from roquet.admin.resizing import Step
@@ -11,6 +13,7 @@ from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
 from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.subscription import MessageModel
 from roquet.testing.clock import in_virtual_time
 
 
@@ -126,8 +129,49 @@ async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(operating:
 @in_virtual_time
 async def test_nonsense_is_refused(operating: Any) -> None:
     async with operating() as it:
-        for count in (0, -1, 65_536):
-            with pytest.raises(UsageError, match="from 1 to 65535"):
+        for count in (0, -1, 16_385):
+            with pytest.raises(UsageError, match="from 1 to 16384"):
                 await resize(it, count)
         with pytest.raises(UsageError, match="no broker has a topic"):
             await resize(it, 4)
+
+
+@in_virtual_time
+async def test_members_that_broadcast_are_named_and_not_waited_for(
+    operating: Any, tmp_path: Path
+) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+        await it.settle()
+        sharing = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
+        model = MessageModel.BROADCASTING
+        own = replace(sharing, message_model=model, offsets_dir=tmp_path)
+        async with (
+            Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer,
+            PushConsumer(it.namesrv, group="news", topic="orders", config=own) as news,
+            PushConsumer(it.namesrv, group="billing", topic="orders", config=sharing) as billing,
+        ):
+            for _ in range(8):
+                await producer.send("orders", b"x")
+            for consumer in (news, billing):
+                for message in await consumer.fetch(8, 10_000):
+                    await message.ack()
+            await it.clock.sleep(10_000)
+            groups = (await topics.show(it.reach, "orders")).groups
+            assert groups == ["billing", "news"]
+            assert await resizing.broadcasting(it.reach, groups) == ["news"]
+            behind = await resizing._behind(it.reach, "orders", "news", 1)
+            assert behind == 4, "as far as the brokers know"
+            steps = await resize(it, 1, settle_ms=1_000)
+        assert steps[0].doing == "producers are told of 1 queue"
+        assert not any("news" in step.waiting for step in steps)
+        assert await counts(it) == {(1, 1)}
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(operating: Any) -> None:
+    async with operating() as it:
+        brokers = await it.reach.brokers()
+        await it.running.stop_broker(1)
+        with pytest.raises(ConnectFailed, match="broker-b does not say who is in billing"):
+            await resizing._models(it.reach, brokers, "billing")

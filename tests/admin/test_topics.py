@@ -38,6 +38,38 @@ async def test_a_topic_is_made_on_all_brokers_and_shown(operating: Any) -> None:
 
 
 @in_virtual_time
+async def test_queues_that_can_only_be_read_are_counted_too(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=4, write_queues=4))
+        await it.settle()
+        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
+            for _ in range(16):
+                await producer.send("orders", b"x")
+        await topics.update(it.reach, "orders", Settings(write_queues=1))
+        await it.settle()
+        found = await topics.show(it.reach, "orders")
+        assert found.messages == 16
+        assert [(q.broker, q.queue_id, q.begin, q.end) for q in found.queues] == [
+            (broker, queue_id, 0, 2) for broker in ("broker-a", "broker-b") for queue_id in range(4)
+        ]
+        assert [q.stored_ms is None for q in found.queues] == [False, True, True, True] * 2
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_tell_of_them_is_a_problem_of_the_topic(
+    operating: Any,
+) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=3, write_queues=1))
+        await it.settle()
+        route = await it.reach.route("orders")
+        await it.running.stop_broker(1)
+        queues, silent = await topics._leaving(it.reach, "orders", route)
+        assert [(q.broker, q.queue_id) for q in queues] == [("broker-a", 1), ("broker-a", 2)]
+        assert list(silent) == ["broker-b"]
+
+
+@in_virtual_time
 async def test_what_is_not_given_stays(operating: Any) -> None:
     async with operating() as it:
         await topics.create(it.reach, "orders", Settings(read_queues=3, write_queues=3))
@@ -145,3 +177,15 @@ def test_permissions_are_read(text: str, number: int) -> None:
 def test_other_permissions_are_refused() -> None:
     with pytest.raises(UsageError, match="RW, R, W or -"):
         topics.parse_permission("RX")
+
+
+@in_virtual_time
+async def test_the_brokers_of_a_topic_are_all_or_those_that_are_named(operating: Any) -> None:
+    async with operating() as it:
+        await topics.create(it.reach, "orders", Settings(read_queues=1, write_queues=1))
+        await it.settle()
+        found = await topics.show(it.reach, "orders")
+        assert topics.chosen(found, []) == ["broker-a", "broker-b"]
+        assert topics.chosen(found, ["broker-b"]) == ["broker-b"]
+        with pytest.raises(UsageError, match="topic 'orders' is not on 'broker-x'"):
+            topics.chosen(found, ["broker-x"])

@@ -3,12 +3,13 @@
 import itertools
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.arrow.encode import bodies_of, encode, property_texts
+from roquet.arrow.encode import bodies_of, cuts, encode, property_texts
 from roquet.model.errors import MessageIllegal
 from roquet.wire.batch import BatchItem, decode_batch, encode_batch
 from roquet.wire.property_text import decode_properties, encode_properties
@@ -21,6 +22,8 @@ SCHEMA = pa.schema(
         "key": pa.string(),
         "tag": pa.string(),
         "message_id": pa.string(),
+        "row": pa.string(),
+        "order_key": pa.string(),
         "flag": pa.int32(),
         "properties": pa.map_(pa.string(), pa.string()),
     }
@@ -31,6 +34,8 @@ rows = st.fixed_dictionaries(
         "key": maybe,
         "tag": maybe,
         "message_id": maybe,
+        "row": maybe,
+        "order_key": maybe,
         "flag": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
         "properties": st.one_of(
             st.none(), st.dictionaries(st.one_of(words, st.just("KEYS")), words, max_size=3)
@@ -46,7 +51,10 @@ def batch_of(given_rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def item(row: dict[str, Any]) -> BatchItem:
-    said = {"KEYS": row["key"], "TAGS": row["tag"], "UNIQ_KEY": row["message_id"]}
+    said = {
+        "UNIQ_KEY": row["message_id"], "ROQUET_ROW": row["row"], "KEYS": row["key"],
+        "TAGS": row["tag"], "__SHARDINGKEY": row["order_key"],
+    }  # fmt: skip
     found = {name: value for name, value in said.items() if value}
     found |= {k: v for k, v in (row["properties"] or {}).items() if k not in said}
     return BatchItem(row["flag"] or 0, row["body"] or b"", encode_properties(found))
@@ -100,3 +108,18 @@ def test_a_separator_in_a_value_is_refused(value: str) -> None:
 def test_properties_over_the_limit_are_refused() -> None:
     with pytest.raises(MessageIllegal, match="32767 fit"):
         encode(pa.RecordBatch.from_pydict({"body": [b""], "tag": ["x" * 32_767]}))
+
+
+@given(st.lists(st.integers(1, 500), max_size=40), st.integers(50, 400), st.integers(1, 9))
+def test_cuts_are_within_both_limits_and_about_even(
+    sizes: list[int], size_max: int, count_max: int
+) -> None:
+    made = list(cuts(np.array(sizes, np.int64), size_max, count_max))
+    assert [at for first, last in made for at in range(first, last)] == list(range(len(sizes)))
+    for first, last in made:
+        assert last - first == 1 or sum(sizes[first:last]) <= size_max
+        assert last - first <= count_max
+
+
+def test_what_is_little_over_the_limit_is_cut_in_halves() -> None:
+    assert list(cuts(np.full(12, 10), 100, 1_000)) == [(0, 6), (6, 12)]

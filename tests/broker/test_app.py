@@ -27,6 +27,7 @@ from roquet.net.tls import ServerTls, Tls
 from roquet.rules import routing
 from roquet.store.files import RealFiles
 from roquet.store.memory import MemoryFiles
+from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
@@ -324,6 +325,22 @@ async def test_how_many_requests_may_wait_changes_while_the_broker_runs() -> Non
         broker = server.broker
         broker.live.change({"sendThreadPoolQueueCapacity": "77"}, 0)
         assert broker.admission.gates["send"].limits.count == 77
+
+
+@in_virtual_time
+async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
+    message: Any, peer: Any
+) -> None:
+    async with BrokerServer(config_of(), this_loop().clock) as server:
+        broker = server.broker
+        later = {"a": "DELAY\x011\x02", "b": "TIMER_DELAY_MS\x012000\x02"}
+        for topic, properties in later.items():
+            send(broker, message(topic=topic, properties=properties), peer)
+        broker.forget_topics(["a", "b"])
+        broker.live.change({"autoCreateTopicEnable": "false"}, 0)
+        await asyncio.sleep(4)
+        assert [broker.store.bounds(topic, 0) for topic in later] == [(0, 1), (0, 1)]
+        assert [broker.topics.get(topic) for topic in later] == [None, None]
 
 
 async def test_no_retention_is_too_short_for_what_waits(

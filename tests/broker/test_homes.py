@@ -42,6 +42,18 @@ def test_a_group_s_topic_comes_again_even_where_others_do_not(topic: str) -> Non
     assert found.topics.get(topic) is not None
 
 
+def test_settings_change_while_messages_wait() -> None:
+    found = homes()
+    found.configure(BrokerConfig(auto_create_topic=False))
+    found.queue("bills", "0")
+    assert found.topics.get("bills") is None
+    found.configure(BrokerConfig(default_queue_count=3))
+    found.queue("bills", "0")
+    made = found.topics.get("bills")
+    assert made is not None
+    assert made.write_queue_nums == 3
+
+
 def test_where_topics_do_not_come_by_themselves_its_messages_wait_for_who_creates_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

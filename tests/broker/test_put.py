@@ -270,6 +270,19 @@ def test_a_half_message_with_a_time_goes_to_the_wheel_when_it_is_committed(
     assert properties_of(shop.record(WHEEL))["REAL_QID"] == "1"
 
 
+def test_a_committed_message_is_not_refused_for_what_was_allowed_when_it_was_sent(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    shop.put.one(message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02"), 0, peer)
+    half = shop.record(HALVES)
+    found = properties_of(half)
+    shop.put.configure(BrokerConfig(timer_max_delay=10_000))
+    with pytest.raises(MessageIllegal, match="10 s at most"):
+        shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
+    shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0, settles=9)
+    assert properties_of(shop.record(WHEEL))["TIMER_OUT_MS"] == "1700000060000"
+
+
 def test_what_was_delivered_is_not_sent_to_the_wheel_again(
     shop: Shop, peer: Any, message: Any
 ) -> None:

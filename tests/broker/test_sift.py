@@ -96,6 +96,34 @@ def test_what_a_body_says_is_not_taken_for_a_property(store: Store, fill: Fill) 
     assert look(store, "a = 5").count == 1
 
 
+@pytest.mark.parametrize("expression", ["a >= 190 OR a = 3", "a IS NULL OR a = 3 OR a > 189"])
+def test_a_look_goes_on_block_by_block(
+    store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch, expression: str
+) -> None:
+    monkeypatch.setattr("roquet.broker.sift.BLOCK_COUNT_MIN", 3)
+    monkeypatch.setattr("roquet.broker.sift.BLOCK_SIZE", 2_000)
+    fill(*range(200))
+    found = look(store, expression, look=195)
+    assert bodies(found) == ["3", "190", "191", "192", "193", "194"]
+    assert found.next_offset == 195
+    one = found.size // found.count
+    found = look(store, expression, size=3 * one)
+    assert (bodies(found), found.next_offset) == (["3", "190", "191"], 192)
+    found = look(store, expression, count=2)
+    assert (bodies(found), found.next_offset) == (["3", "190"], 191)
+
+
+def test_a_look_at_long_messages_is_at_fewer_of_them(
+    store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.broker.sift.LOOK_SIZE", 10_000)
+    monkeypatch.setattr("roquet.broker.sift.BLOCK_SIZE", 5_000)
+    fill(*range(60), body=bytes(1_000))
+    found = look(store, "a = 1")
+    assert (found.count, found.next_offset) == (1, 12)
+    assert look(store, "a = 1", at=12).next_offset == 24
+
+
 def test_a_long_expression_looks_at_fewer_messages_at_once() -> None:
     assert look_count(wanted("a = 5")) == LOOK_MAX
     assert LOOK_MIN < look_count(wanted(" OR ".join(["a = 5"] * 10))) < LOOK_MAX

@@ -179,7 +179,8 @@ KEY_PIECES = [
     "UNIQ_KEY\x01k1\x02", "UNIQ_KEY\x01k2\x02", "UNIQ_KEY\x01\x02", "UNIQ_KEY\x01\xe9\x02",
     "UNIQ_KEY\x01a\x01b\x02", "UNIQ_KEY\x01cut", "MYUNIQ_KEY\x01k\x02", "UNIQ_KEY", "KEYS",
     "KEYS\x01k\x02", "KEYS\x01l m\x02", "KEYS\x01\xe9\x02", "KEYS\x01\x02", "KEYS\x01a\x01b\x02",
-    "MYKEYS\x01x\x02", "a\x01KEYS",
+    "MYKEYS\x01x\x02", "a\x01KEYS", "ROQUET_ROW\x01q/0/0/1\x02", "ROQUET_ROW\x01q/0/0/2\x02",
+    "ROQUET_ROW\x01\xe9\x02", "ROQUET_ROW", "MYROQUET_ROW\x01x\x02", "KEYS\x01ROQUET_ROW",
 ]  # fmt: skip
 OTHER_PIECES = [
     "TAGS\x01red\x02", "TAGS\x01blue\x02", "WAIT\x01false\x02", "WAIT\x01true\x02",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
+from roquet.cli import broker
 from roquet.cli.main import app
 from roquet.model.errors import UsageError
 from roquet.testing.cluster import BlockingCluster
@@ -57,3 +58,42 @@ def test_starting_a_broker_and_asking_one_stand_beside_each_other() -> None:
     assert "Start a broker" in text
     assert "--namesrv" in text
     assert "settings" in text
+
+
+def test_a_setting_may_be_named_in_our_words(namesrv: str) -> None:
+    change = ("broker", "set", "broker-a", "transaction_timeout=10s", "-n", namesrv)
+    dry = roquet(*change, "--dry-run").output.splitlines()
+    assert dry[0] == "broker-a: transaction_timeout is 6000ms, then 10s"
+    told = roquet(*change, "--yes", "--json")
+    assert json.loads(told.stdout) == {
+        "broker": "broker-a",
+        "key": "transaction_timeout",
+        "now": "6000ms",
+        "then": "10s",
+        "changed": True,
+    }
+    assert "transaction_timeout is 6000ms" in told.stderr
+    shown = roquet("broker", "settings", "broker-a", "-n", namesrv).output.splitlines()
+    assert "transactionTimeOut = 10000" in shown
+
+
+def test_a_key_that_no_broker_has_and_one_setting_given_twice_are_wrong_use(namesrv: str) -> None:
+    change = ("broker", "set", "broker-a", "--dry-run", "-n", namesrv)
+    with pytest.raises(UsageError, match="no setting 'transaction_timout'; did you mean"):
+        roquet(*change, "transaction_timout=5s")
+    with pytest.raises(
+        UsageError, match="transactionTimeOut=10000 and transaction_timeout=5s are one setting"
+    ):
+        roquet(*change, "transactionTimeOut=10000", "transaction_timeout=5s")
+    with pytest.raises(UsageError, match="foo=1 and foo=2 are one setting"):
+        roquet(*change, "foo=1", "foo=2")
+    unset = roquet(*change, "tls_cert=/x.pem").output.splitlines()[0]
+    assert unset == "broker-a: tls_cert is not set, then /x.pem"
+
+
+def test_a_genuine_broker_gets_no_words_that_it_passes_over() -> None:
+    told = {"transactionTimeOut": "6000", "anything": "1"}
+    with pytest.raises(UsageError, match="there transaction_timeout is called transactionTimeOut"):
+        broker._now(told, "broker-x", "transaction_timeout")
+    assert broker._now(told, "broker-x", "transactionTimeOut") == "6000"
+    assert broker._now(told, "broker-x", "anything") == "1"

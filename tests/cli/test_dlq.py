@@ -129,7 +129,7 @@ def test_all_are_sent_only_once_unless_asked_for_again(running: BlockingCluster)
     result = roquet(running, "resend", "all", "--all", "--yes")
     assert "and 10 more" in result.output
     assert "30 sent" in result.output
-    with pytest.raises(UsageError, match="--again"):
+    with pytest.raises(RoquetError, match="--again"):
         roquet(running, "resend", "all", "--all", "--yes")
     bury(running, "all", b"new")
     assert "1 sent" in roquet(running, "resend", "all", "--all", "--yes").output
@@ -141,9 +141,11 @@ def test_letters_without_a_topic_are_left_out(running: BlockingCluster) -> None:
     bury(running, "odd", b"1")
     with blocking.Producer(running.namesrv_addr) as producer:
         producer.send("%DLQ%odd", b"from nowhere")
+    assert roquet(running, "resend", "odd", "--all", "--dry-run").exit_code == 1
     result = roquet(running, "resend", "odd", "--all", "--yes")
     assert "1 cannot be sent" in result.output
     assert "1 sent" in result.output
+    assert result.exit_code == 1, "scripts can tell"
     assert "from ?" in roquet(running, "show", "odd").output
 
 
@@ -155,7 +157,6 @@ def test_letters_without_a_topic_are_left_out(running: BlockingCluster) -> None:
         (("resend", "wrong"), "say which"),
         (("resend", "wrong", "--all", "--id", "x"), "say which"),
         (("resend", "wrong", "--key", "x", "--again"), "--again goes with --all"),
-        (("resend", "wrong", "--key", "none"), "no dead letter of group 'wrong' is meant"),
     ],
 )
 def test_wrong_use_is_told(
@@ -176,3 +177,26 @@ def test_nobody_at_the_address_is_told() -> None:
 def test_a_cluster_without_dead_letters_says_so() -> None:
     with BlockingCluster() as running:
         assert "no group has dead letters" in roquet(running, "ls").output
+
+
+def test_what_is_sent_again_is_told_as_json(running: BlockingCluster) -> None:
+    ids = bury(running, "json", b"1", b"2")
+    resend = ("resend", "json", "--all", "--json")
+    dry = roquet(running, *resend, "--dry-run")
+    assert [json.loads(line)["sent"] for line in dry.stdout.splitlines()] == [False, False]
+    assert "2 to topic json-topic" in dry.stderr
+    done = roquet(running, *resend, "--yes")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["message_id"], one["sent"]) for one in found] == [(ids[0], True), (ids[1], True)]
+    assert "2 sent" in done.stderr
+
+
+def test_nothing_found_is_no_wrong_use(running: BlockingCluster) -> None:
+    bury(running, "picky", b"1")
+    with pytest.raises(RoquetError, match="no dead letter of group 'picky' is meant") as found:
+        roquet(running, "resend", "picky", "--key", "none")
+    assert not isinstance(found.value, UsageError)
+    CliRunner().invoke(app, ["group", "create", "healthy", "-n", running.namesrv_addr])
+    with pytest.raises(RoquetError, match="group 'healthy' has no dead letters") as none:
+        roquet(running, "show", "healthy")
+    assert not isinstance(none.value, UsageError)

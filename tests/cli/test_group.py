@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
+from roquet.admin import groups
 from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import ConnectFailed, UsageError
@@ -90,7 +91,11 @@ def test_a_wrong_name_is_told_with_the_nearest_one(namesrv: str) -> None:
 def test_a_group_is_made_changed_and_deleted(namesrv: str) -> None:
     made = roquet("group", "create", "fresh", "--retries", "3", "-n", namesrv)
     assert made.output == "fresh: on broker-a\n"
-    roquet("group", "create", "fresh", "--ordered", "-n", namesrv)
+    again = roquet("group", "create", "fresh", "--ordered", "--json", "-n", namesrv)
+    assert json.loads(again.stdout) == {"name": "fresh", "brokers": ["broker-a"], "changed": True}
+    dry = roquet("group", "delete", "fresh", "--dry-run", "--json", "-n", namesrv)
+    told = json.loads(dry.stdout)
+    assert told == {"name": "fresh", "lag": 0, "brokers": [], "changed": False}
     assert "fresh" in roquet("group", "ls", "-n", namesrv).output
     gone = roquet("group", "delete", "fresh", "--yes", "-n", namesrv).output
     assert gone.splitlines()[-1] == "fresh: deleted on broker-a"
@@ -100,20 +105,48 @@ def test_a_group_is_made_changed_and_deleted(namesrv: str) -> None:
 
 def test_a_group_is_reset_after_a_look(namesrv: str) -> None:
     reset = ("group", "reset", "audit", "-t", "orders", "--to", "last", "-n", namesrv)
+    with pytest.raises(UsageError, match=r"'audit' is unknown to every broker.* \(--create makes"):
+        roquet(*reset, "--yes")
+    new = "no broker knows group 'audit' yet: it is made"
+    assert new in roquet(*reset, "--create", "--dry-run").output.splitlines()
+    assert "audit" not in roquet("group", "ls", "-n", namesrv).output
+    roquet("group", "create", "audit", "-n", namesrv)
     dry = [line.split() for line in roquet(*reset, "--dry-run").output.splitlines()]
     assert dry[0] == ["broker", "queue", "now", "then", "again", "skipped"]
     assert dry[1] == ["broker-a", "0", "-", "3", "0", "3"]
     assert roquet(*reset, "--yes").output.splitlines()[-1] == "audit: goes on there"
     back = ("group", "reset", "audit", "-t", "orders", "--to", "first", "--queue", "broker-a:0")
-    assert roquet(*back, "-n", namesrv, "--dry-run").output.splitlines()[1].split() == [
-        "broker-a",
-        "0",
-        "3",
-        "0",
-        "3",
-        "0",
-    ]
+    told = roquet(*back, "-n", namesrv, "--dry-run", "--json")
+    assert json.loads(told.stdout) == {
+        "topic": "orders",
+        "broker": "broker-a",
+        "queue": 0,
+        "now": 3,
+        "then": 0,
+        "again": 3,
+        "skipped": 0,
+        "changed": False,
+    }
+    assert "nothing was changed" in told.stderr
     with pytest.raises(UsageError, match="BROKER:ID is wanted"):
         roquet(*reset, "--queue", "nonsense")
     with pytest.raises(UsageError, match="--to: 'soon' is neither first nor last, no time"):
         roquet("group", "reset", "audit", "-t", "orders", "--to", "soon", "-n", namesrv)
+
+
+def test_a_group_with_something_amiss_ends_with_1(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert roquet("group", "show", "billing", "-n", namesrv).exit_code == 0
+    monkeypatch.setattr(groups, "_problems", lambda _heard: ["members differ"])
+    shown = roquet("group", "show", "billing", "-n", namesrv)
+    assert shown.exit_code == 1
+    assert shown.output.splitlines()[-1] == "! members differ"
+    assert roquet("group", "show", "billing", "--json", "-n", namesrv).exit_code == 1
+
+
+def test_a_group_with_members_is_not_deleted(namesrv: str) -> None:
+    with blocking.PushConsumer(namesrv, group="busy", topic="orders") as consumer:
+        consumer.next(5_000)
+        with pytest.raises(UsageError, match="group 'busy' has 1 member: stop them first"):
+            roquet("group", "delete", "busy", "--yes", "-n", namesrv)

@@ -66,3 +66,12 @@ def test_what_is_not_there_is_told(sent: tuple[str, SendReceipt]) -> None:
         roquet("message", "show", "abc", "-n", namesrv)
     with pytest.raises(UsageError, match="--from"):
         roquet("message", "find", "orders", "--from", "soon", "-n", namesrv)
+
+
+def test_an_id_that_its_topic_does_not_have_is_not_found(sent: tuple[str, SendReceipt]) -> None:
+    namesrv, receipt = sent
+    other = receipt.message_id[:-8] + "00000000"
+    none = roquet("message", "show", other, "--topic", "orders", "-n", namesrv)
+    assert (none.exit_code, none.stderr) == (1, f"no message {other}\n")
+    with pytest.raises(UsageError, match="say the topic, too"):
+        roquet("message", "show", other, "-n", namesrv)

@@ -13,7 +13,7 @@ from roquet.cli import messages
 from roquet.cli.main import app
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
-from roquet.model.errors import UsageError
+from roquet.model.errors import RoquetError, UsageError
 from roquet.testing.cluster import BlockingCluster
 
 
@@ -170,3 +170,29 @@ def test_the_environment_names_the_name_server(
     monkeypatch.setenv("NAMESRV_ADDR", "nonsense")
     with pytest.raises(UsageError, match="NAMESRV_ADDR"):
         roquet("produce", "env", "-m", "x")
+
+
+def test_receipts_are_told_as_json(namesrv: str) -> None:
+    sent = roquet("produce", "receipts", "-m", "x", "--count", "2", "--json", "-n", namesrv)
+    first, second = map(json.loads, sent.stdout.splitlines())
+    assert (first["topic"], first["broker"], first["offset"]) == ("receipts", "broker-a", 0)
+    assert (second["offset"], second["status"]) == (1, "SEND_OK")
+    found = roquet("message", "show", second["offset_message_id"], "--json", "-n", namesrv).stdout
+    assert json.loads(found)["message_id"] == second["message_id"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-m", ""), ("-m", "x", "--key", "a b"), ("-m", "x", "--tag", "a\x01b")]
+)
+def test_a_message_that_can_never_be_sent_is_wrong_use(
+    namesrv: str, arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError):
+        roquet("produce", "wrong", *arguments, "-n", namesrv)
+
+
+def test_a_topic_that_nobody_may_read_is_named(namesrv: str) -> None:
+    roquet("topic", "create", "shut", "--perm", "W", "-n", namesrv)
+    for group in ((), ("--group", "g")):
+        with pytest.raises(RoquetError, match="topic update shut --perm RW"):
+            roquet("consume", "shut", "--count", "1", *group, "-n", namesrv)

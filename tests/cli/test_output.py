@@ -49,3 +49,10 @@ def test_nobody_waits_for_an_answer_once_interrupted(monkeypatch: pytest.MonkeyP
 
 def test_who_has_said_yes_is_not_asked() -> None:
     asyncio.run(output.agreed("Sure?", yes=True))
+
+
+def test_a_preview_leaves_stdout_to_json(capsys: pytest.CaptureFixture[str]) -> None:
+    output.preview_of(["one goes"], dry_run=True, json=False)
+    assert capsys.readouterr() == ("one goes\nnothing was changed (--dry-run)\n", "")
+    output.preview_of(["one goes"], dry_run=False, json=True)
+    assert capsys.readouterr() == ("", "one goes\n")

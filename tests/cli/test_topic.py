@@ -99,11 +99,64 @@ def test_wrong_use_is_told(namesrv: str) -> None:
 def test_a_count_that_cannot_be_is_refused_before_anything_is_shown(
     namesrv: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match="-3 queues: from 1 to 65535 are possible"):
-        asyncio.run(topic._resize(namesrv, "orders", -3, 0, dry_run=True, yes=False))
+    work = topic._resize(namesrv, "orders", -3, 0, dry_run=True, yes=False, json=False)
+    with pytest.raises(UsageError, match="-3 queues: from 1 to 16384 are possible"):
+        asyncio.run(work)
     assert capsys.readouterr().out == ""
 
 
 def test_one_queue_is_told_of_without_an_s(namesrv: str) -> None:
     made = roquet("topic", "create", "lone", "--queues", "1", "--broker", "broker-a", "-n", namesrv)
     assert made.output == "lone: 1 queue on each of broker-a\n"
+
+
+def test_an_update_that_hides_messages_is_shown_and_asked_about(namesrv: str) -> None:
+    roquet("topic", "create", "hidden", "--queues", "2", "--broker", "broker-a", "-n", namesrv)
+    with blocking.Producer(namesrv) as producer:
+        for _ in range(4):
+            producer.send("hidden", b"x")
+    update = ("topic", "update", "hidden", "-n", namesrv)
+    fewer = (*update, "--read-queues", "1", "--write-queues", "3")
+    dry = roquet(*fewer, "--dry-run").output.splitlines()
+    assert dry[0] == "broker-a: 2 queues to write and 2 to read, then 3 and 1"
+    assert "cannot be read: 2 stored messages" in dry[1]
+    assert dry[2] == "nothing was changed (--dry-run)"
+    refused = roquet(*fewer, typed="n\n")
+    assert refused.exit_code == 1
+    assert "Change hidden?" in refused.output
+    assert _counts(namesrv, "hidden") == {(2, 2)}
+    assert roquet(*fewer, "--yes").output.splitlines()[-1] == "hidden: changed on broker-a"
+    assert _counts(namesrv, "hidden") == {(1, 3)}
+    harmless = roquet(*update, "--perm", "RW")
+    assert harmless.output == "hidden: changed on broker-a\n", "what is hidden already stays so"
+
+
+def test_changes_are_told_as_json_and_the_rest_goes_to_stderr(namesrv: str) -> None:
+    made = roquet("topic", "create", "told", "--queues", "2", "--json", "-n", namesrv)
+    brokers = ["broker-a", "broker-b"]
+    assert json.loads(made.stdout) == {"name": "told", "brokers": brokers, "changed": True}
+    update = ("topic", "update", "told", "--read-queues", "1", "--json", "-n", namesrv)
+    dry = roquet(*update, "--dry-run")
+    assert json.loads(dry.stdout)["changed"] is False
+    assert "then 2 and 1" in dry.stderr
+    asked = roquet(*update, typed="y\n")
+    assert "Change told?" in asked.stderr
+    found = json.loads(asked.stdout.splitlines()[-1])  # the test's terminal shows what is typed
+    assert found["brokers"][0] == {"broker": "broker-a", "read_queues": 1, "write_queues": 2}
+    assert (found["hidden"], found["changed"]) == (0, True)
+    resize = ("topic", "resize", "told", "1", "--settle", "0", "--yes", "--json", "-n", namesrv)
+    resized = json.loads(roquet(*resize).stdout)
+    assert (resized["queues"], resized["brokers"], resized["changed"]) == (1, brokers, True)
+    gone = json.loads(roquet("topic", "delete", "told", "-y", "--json", "-n", namesrv).stdout)
+    assert gone == {
+        "name": "told",
+        "brokers": brokers,
+        "messages": 0,
+        "groups": [],
+        "changed": True,
+    }
+
+
+def _counts(namesrv: str, name: str) -> set[tuple[int, int]]:
+    shown = json.loads(roquet("topic", "show", name, "--json", "-n", namesrv).output)
+    return {(place["read_queues"], place["write_queues"]) for place in shown["places"]}

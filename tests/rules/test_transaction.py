@@ -50,6 +50,26 @@ def test_age_decides_about_a_message_that_nobody_was_asked_about(
     assert judged(age_ms) == wanted
 
 
+@pytest.mark.parametrize("behind_ms", [POLICY.reserved_ms + 1, 10 * POLICY.reserved_ms])
+def test_one_of_a_clock_that_is_days_behind_is_asked_about_like_any_other(behind_ms: int) -> None:
+    assert judged(behind_ms, stored_ms=NOW - 7_000) == Verdict.CHECK
+    assert judged(behind_ms, stored_ms=NOW - 7_000, checked="14") == Verdict.CHECK
+    assert judged(behind_ms, stored_ms=NOW - 7_000, checked="15") == Verdict.GIVE_UP
+
+
+def test_what_has_lain_for_too_long_is_given_up_whatever_its_sender_s_clock_says() -> None:
+    stored_ms = NOW - POLICY.reserved_ms
+    assert judged(-60_000, stored_ms=stored_ms) == Verdict.CHECK
+    assert judged(-60_000, stored_ms=stored_ms - 1) == Verdict.GIVE_UP
+
+
+def test_no_sender_can_have_it_left_alone_for_longer_than_messages_are_kept() -> None:
+    seconds = str(POLICY.reserved_ms // 1_000 + 60)
+    recent = {"stored_ms": NOW - 30_000, "immunity": seconds}
+    assert judged(POLICY.reserved_ms, **recent) == Verdict.KEEP
+    assert judged(POLICY.reserved_ms + 1, **recent) == Verdict.CHECK
+
+
 def test_one_from_the_future_is_asked_about_at_once() -> None:
     assert judged(-60_000, stored_ms=NOW - 1) == Verdict.CHECK
 

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.spark import cluster
 from roquet.wire import record
 from roquet.wire.call import Reply
-from roquet.wire.calls.bodies import Alongside
+from roquet.wire.calls.bodies import Alongside, TopicList
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
 from roquet.wire.calls.pull import Pull, PullReply
-from roquet.wire.calls.route import GetRoute
+from roquet.wire.calls.route import GetAllTopics, GetRoute
+from roquet.wire.calls.stats import GetTopicStats, QueueStats, TopicStats
 from roquet.wire.codes import ResponseCode
 from roquet.wire.dialect import dumps, loads
 
@@ -71,8 +73,11 @@ class CannedCluster:
     def ends(self) -> dict[tuple[str, int], int]:
         return {queue: canned.end for queue, canned in self.queues.items()}
 
-    def route(self, call: GetRoute) -> Reply:
+    def route(self, call: Any) -> Reply:
         """What the name server answers."""
+        if not isinstance(call, GetRoute):
+            topics = [self.topic] if isinstance(call, GetAllTopics) else []
+            return Reply(body=dumps(TopicList(topic_list=topics)))
         if call.topic != self.topic:
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
         route = TopicRoute(
@@ -89,6 +94,8 @@ class CannedCluster:
 
     def answer(self, broker: str, call: Any) -> Reply:
         """What a broker answers."""
+        if isinstance(call, GetTopicStats):
+            return self._stats(broker)
         queue = self.queues[broker, call.queue_id]
         if isinstance(call, MinOffset):
             return OffsetReply(offset=queue.first)
@@ -97,6 +104,16 @@ class CannedCluster:
         if self.gives_together and call.body:
             return self._together(broker, call)
         return self._pulled(queue, call)
+
+    def _stats(self, broker: str) -> Reply:
+        table = {
+            MessageQueue(self.topic, name, queue_id): QueueStats(
+                min_offset=queue.first, max_offset=queue.end
+            )
+            for (name, queue_id), queue in self.queues.items()
+            if name == broker
+        }
+        return Reply(body=dumps(TopicStats(offset_table=table)))
 
     def _pulled(self, queue: CannedQueue, call: Pull) -> PullReply:
         edges: Any = {"min_offset": queue.first, "max_offset": queue.end}

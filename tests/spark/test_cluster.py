@@ -14,7 +14,10 @@ from roquet.model.errors import (
 )
 from roquet.spark.cluster import Cluster, DataLost
 from roquet.spark.options import SourceOptions
-from roquet.wire.calls.offset import MaxOffset
+from roquet.wire.call import Reply
+from roquet.wire.calls.namesrv import SystemTopics
+from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply, QueryOffset
+from roquet.wire.calls.stats import GetTopicStats
 from roquet.wire.codes import ResponseCode
 
 
@@ -37,6 +40,73 @@ def test_offsets_of_all_queues_of_all_brokers(canned: Any) -> None:
     assert cluster.latest() == ends(canned)
     assert cluster.earliest()["orders", "broker-b", 1] == 1
     assert dict(cluster.addresses) == canned.addresses
+
+
+def test_one_question_tells_of_all_queues_of_a_broker(canned: Any) -> None:
+    cluster_of(canned).bounds()
+    assert sum(isinstance(call, GetTopicStats) for call in canned.calls) == 2
+    assert not [call for call in canned.calls if isinstance(call, MinOffset | MaxOffset)]
+
+
+def test_a_broker_that_does_not_answer_it_is_asked_queue_by_queue(canned: Any) -> None:
+    canned.send("broker-b", 1, b"x", b"y")
+    canned.queues["broker-b", 1].forget(1)
+    whole = canned.answer
+
+    def refusing(broker: str, call: Any) -> Any:
+        if isinstance(call, GetTopicStats):
+            raise CallRefused(ResponseCode.NO_PERMISSION, "for administrators")
+        return whole(broker, call)
+
+    canned.answer = refusing
+    cluster = cluster_of(canned)
+    bounds = cluster.bounds()
+    assert bounds.latest == ends(canned)
+    assert bounds.earliest["orders", "broker-b", 1] == 1
+    canned.calls.clear()
+    cluster.bounds()
+    assert not [call for call in canned.calls if isinstance(call, GetTopicStats)], "asked once"
+
+
+def test_queues_that_the_answer_leaves_out_are_asked_for(canned: Any) -> None:
+    canned.send("broker-a", 1, b"x")
+    whole = canned._stats
+    canned._stats = lambda broker: whole("nobody")
+    assert cluster_of(canned).latest() == ends(canned)
+
+
+def test_a_queue_that_was_never_used_is_empty(canned: Any) -> None:
+    canned.queues["broker-a", 0].first = -1
+    canned._stats = lambda broker: Reply(body=b"{}")
+    assert cluster_of(canned).bounds().earliest["orders", "broker-a", 0] == 0
+
+
+def test_a_busy_broker_is_asked_the_same_again(canned: Any) -> None:
+    cluster = cluster_of(canned)
+    cluster.bounds()
+    canned.calls.clear()
+    whole, moods = canned.answer, [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")]
+
+    def busy(broker: str, call: Any) -> Any:
+        if isinstance(call, GetTopicStats) and moods:
+            raise moods.pop()
+        return whole(broker, call)
+
+    canned.answer = busy
+    assert cluster.latest() == ends(canned)
+    assert sum(isinstance(call, GetTopicStats) for call in canned.calls) == 3
+
+
+def test_a_topic_that_a_broker_has_forgotten_is_empty_there(canned: Any) -> None:
+    whole = canned.answer
+
+    def forgetful(broker: str, call: Any) -> Any:
+        if isinstance(call, GetTopicStats):
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        return whole(broker, call)
+
+    canned.answer = forgetful
+    assert cluster_of(canned).latest() == ends(canned)
 
 
 def test_failures_that_may_pass_are_waited_out(canned: Any) -> None:
@@ -89,6 +159,57 @@ def test_an_unknown_topic_is_the_users_mistake(canned: Any) -> None:
         cluster_of(canned, topic="odrers").latest()
 
 
+def test_of_several_topics_the_unknown_one_is_named_and_what_may_be_meant(canned: Any) -> None:
+    options = SourceOptions(namesrv=(canned.namesrv,), topics=("orders", "ordres"))
+    with pytest.raises(UsageError, match=r"topic 'ordres' is unknown .* did you mean 'orders'"):
+        Cluster(options).latest()
+
+
+def test_a_pattern_means_the_topics_that_there_are_now(canned: Any) -> None:
+    options = SourceOptions(namesrv=(canned.namesrv,), topic_pattern="or.*")
+    cluster = Cluster(options)
+    assert cluster.topics() == ("orders",)
+    assert cluster.latest() == ends(canned)
+    canned.topic = "organs"
+    assert cluster.topics() == ("organs",)
+    canned.topic = "else"
+    assert cluster.topics() == ()
+
+
+def test_a_name_server_that_knows_of_no_system_topics_will_do(canned: Any) -> None:
+    whole = canned.route
+
+    def old(call: Any) -> Any:
+        if isinstance(call, SystemTopics):
+            raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what?")
+        return whole(call)
+
+    canned.route = old
+    assert Cluster(SourceOptions(namesrv=(canned.namesrv,), topic_pattern=".*")).topics()
+
+
+def test_a_groups_progress(canned: Any) -> None:
+    cluster = cluster_of(canned)
+    cluster.latest()
+    whole = canned.answer
+
+    def with_progress(broker: str, call: Any) -> Any:
+        if not isinstance(call, QueryOffset):
+            return whole(broker, call)
+        assert call.set_zero_if_not_found is False
+        if call.queue_id:
+            raise CallRefused(ResponseCode.QUERY_NOT_FOUND, "none")
+        if broker == "broker-b":
+            raise CallRefused(ResponseCode.NO_PERMISSION, "not yours")
+        return OffsetReply(offset=7)
+
+    canned.answer = with_progress
+    assert cluster.committed(("orders", "broker-a", 0), "g") == 7
+    assert cluster.committed(("orders", "broker-a", 1), "g") is None
+    with pytest.raises(CallRefused, match="not yours"):
+        cluster.committed(("orders", "broker-b", 0), "g")
+
+
 def test_a_topic_that_was_there_is_waited_for(canned: Any) -> None:
     cluster = cluster_of(canned)
     cluster.latest()
@@ -107,5 +228,8 @@ def test_loss_is_an_error_unless_the_user_has_said_otherwise(
     with pytest.raises(DataLost, match="five are gone; failOnDataLoss=false"):
         cluster_of(canned).lost("five are gone")
     with caplog.at_level(logging.WARNING):
-        cluster_of(canned, fail_on_data_loss=False).lost("five are gone")
+        cluster = cluster_of(canned, fail_on_data_loss=False)
+        cluster.lost("five are gone", 5)
+        cluster.lost("and two", 2)
     assert "five are gone" in caplog.text
+    assert cluster.lost_count == 7

@@ -7,12 +7,14 @@ import msgspec
 import pytest
 
 from roquet.model.errors import ConnectionLost, RecordError
+from roquet.model.flags import PullFlag
 from roquet.spark import fetch, fronts
 from roquet.spark.cluster import Cluster, DataLost
 from roquet.spark.fetch import RangeReader
 from roquet.spark.options import SourceOptions
 from roquet.spark.plan import Piece
 from roquet.wire.calls.pull import Pull
+from roquet.wire.codes import ResponseCode
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "body")
 
@@ -84,7 +86,9 @@ def test_nothing_is_asked_for_an_empty_piece(filled: Any) -> None:
 
 def test_messages_that_retention_took_are_an_error(filled: Any) -> None:
     filled.queues["broker-a", 0].forget(10)
-    with pytest.raises(DataLost, match="queue 0 of broker 'broker-a' lacks 7 of its messages"):
+    with pytest.raises(
+        DataLost, match="queue 0 of broker 'broker-a' lacks 7 of its messages: offsets 3 to 9;"
+    ):
         rows(filled, Piece("orders", "broker-a", 0, 3, 50))
 
 
@@ -95,7 +99,7 @@ def test_the_rest_is_read_when_the_user_allows_loss(
     with caplog.at_level(logging.WARNING):
         found = rows(filled, Piece("orders", "broker-a", 0, 3, 50), fail_on_data_loss=False)
     assert found == expected("broker-a", 0, 10, 50)
-    assert "lacks 7 of its messages from offset 3 to 49" in caplog.text
+    assert "lacks 7 of its messages: offsets 3 to 9;" in caplog.text
 
 
 def test_a_range_that_is_gone_altogether(filled: Any) -> None:
@@ -105,12 +109,12 @@ def test_a_range_that_is_gone_altogether(filled: Any) -> None:
 
 def test_a_gap_in_the_middle_is_noticed(filled: Any) -> None:
     del filled.queues["broker-a", 0].records[40]
-    with pytest.raises(DataLost, match="lacks 1 of its messages"):
+    with pytest.raises(DataLost, match="lacks 1 of its messages: offsets 40;"):
         rows(filled, Piece("orders", "broker-a", 0, 0, 99))
 
 
 def test_an_end_that_the_broker_forgot_is_noticed_when_time_is_up(filled: Any) -> None:
-    with pytest.raises(DataLost, match="lacks 20 of its messages from offset 0 to 119"):
+    with pytest.raises(DataLost, match="lacks 20 of its messages: offsets 100 to 119"):
         rows(filled, Piece("orders", "broker-a", 0, 0, 120), timeout_ms=0)
 
 
@@ -178,7 +182,9 @@ def test_what_comes_together_but_damaged_is_asked_for_alone(mixed: Any, damage: 
 def test_a_gap_in_what_comes_together_is_noticed(mixed: Any) -> None:
     del mixed.queues["broker-a", 1].records[40]
     del mixed.queues["broker-a", 1].positions[40]
-    with pytest.raises(DataLost, match="queue 1 of broker 'broker-a' lacks 1 of its messages"):
+    with pytest.raises(
+        DataLost, match="queue 1 of broker 'broker-a' lacks 1 of its messages: offsets 40;"
+    ):
         rows(mixed, *BOTH)
 
 
@@ -190,3 +196,72 @@ def test_the_next_pull_is_asked_for_before_a_batch_is_made(mixed: Any) -> None:
     list(batches)
     pulls = [call for call in mixed.calls if isinstance(call, Pull)]
     assert pulls[1:] == mixed.asked_ahead
+
+
+def split(block: bytes) -> list[bytes]:
+    found, at = list[bytes](), 0
+    while at < len(block):
+        size = int.from_bytes(block[at : at + 4], "big")
+        found.append(block[at : at + size])
+        at += size
+    return found
+
+
+@pytest.fixture
+def tagged(canned: Any) -> Any:
+    """Every tenth message has a tag; the broker filters by it, and looks at 7 messages a pull."""
+    for at in range(100):
+        canned.send("broker-a", 0, b"body %d" % at, TAGS="wanted" if at % 10 == 0 else "other")
+    whole = canned.answer
+
+    def filtering(broker: str, call: Any) -> Any:
+        reply = whole(broker, call)
+        if not isinstance(call, Pull) or not reply.body:
+            return reply
+        assert call.subscription == "wanted"
+        assert call.sys_flag & PullFlag.SUBSCRIPTION
+        kept = [one for one in split(reply.body) if b"wanted" in one]
+        code = ResponseCode.SUCCESS if kept else ResponseCode.PULL_RETRY_IMMEDIATELY
+        return msgspec.structs.replace(reply, code=code, body=b"".join(kept))
+
+    canned.answer = filtering
+    canned.pull_max = 7
+    return canned
+
+
+def test_what_a_filter_leaves_out_is_not_lost(tagged: Any) -> None:
+    found = rows(tagged, Piece("orders", "broker-a", 0, 5, 95), tags=("wanted",))
+    assert [row[2] for row in found] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+
+
+def test_what_retention_took_is_lost_though_a_filter_is_there(
+    tagged: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    tagged.queues["broker-a", 0].forget(25)
+    piece = Piece("orders", "broker-a", 0, 5, 95)
+    with pytest.raises(DataLost, match=r"queue 0 .* lacks 20 of its messages: offsets 5 to 24;"):
+        rows(tagged, piece, tags=("wanted",))
+    found = rows(tagged, piece, tags=("wanted",), fail_on_data_loss=False)
+    assert [row[2] for row in found] == [30, 40, 50, 60, 70, 80, 90]
+    assert "lacks 20 of its messages: offsets 5 to 24; going on" in caplog.text
+
+
+def test_an_end_that_never_comes_is_lost_though_a_filter_is_there(tagged: Any) -> None:
+    piece = Piece("orders", "broker-a", 0, 90, 120)
+    with pytest.raises(DataLost, match="lacks 20 of its messages: offsets 100 to 119;"):
+        rows(tagged, piece, tags=("wanted",), timeout_ms=0)
+
+
+def test_with_a_filter_queues_are_read_one_by_one(mixed: Any) -> None:
+    assert len(rows(mixed, *BOTH, sql92="a = 1")) == 92 + 90, "this broker does not look at it"
+    pulls = [call for call in mixed.calls if isinstance(call, Pull)]
+    assert {(call.subscription, call.expression_type) for call in pulls} == {("a = 1", "SQL92")}
+    assert not [call for call in pulls if call.body]
+
+
+def test_many_gaps_are_counted_and_some_named(filled: Any) -> None:
+    for at in (90, 80, 70, 60, 50, 40, 30):
+        del filled.queues["broker-a", 0].records[at]
+    text = "lacks 7 of its messages: offsets 30, 40, 50, 60, 70 and 2 more gaps;"
+    with pytest.raises(DataLost, match=text):
+        rows(filled, Piece("orders", "broker-a", 0, 0, 93))

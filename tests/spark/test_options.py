@@ -5,8 +5,9 @@ import pickle
 import pytest
 
 from roquet.model.errors import ConfigError
+from roquet.spark.edges import Ago, At
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.schema import DEFAULT
+from roquet.spark.schema import DEFAULT, TYPES
 
 LEAST = {"namesrv": "127.0.0.1:9876", "topic": "orders"}
 
@@ -31,7 +32,12 @@ def test_every_option_with_lower_case_names_as_spark_hands_them_over() -> None:
             "columns": "body, key",
             "minpartitions": "2",
             "maxpartitions": "8",
+            "tags": "b || a",
+            "pushdown": "true",
+            "dropdoubles": "true",
+            "bodyformat": "binary",
             "group": "G",
+            "sharegroup": "true",
             "decompress": "false",
             "timeout": "5s",
         },
@@ -47,7 +53,11 @@ def test_every_option_with_lower_case_names_as_spark_hands_them_over() -> None:
         columns=("body", "key"),
         min_partitions=2,
         max_partitions=8,
+        tags=("a", "b"),
+        pushdown=True,
+        drop_doubles=True,
         group="G",
+        share_group=True,
         decompress=False,
         timeout_ms=5000,
     )
@@ -58,8 +68,33 @@ def test_the_name_server_may_come_from_the_environment() -> None:
     assert parse({**LEAST}, {"NAMESRV_ADDR": "a:1"}).namesrv == ("127.0.0.1:9876",)
 
 
+def test_several_topics_or_a_pattern() -> None:
+    assert parse({**LEAST, "topic": "paid, orders,paid"}, {}).topics == ("paid", "orders")
+    settings = parse({"namesrv": "a:1", "topicPattern": "or.*"}, {})
+    assert (settings.topics, settings.topic_pattern) == ((), "or.*")
+
+
+def test_times_and_expressions() -> None:
+    settings = parse(
+        {**LEAST, "startingTime": "-1 h", "endingTime": "1769860800000", "sql92": "a > 1"}, {}
+    )
+    assert settings.starting_offsets == Ago(3_600_000)
+    assert settings.ending_offsets == At(1_769_860_800_000)
+    assert settings.sql92 == "a > 1"
+    assert parse({**LEAST, "tags": "*"}, {}).tags is None
+
+
+def test_one_topic_need_not_be_named_in_its_offsets() -> None:
+    settings = parse({**LEAST, "startingOffsets": '{"broker-a": {"0": 4}}'}, {})
+    assert settings.starting_offsets == {("orders", "broker-a", 0): 4}
+
+
+def test_every_column() -> None:
+    assert parse({**LEAST, "columns": "*"}, {}).columns == tuple(TYPES)
+
+
 def test_settings_travel_to_workers() -> None:
-    settings = parse({**LEAST, "startingOffsets": '{"t": {"b": {"0": 1}}}'}, {})
+    settings = parse({**LEAST, "startingOffsets": '{"orders": "-1 h", "*": "group:g"}'}, {})
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
@@ -67,11 +102,20 @@ def test_settings_travel_to_workers() -> None:
     ("more", "text"),
     [
         ({"startingOffset": "earliest"}, "no option 'startingOffset'; did you mean 'startingOff"),
-        ({"startingOffsets": "first"}, "startingOffsets: 'first' is not earliest, latest or JSON"),
-        ({"startingOffsets": '{"t": {"b": 1}}'}, "is not earliest"),
-        ({"startingOffsets": '{"t": {"b": {"0": -3}}}'}, "is not earliest"),
-        ({"startingOffsets": '{"t": {"b": {"0": "1"}}}'}, "is not earliest"),
-        ({"startingOffsets": "[1]"}, "is not earliest"),
+        ({"startingOffsets": "first"}, "startingOffsets: 'first' is not earliest, latest, a time"),
+        ({"startingOffsets": '{"t": {"b": {"0": 1}}}'}, "startingOffsets: topic 't' is not read"),
+        ({"endingOffsets": '{"odrers": "latest"}'}, "topic 'odrers' is not read; did you mean"),
+        ({"startingOffsets": "latest", "startingTime": "-1 h"}, "'startingTime' do not go togeth"),
+        ({"topicPattern": "o.*"}, "'topic' and 'topicPattern' do not go together"),
+        ({"tags": "a", "sql92": "b = 1"}, "'tags' and 'sql92' do not go together"),
+        ({"startingTime": "soon"}, "startingTime: 'soon' is not a time"),
+        ({"sql92": "a >"}, "sql92: a name or a value was expected, .* at character 4 of 'a >'"),
+        ({"tags": "||"}, "tags: the tag expression"),
+        ({"group": "a b"}, "group: the group name 'a b' may hold only"),
+        ({"topic": "or ders"}, "topic: the topic name 'or ders' may hold only"),
+        ({"topic": "orders.*"}, "topicPattern takes a regular expression"),
+        ({"bodyFormat": "json"}, "bodyFormat=json: .*read_json"),
+        ({"bodySchema": "a int"}, "bodySchema: .*read_json"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: 0 is less than 1"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger: 'many'"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss: 'perhaps'"),

@@ -105,6 +105,15 @@ def test_bounded_batches_reach_the_end(found: dict[Queue, tuple[int, int]], rows
         assert steps <= 401
 
 
+@given(spans, st.integers(1, 20))
+def test_no_partition_has_more_rows_than_allowed(
+    found: dict[Queue, tuple[int, int]], rows_max: int
+) -> None:
+    pieces = plan.ranges(*split(found))
+    count = plan.partition_count(sum(map(len, pieces)), 1, 2, rows_max)
+    assert all(sum(map(len, part)) <= rows_max for part in plan.pack(pieces, count))
+
+
 def test_a_limit_is_shared_by_what_is_waiting() -> None:
     end = plan.bounded({A0: 0, A1: 0, B0: 9}, {A0: 300, A1: 100, B0: 9}, 40)
     assert end == {A0: 30, A1: 10, B0: 9}
@@ -120,16 +129,69 @@ def test_growth_is_no_loss() -> None:
     assert plan.losses({A0: 5}, {A0: 5, A1: 2}) == []
 
 
-def test_a_queue_that_is_away_or_went_back_is_a_loss() -> None:
+def test_a_queue_that_is_gone_or_went_back_is_a_loss() -> None:
     assert plan.losses({A0: 5, B0: 3}, {A0: 4}) == [
-        "topic 'orders', queue 0 of broker 'a' ends at offset 4, but was read up to 5",
-        "topic 'orders', queue 0 of broker 'b', read up to offset 3, is not in the route",
+        (A0, "topic 'orders', queue 0 of broker 'a' ends at offset 4, but was read up to 5"),
+        (
+            B0,
+            "topic 'orders', queue 0 of broker 'b', read up to offset 3, is not there any more",
+        ),
+    ]
+
+
+def test_nothing_is_lost_of_a_broker_that_is_away() -> None:
+    assert plan.losses({A0: 5, B0: 3}, {A0: 5}, away={"b"}) == []
+
+
+def test_what_retention_took_before_it_was_read_is_told() -> None:
+    assert plan.deleted({A0: 5, A1: 7, B0: 1}, {A0: 9, A1: 7}) == [
+        "topic 'orders', queue 0 of broker 'a' has no messages from offset 5 to 8 any more"
     ]
 
 
 def test_new_queues_and_those_made_anew_begin_at_their_first_message() -> None:
-    start = plan.restarted({A0: 5, A1: 8}, {A0: 9, A1: 4, B0: 3}, {A0: 1, A1: 2, B0: 0})
-    assert start == {A0: 5, A1: 2, B0: 0}
+    before, latest = {A0: 5, A1: 8}, {A0: 9, A1: 4, B0: 3}
+    begins = plan.introduced(before, {A0: 1, A1: 2, B0: 0}, latest)
+    assert begins == {A1: 2, B0: 0}
+    assert plan.ranges(before, {**latest, **begins}) == [Piece("orders", "a", 0, 5, 9)], (
+        "the batch that notes where they begin brings nothing of them"
+    )
+
+
+def test_offsets_of_a_checkpoint_must_be_of_a_topic_that_is_read() -> None:
+    kept = {"orders": {"a": {"0": 1}}, "paid": {"a": {"0": 2}}}
+    assert plan.checkpointed(kept, {"orders", "paid"}.__contains__) == plan.from_json(kept)
+    with pytest.raises(ConfigError, match=r"checkpoint is of topic 'paid', .* new checkpointLoc"):
+        plan.checkpointed(kept, {"orders"}.__contains__)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"broker-a": {"0": 23}},  # of one topic alone, as a version of long ago had it
+        {"orders": {"a": {"0": "23"}}},
+        {"orders": {"a": {"x": 23}}},
+        {"orders": {"a": {"0": True}}},
+        {"orders": 7},
+        [1, 2],
+        7,
+        None,
+    ],
+)
+def test_offsets_of_another_shape_are_no_checkpoint_of_ours(kept: object) -> None:
+    with pytest.raises(ConfigError, match=r"another version .* choose a new checkpointLocation"):
+        plan.checkpointed(kept, lambda _: True)
+
+
+def test_foreign_offsets_are_shown_but_not_all_of_them() -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan.checkpointed(["x" * 1000], lambda _: True)
+    assert len(str(caught.value)) < 400
+
+
+@given(st.dictionaries(queues, offsets), st.dictionaries(st.sampled_from("abc"), st.integers(0)))
+def test_a_report_comes_back(latest: Offsets, away: dict[str, int]) -> None:
+    assert plan.reported(plan.report(latest, away)) == (latest, away)
 
 
 EARLIEST, LATEST = {A0: 1, A1: 2, B0: 0}, {A0: 10, A1: 20, B0: 30}

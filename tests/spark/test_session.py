@@ -3,9 +3,12 @@
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
-from roquet.spark.session import LOCAL, prepare
+from roquet.model.errors import ConfigError
+from roquet.spark import versions
+from roquet.spark.session import LOCAL, prepare, session
 
 
 def test_workers_get_this_python_and_a_java(tmp_path: Path) -> None:
@@ -25,3 +28,9 @@ def test_a_session_has_our_settings_and_those_of_the_caller(spark: SparkSession)
     assert spark.conf.get("spark.sql.session.timeZone") == LOCAL["spark.sql.session.timeZone"]
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.sparkContext.master == "local[2]"
+
+
+def test_another_pyspark_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "WANTED", (4, 9))
+    with pytest.raises(ConfigError, match=r"needs pyspark 4\.9, this is 4\.3"):
+        session("app")

@@ -18,8 +18,10 @@ from roquet.arrow import records
 from roquet.arrow.encode import bodies_of, encode
 from roquet.model.errors import ConfigError
 from roquet.net.blocking import BlockingChannel
+from roquet.spark.batch import BatchReader, PushdownReader
 from roquet.spark.schema import DEFAULT, TYPES
 from roquet.spark.source import RoquetDataSource, columns_of
+from roquet.spark.typed import read_json
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendBatch
 from roquet.wire.calls.topic import CreateTopic
@@ -120,6 +122,23 @@ def test_only_the_chosen_columns_are_made(spark: SparkSession, topic: Topic) -> 
     assert frame.agg({"queue_offset": "max"}).first() == (ROWS - 1,)
 
 
+def test_conditions_are_pushed_down_and_looked_at_again(spark: SparkSession, topic: Topic) -> None:
+    frame = read(spark, topic, pushdown="true")
+    wanted = frame.where("tag = 'odd' and queue_id = 1 and queue_offset >= 90")
+    assert wanted.count() == 2 * 5
+    assert wanted.where("stored_at > timestamp '2020-01-01' and broker = 'broker-a'").count() == 5
+
+
+def test_json_bodies_become_typed_columns(spark: SparkSession, topic: Topic) -> None:
+    options = {"namesrv": topic.namesrv, "topic": topic.name, "columns": "queue_offset,body"}
+    frame = read_json(spark, options, "a int, _corrupt_record string")
+    assert frame.columns == ["queue_offset", "a", "_corrupt_record"]
+    bodies = frame.selectExpr("queue_offset", "_corrupt_record as was", "a")
+    row = bodies.where("queue_offset = 7").first()
+    assert row is not None
+    assert (row.was[-1], row.a) == ("7", None), "they are no JSON"
+
+
 def test_an_option_that_there_is_not_is_named(spark: SparkSession, topic: Topic) -> None:
     with pytest.raises(AnalysisException, match="did you mean 'startingOffsets'"):
         read(spark, topic, startingOffset="earliest").collect()
@@ -177,3 +196,22 @@ def test_looking_for_the_source_imports_neither_columns_nor_sockets() -> None:
     assert run.returncode == 0, run.stderr
     ours = {name for name in run.stdout.split() if name.startswith("roquet.")}
     assert not {name for name in ours if name.startswith(("roquet.arrow", "roquet.net"))}
+
+
+def test_a_stream_has_no_end() -> None:
+    options = {"namesrv": "nowhere:1", "topic": "t", "endingTime": "-1 h"}
+    with pytest.raises(ConfigError, match="a stream does not end: leave out endingOffsets"):
+        RoquetDataSource(options).streamReader(from_arrow_schema(records.SCHEMA))
+
+
+def test_conditions_are_taken_where_the_user_wants_it() -> None:
+    schema = from_arrow_schema(records.SCHEMA)
+    options = {"namesrv": "nowhere:1", "topic": "t"}
+    assert type(RoquetDataSource(options).reader(schema)) is BatchReader
+    with_pushdown = RoquetDataSource({**options, "pushdown": "true"})
+    assert type(with_pushdown.reader(schema)) is PushdownReader
+
+
+def test_a_schema_with_foreign_columns_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no column 'queue'; did you mean 'queue_id'"):
+        columns_of(StructType([StructField("queue", StringType())]))

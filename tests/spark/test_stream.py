@@ -3,44 +3,93 @@
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
 
-from roquet.spark import stream
+from roquet.model.errors import ConfigError, ConnectFailed, ConnectionLost
+from roquet.spark import cluster, plan, stream, watch
 from roquet.spark.cluster import DataLost
 from roquet.spark.options import parse
-from roquet.spark.plan import Piece
+from roquet.spark.plan import AWAY, Piece
 from roquet.spark.stream import StreamReader
+from roquet.wire.calls.route import GetRoute
 
 ALL = ReadAllAvailable()
 ZERO = {"orders": {"broker-a": {"0": 0, "1": 0}, "broker-b": {"0": 0, "1": 0}}}
 
 
+class Now:
+    """A clock that goes on only while somebody pauses."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+        self.pauses: list[int] = []
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    def pause(self, ms: int) -> None:
+        self.pauses.append(ms)
+        self.ms += ms
+
+
 @pytest.fixture(autouse=True)
-def no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "IDLE_MS", 0)
+def now(monkeypatch: pytest.MonkeyPatch) -> Now:
+    found = Now()
+    for module in (stream, watch, cluster):
+        monkeypatch.setattr(module, "SYSTEM_CLOCK", found)
+    return found
 
 
-def reader(canned: Any, **options: str) -> StreamReader:
+@pytest.fixture
+def silent(canned: Any, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Brokers that are in the route and do not answer."""
+    found: set[str] = set()
+    answer = canned.answer
+
+    def answers(broker: str, call: Any) -> Any:
+        if broker in found:
+            raise ConnectFailed(f"cannot connect to {broker}")
+        return answer(broker, call)
+
+    monkeypatch.setattr(canned, "answer", answers)
+    return found
+
+
+def add_broker(canned: Any, name: str) -> None:
+    canned.addresses[name] = f"{name}:10911"
+    canned.queues |= {(name, i): type(canned.queues["broker-a", 0])() for i in (0, 1)}
+
+
+def reader(canned: Any, now: Now, **options: str) -> StreamReader:
     given = {"namesrv": canned.namesrv, "topic": "orders", **options}
-    return StreamReader(parse(given, {}), ("body",))
+    found = StreamReader(parse(given, {}), ("body",))
+    found._cluster.pause = found._watch._cluster.pause = now.pause
+    return found
 
 
 def pieces(found: StreamReader, start: Any, end: Any) -> list[Piece]:
     return [piece for task in found.partitions(start, end) for piece in task.value]
 
 
-def test_a_new_query_begins_where_it_was_told_however_often_spark_asks(canned: Any) -> None:
+def test_a_new_query_begins_where_it_was_told_however_often_spark_asks(
+    canned: Any, now: Now
+) -> None:
     canned.send("broker-a", 0, b"old")
-    assert reader(canned).initialOffset() == ZERO
-    latest = reader(canned, startingOffsets="latest")
+    assert reader(canned, now).initialOffset() == ZERO
+    latest = reader(canned, now, startingOffsets="latest")
     first = latest.initialOffset()
     canned.send("broker-a", 0, b"new")
     assert first["orders"]["broker-a"]["0"] == 1
     assert latest.initialOffset() == first
 
 
-def test_batches_follow_one_another(canned: Any) -> None:
-    found = reader(canned)
+def test_batches_follow_one_another(canned: Any, now: Now) -> None:
+    found = reader(canned, now)
     canned.send("broker-a", 0, b"one", b"two")
     middle = found.latestOffset(ZERO, ALL)
     canned.send("broker-a", 0, b"three")
@@ -55,25 +104,55 @@ def test_batches_follow_one_another(canned: Any) -> None:
     assert found.reportLatestOffset() == end
 
 
-def test_nothing_new_is_the_start_itself(canned: Any) -> None:
-    found = reader(canned)
+def test_nothing_new_is_the_start_itself(canned: Any, now: Now) -> None:
+    found = reader(canned, now)
     canned.send("broker-a", 0, b"one")
     end = found.latestOffset(ZERO, ALL)
     assert found.latestOffset(end, ALL) == end
     assert list(found.partitions(end, end)) == []
 
 
-def test_an_idle_query_is_kept_for_a_moment(canned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "IDLE_MS", 60_000)
-    found = reader(canned)
-    monkeypatch.setattr(found._cluster, "pause", lambda ms: canned.send("broker-b", 0, b"at last"))
+def test_an_idle_query_is_kept_for_a_moment(canned: Any, now: Now) -> None:
+    found = reader(canned, now)
+    assert found.latestOffset(ZERO, ALL) == ZERO
+    assert sum(now.pauses) >= stream.IDLE_MS
+
+
+def test_a_message_ends_the_waiting(canned: Any, now: Now) -> None:
+    found = reader(canned, now)
+    found._cluster.pause = lambda ms: canned.send("broker-b", 0, b"at last")
     assert found.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
 
 
-def test_a_batch_is_limited_as_spark_says(canned: Any) -> None:
-    found = reader(canned, maxOffsetsPerTrigger="10")
+def test_looks_are_rarer_the_longer_it_is_quiet(canned: Any, now: Now) -> None:
+    found = reader(canned, now)
+    for _ in range(4):
+        assert found.latestOffset(ZERO, ALL) == ZERO
+    assert now.pauses == sorted(now.pauses)
+    assert (now.pauses[0], now.pauses[-1]) == (10, 100)
+    canned.send("broker-a", 0, b"one")
+    end = found.latestOffset(ZERO, ALL)
+    del now.pauses[:]
+    assert found.latestOffset(end, ALL) == end
+    assert now.pauses[0] == 10, "after a message the next one may be near"
+
+
+def test_a_look_is_one_call_to_a_broker_and_now_and_then_one_for_the_route(
+    canned: Any, now: Now
+) -> None:
+    found = reader(canned, now)
+    found.latestOffset(ZERO, ALL)
+    del canned.calls[:], now.pauses[:]
+    found.latestOffset(ZERO, ALL)
+    routes = [call for call in canned.calls if isinstance(call, GetRoute)]
+    assert len(canned.calls) - len(routes) == 2 * (len(now.pauses) + 1)
+    assert len(routes) <= 1
+
+
+def test_a_batch_is_limited_as_spark_says(canned: Any, now: Now) -> None:
+    found = reader(canned, now, maxOffsetsPerTrigger="10")
     assert found.getDefaultReadLimit() == ReadMaxRows(10)
-    assert isinstance(reader(canned).getDefaultReadLimit(), ReadAllAvailable)
+    assert isinstance(reader(canned, now).getDefaultReadLimit(), ReadAllAvailable)
     for queue in canned.queues:
         canned.send(*queue, *[b"x"] * 100)
     end = found.latestOffset(ZERO, ReadMaxRows(10))
@@ -81,58 +160,350 @@ def test_a_batch_is_limited_as_spark_says(canned: Any) -> None:
     assert sum(map(len, pieces(found, ZERO, found.latestOffset(ZERO, ALL)))) == 400
 
 
-def test_available_now_reads_what_was_there_and_no_more(canned: Any) -> None:
-    found = reader(canned)
+def test_bytes_limit_a_batch_by_the_size_of_messages_where_it_begins_and_ends(
+    canned: Any, now: Now
+) -> None:
+    canned.send("broker-a", 0, *[b"x" * 900] * 100)
+    canned.send("broker-b", 0, *[b"x" * 900] * 300)
+    found = reader(canned, now, maxBytesPerTrigger="100KiB")
+    assert found.getDefaultReadLimit() == ReadMaxBytes(102_400)
+    end = found.latestOffset(ZERO, ReadMaxBytes(102_400))
+    taken = {piece.broker: len(piece) for piece in pieces(found, ZERO, end)}
+    record = len(canned.queues["broker-a", 0].records[0])
+    assert 0.97 * 102_400 < sum(taken.values()) * record <= 102_400
+    assert taken["broker-b"] == pytest.approx(3 * taken["broker-a"], abs=3)
+
+
+def test_messages_that_grow_are_met_by_a_look_at_the_end(canned: Any, now: Now) -> None:
+    canned.send("broker-a", 0, *[b"x" * 10] * 1000, *[b"x" * 9_000] * 1000)
+    found = reader(canned, now, maxBytesPerTrigger="1MiB")
+    end = found.latestOffset(ZERO, ReadMaxBytes(2**20))
+    rows = end["orders"]["broker-a"]["0"]
+    size = sum(map(len, canned.queues["broker-a", 0].records[:rows]))
+    assert size < 1.5 * 2**20, "by the first messages alone it were all of them"
+
+
+def test_the_smaller_of_two_limits_counts(canned: Any, now: Now) -> None:
+    canned.send("broker-a", 0, *[b"x" * 900] * 100)
+    found = reader(canned, now, maxBytesPerTrigger="100KiB", maxOffsetsPerTrigger="7")
+    end = found.latestOffset(ZERO, found.getDefaultReadLimit())
+    assert sum(map(len, pieces(found, ZERO, end))) == 7
+
+
+def test_once_reads_all_there_is_whatever_the_limits(canned: Any, now: Now) -> None:
+    canned.send("broker-a", 0, *[b"x"] * 50)
+    found = reader(canned, now, maxOffsetsPerTrigger="7", maxBytesPerTrigger="1KiB")
+    assert found.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 50
+
+
+def test_few_messages_wait_for_more_of_them(canned: Any, now: Now) -> None:
+    found = reader(canned, now, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    limit = found.getDefaultReadLimit()
+    assert limit == ReadMinRows(10)
+    canned.send("broker-a", 0, b"first")
+    first = found.latestOffset(ZERO, limit)
+    assert first["orders"]["broker-a"]["0"] == 1, "a run begins with what there is"
+    canned.send("broker-a", 0, *[b"x"] * 9)
+    assert found.latestOffset(first, limit) == first
+    canned.send("broker-b", 1, b"the tenth")
+    assert sum(map(len, pieces(found, first, found.latestOffset(first, limit)))) == 10
+
+
+def test_few_messages_wait_no_longer_than_the_delay(canned: Any, now: Now) -> None:
+    found = reader(canned, now, minOffsetsPerTrigger="10", maxTriggerDelay="10s")
+    limit = found.getDefaultReadLimit()
+    canned.send("broker-a", 0, b"first")
+    first, began_ms = found.latestOffset(ZERO, limit), now.ms
+    canned.send("broker-a", 0, b"second")
+    while (end := found.latestOffset(first, limit)) == first:
+        pass
+    assert len(pieces(found, first, end)) == 1
+    assert 10_000 <= now.ms - began_ms <= 10_200
+
+
+def test_a_run_that_is_to_end_holds_nothing_back(canned: Any, now: Now) -> None:
+    found = reader(
+        canned, now, minOffsetsPerTrigger="2", maxOffsetsPerTrigger="2", maxTriggerDelay="1h"
+    )
+    canned.send("broker-a", 0, *[b"x"] * 5)
+    found.prepareForTriggerAvailableNow()
+    at, batches = ZERO, []
+    while (end := found.latestOffset(at, found.getDefaultReadLimit())) != at:
+        batches.append(sum(map(len, pieces(found, at, end))))
+        at = end
+    assert batches == [2, 2, 1]
+
+
+def test_available_now_reads_what_was_there_and_no_more(canned: Any, now: Now) -> None:
+    found = reader(canned, now)
     canned.send("broker-a", 0, *[b"x"] * 5)
     found.prepareForTriggerAvailableNow()
     canned.send("broker-a", 0, b"too late")
-    canned.addresses["broker-c"] = "broker-c:10911"
-    canned.queues |= {("broker-c", i): type(canned.queues["broker-a", 0])() for i in (0, 1)}
+    add_broker(canned, "broker-c")
     middle = found.latestOffset(ZERO, ReadMaxRows(3))
     end = found.latestOffset(middle, ReadMaxRows(3))
     assert end == {"orders": {**ZERO["orders"], "broker-a": {"0": 5, "1": 0}}}
     assert found.latestOffset(end, ReadMaxRows(3)) == end
 
 
-def test_queues_of_a_new_broker_are_read_from_their_first_message(canned: Any) -> None:
-    found = reader(canned)
-    canned.addresses["broker-c"] = "broker-c:10911"
-    canned.queues |= {("broker-c", i): type(canned.queues["broker-a", 0])() for i in (0, 1)}
-    canned.send("broker-c", 1, b"one", b"two")
-    end = found.latestOffset(ZERO, ALL)
-    assert pieces(found, ZERO, end) == [Piece("orders", "broker-c", 1, 0, 2)]
-
-
-def test_a_broker_that_is_gone_stops_the_query_unless_loss_is_allowed(canned: Any) -> None:
-    canned.send("broker-b", 0, b"one")
-    end = reader(canned).latestOffset(ZERO, ALL)
-    del canned.addresses["broker-b"]
-    with pytest.raises(DataLost, match="queue 0 of broker 'broker-b', read up to offset 1"):
-        reader(canned).latestOffset(end, ALL)
-    canned.send("broker-a", 0, b"two")
-    found = reader(canned, failOnDataLoss="false")
-    after = found.latestOffset(end, ALL)
-    assert after == {"orders": {**end["orders"], "broker-a": {"0": 1, "1": 0}}}, (
-        "its queues wait where they were"
+def test_queues_of_a_new_broker_are_read_from_their_first_message(canned: Any, now: Now) -> None:
+    found = reader(canned, now, startingOffsets="latest")
+    start = found.latestOffset(found.initialOffset(), ALL)
+    add_broker(canned, "broker-c")
+    canned.send("broker-c", 1, b"gone", b"one", b"two")
+    canned.queues["broker-c", 1].forget(1)
+    canned.send("broker-a", 0, b"x")
+    now.pause(1000)
+    noted = found.latestOffset(start, ALL)
+    assert noted["orders"]["broker-c"] == {"0": 0, "1": 1}
+    assert pieces(found, start, noted) == [Piece("orders", "broker-a", 0, 0, 1)], (
+        "a batch that notes where they begin holds up nobody"
     )
-    assert pieces(found, end, after) == [Piece("orders", "broker-a", 0, 0, 1)]
+    end = found.latestOffset(noted, ALL)
+    assert pieces(found, noted, end) == [Piece("orders", "broker-c", 1, 1, 3)]
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_when_loss_is_allowed(canned: Any) -> None:
+def test_what_a_batch_holds_is_told_by_its_offsets_alone(canned: Any, now: Now) -> None:
     canned.send("broker-a", 0, *[b"x"] * 9)
-    end = reader(canned).latestOffset(ZERO, ALL)
+    start = {"orders": {"broker-b": {"0": 0, "1": 0}}}
+    end = reader(canned, now).latestOffset(start, ALL)
+    first = pieces(reader(canned, now), start, end)
+    canned.queues["broker-a", 0].forget(5)
+    assert pieces(reader(canned, now), start, end) == first
+
+
+def test_more_queues_of_a_known_broker_are_found(canned: Any, now: Now) -> None:
+    start = {"orders": {name: {"0": 0} for name in canned.addresses}}
+    canned.send("broker-a", 1, b"one")
+    found = reader(canned, now)
+    noted = found.latestOffset(start, ALL)
+    assert noted == ZERO
+    assert pieces(found, noted, found.latestOffset(noted, ALL)) == [
+        Piece("orders", "broker-a", 1, 0, 1)
+    ]
+
+
+def test_a_broker_that_is_away_stops_its_own_queues_only(
+    canned: Any, now: Now, silent: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    canned.send("broker-b", 0, b"one")
+    found = reader(canned, now)
+    end = found.latestOffset(ZERO, ALL)
+    silent.add("broker-b")
+    canned.send("broker-a", 0, b"two")
+    canned.send("broker-b", 0, b"waits")
+    after = found.latestOffset(end, ALL)
+    assert pieces(found, end, after) == [Piece("orders", "broker-a", 0, 0, 1)]
+    assert after["orders"]["broker-b"] == {"0": 1, "1": 0}, "they stay where they are"
+    for _ in range(300):
+        assert found.latestOffset(after, ALL) == after
+    said = [record.getMessage() for record in caplog.records if "away" in record.getMessage()]
+    assert len(said) == 2, "once at first, once when it took longer than the timeout"
+    assert "broker 'broker-b' is away, its queues wait" in said[0]
+    told = found.reportLatestOffset()
+    assert told is not None
+    assert told["orders"]["broker-b"]["0"] == 1, "as far as was known"
+    assert told[AWAY]["broker-b"]["seconds"] >= 60
+    silent.clear()
+    now.pause(2000)
+    back = found.latestOffset(after, ALL)
+    assert pieces(found, after, back) == [Piece("orders", "broker-b", 0, 1, 2)]
+    assert AWAY not in (found.reportLatestOffset() or {})
+
+
+def test_a_broker_that_no_name_server_knows_any_more_is_away_too(canned: Any, now: Now) -> None:
+    end = reader(canned, now).latestOffset(ZERO, ALL)
+    del canned.addresses["broker-b"]
+    canned.send("broker-a", 0, b"two")
+    found = reader(canned, now)
+    after = found.latestOffset(end, ALL)
+    assert after == {"orders": {**ZERO["orders"], "broker-a": {"0": 1, "1": 0}}}
+
+
+def test_a_broker_that_is_known_is_read_though_name_servers_forgot_it(
+    canned: Any, now: Now
+) -> None:
+    found = reader(canned, now)
+    found.latestOffset(ZERO, ALL)
+    canned.send("broker-b", 0, b"one")
+    canned.topic = "other"  # unknown, as by a name server that has just started
+    now.pause(2000)
+    assert found.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
+
+
+def test_a_broker_that_is_away_is_asked_once_a_second(
+    canned: Any, now: Now, silent: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = canned.answer
+    silent.add("broker-b")
+    found = reader(canned, now)
+    found.latestOffset(ZERO, ALL)
+    began_ms, asked = now.ms, list[str]()
+
+    def noted(broker: str, call: Any) -> Any:
+        asked.append(broker)
+        return answer(broker, call)
+
+    monkeypatch.setattr(canned, "answer", noted)
+    while now.ms < began_ms + 5_000:
+        found.latestOffset(ZERO, ALL)
+    assert 4 <= asked.count("broker-b") <= 6
+    assert asked.count("broker-a") > 40
+
+
+def test_a_connection_that_ended_between_two_looks_is_no_absence(canned: Any, now: Now) -> None:
+    found = reader(canned, now)
+    found.latestOffset(ZERO, ALL)
+    canned.send("broker-a", 0, b"one")
+    canned.moods.append(ConnectionLost("it started again"))
+    assert found.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 1
+    assert AWAY not in (found.reportLatestOffset() or {})
+
+
+def test_a_run_that_is_to_end_does_not_begin_without_a_broker(
+    canned: Any, now: Now, silent: set[str]
+) -> None:
+    silent.add("broker-b")
+    found = reader(canned, now, timeout="5s")
+    with pytest.raises(DataLost, match="broker 'broker-b' is away: this run, which is to end"):
+        found.prepareForTriggerAvailableNow()
+    assert sum(now.pauses) >= 5_000, "it was given time"
+
+
+def test_it_does_without_one_where_the_user_says_so(
+    canned: Any, now: Now, silent: set[str]
+) -> None:
+    silent.add("broker-b")
+    canned.send("broker-a", 0, b"one")
+    found = reader(canned, now, timeout="5s", failOnDataLoss="false")
+    found.prepareForTriggerAvailableNow()
+    end = found.latestOffset(ZERO, ALL)
+    assert end["orders"] == {"broker-a": {"0": 1, "1": 0}, "broker-b": {"0": 0, "1": 0}}
+    assert found.latestOffset(end, ALL) == end
+
+
+def test_a_run_does_not_end_without_a_broker_that_went_away_meanwhile(
+    canned: Any, now: Now, silent: set[str]
+) -> None:
+    canned.send("broker-b", 0, b"one")
+    found = reader(canned, now, timeout="5s")
+    found.prepareForTriggerAvailableNow()
+    silent.add("broker-b")
+    with pytest.raises(DataLost, match="'broker-b' is away"):
+        found.latestOffset(ZERO, ALL)
+    again = reader(canned, now, timeout="5s")
+    silent.clear()
+    again.prepareForTriggerAvailableNow()
+    silent.add("broker-b")
+
+    def pause(ms: int) -> None:
+        now.pause(ms)
+        if now.ms > 1_007_000:
+            silent.clear()
+
+    again._cluster.pause = pause
+    assert again.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1, "it came back in time"
+
+
+def test_a_run_does_not_end_without_a_broker_that_nobody_knows_any_more(
+    canned: Any, now: Now
+) -> None:
+    del canned.addresses["broker-b"]
+    found = reader(canned, now)
+    found.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLost, match="'broker-b' is away"):
+        found.latestOffset(ZERO, ALL)
+
+
+def test_a_run_needs_its_topic(canned: Any, now: Now) -> None:
+    canned.topic = "other"
+    with pytest.raises(ConnectFailed, match="topic 'orders' is not found"):
+        reader(canned, now, timeout="1s").prepareForTriggerAvailableNow()
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning_when_loss_is_allowed(
+    canned: Any, now: Now, caplog: pytest.LogCaptureFixture
+) -> None:
+    canned.send("broker-a", 0, *[b"x"] * 9)
+    end = reader(canned, now).latestOffset(ZERO, ALL)
     canned.queues["broker-a", 0].records.clear()
     canned.send("broker-a", 0, b"new")
     with pytest.raises(DataLost, match="ends at offset 1, but was read up to 9"):
-        reader(canned).latestOffset(end, ALL)
-    found = reader(canned, failOnDataLoss="false")
-    after = found.latestOffset(end, ALL)
-    assert pieces(found, end, after) == [Piece("orders", "broker-a", 0, 0, 1)]
+        reader(canned, now).latestOffset(end, ALL)
+    found = reader(canned, now, failOnDataLoss="false")
+    noted = found.latestOffset(end, ALL)
+    after = found.latestOffset(noted, ALL)
+    assert pieces(found, noted, after) == [Piece("orders", "broker-a", 0, 0, 1)]
+    assert sum("ends at offset 1" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_worker_reads_what_was_planned(canned: Any) -> None:
+def test_messages_that_retention_took_before_they_were_read_are_an_error_that_names_them(
+    canned: Any, now: Now
+) -> None:
+    canned.send("broker-a", 0, *[b"x"] * 9)
+    canned.queues["broker-a", 0].forget(4)
+    with pytest.raises(DataLost, match=r"queue 0 of broker 'broker-a' has no .* offset 0 to 3"):
+        reader(canned, now).latestOffset(ZERO, ALL)
+    found = reader(canned, now, failOnDataLoss="false")
+    assert found.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 9
+
+
+def test_a_checkpoint_of_another_topic_or_shape_is_refused(canned: Any, now: Now) -> None:
+    with pytest.raises(ConfigError, match="checkpoint is of topic 'paid'"):
+        reader(canned, now).latestOffset({"paid": {"broker-a": {"0": 1}}}, ALL)
+    with pytest.raises(ConfigError, match="another version of this one"):
+        reader(canned, now).latestOffset({"broker-a": {"0": 1}}, ALL)
+    with pytest.raises(ConfigError, match="another version of this one"):
+        reader(canned, now).partitions({"broker-a": {"0": 1}}, {"broker-a": {"0": 2}})
+
+
+def test_a_pattern_may_have_matched_the_topics_of_its_checkpoint(canned: Any, now: Now) -> None:
+    given = {"namesrv": canned.namesrv, "topicPattern": "ord.*"}
+    found = StreamReader(parse(given, {}), ("body",))
     canned.send("broker-a", 0, b"one")
-    found = reader(canned)
+    assert found.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 1
+    with pytest.raises(ConfigError, match="checkpoint is of topic 'paid'"):
+        found.latestOffset({"paid": {"broker-a": {"0": 1}}}, ALL)
+
+
+class Publisher:
+    """Stands in for `progress.Publisher`."""
+
+    def __init__(self, settings: Any, group: str) -> None:
+        self.group = group
+        self.done: list[Any] = []
+
+    def check(self) -> None:
+        self.done.append("checked")
+
+    def publish(self, offsets: Any) -> None:
+        self.done.append(plan.to_json(offsets))
+
+
+def test_progress_is_published_when_spark_says_that_a_batch_is_done(
+    canned: Any, now: Now, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "Publisher", Publisher)
+    found = reader(canned, now, publishProgress="lake")
+    publisher: Any = found._publisher
+    canned.send("broker-a", 1, b"one")
+    end = found.latestOffset(ZERO, ALL)
+    found.latestOffset(end, ALL)
+    assert (publisher.group, publisher.done) == ("lake", ["checked"])
+    found.commit(end)
+    assert publisher.done[1:] == [end]
+
+
+def test_without_a_group_nothing_is_published(canned: Any, now: Now) -> None:
+    found = reader(canned, now)
+    del canned.calls[:]
+    found.commit(ZERO)
+    assert canned.calls == []
+
+
+def test_a_worker_reads_what_was_planned(canned: Any, now: Now) -> None:
+    canned.send("broker-a", 0, b"one")
+    found = reader(canned, now)
     (task,) = found.partitions(ZERO, found.latestOffset(ZERO, ALL))
     (batch,) = found.read(task)
     assert batch.to_pydict() == {"body": [b"one"]}

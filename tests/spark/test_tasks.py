@@ -3,12 +3,16 @@
 import pickle
 from typing import Any
 
+import msgspec
+import pytest
 from pyspark.sql.datasource import InputPartition
 
+from roquet.model.errors import CallRefused
 from roquet.spark.options import SourceOptions
 from roquet.spark.plan import Piece
-from roquet.spark.tasks import Task, read, tasks_for
+from roquet.spark.tasks import BrokerAway, Task, read, tasks_for
 from roquet.wire.calls.route import GetRoute
+from roquet.wire.codes import ResponseCode
 
 SETTINGS = SourceOptions(namesrv=("namesrv:9876",), topics=("orders",), max_partitions=4)
 PIECES = [Piece("orders", "broker-a", 0, 0, 100_000)]
@@ -39,3 +43,26 @@ def test_a_worker_reads_with_the_addresses_of_its_task(canned: Any) -> None:
 
 def test_the_partition_that_spark_makes_for_nothing_is_empty() -> None:
     assert list(read(SETTINGS, ("body",), InputPartition(None))) == []
+
+
+def test_there_are_more_tasks_where_one_would_get_more_rows_than_it_may() -> None:
+    few = msgspec.structs.replace(SETTINGS, max_partitions=2, max_records_per_partition=1000)
+    tasks = tasks_for(few, [Piece("orders", "a", 0, 0, 9_500)], {})
+    assert len(tasks) == 10
+    assert max(sum(map(len, task.value)) for task in tasks) <= 1000
+
+
+def test_a_task_whose_broker_is_away_waits_and_then_says_what_to_do(canned: Any) -> None:
+    canned.send("broker-a", 1, b"one")
+    (task,) = tasks_for(SETTINGS, [Piece("orders", "broker-a", 1, 0, 1)], canned.addresses)
+    canned.addresses["broker-a"] = "elsewhere:1"
+    impatient = msgspec.structs.replace(SETTINGS, timeout_ms=0)
+    with pytest.raises(BrokerAway, match="reads 'orders' on 'broker-a' waited 0 s in vain: "):
+        list(read(impatient, ("body",), task))
+
+
+def test_a_refusal_is_told_as_it_is(canned: Any) -> None:
+    (task,) = tasks_for(SETTINGS, [Piece("orders", "broker-a", 1, 0, 1)], canned.addresses)
+    canned.moods.append(CallRefused(ResponseCode.NO_PERMISSION, "not for you"))
+    with pytest.raises(CallRefused, match="not for you"):
+        list(read(SETTINGS, ("body",), task))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from roquet.model.errors import StoreError, StoreFull
+from roquet.store import clib
 from roquet.store import files as real_files
 from roquet.store.files import Files, RealFiles
 from roquet.store.memory import MemoryFiles
@@ -157,11 +158,11 @@ def test_a_hole_at_the_end_is_known_to_hold_nothing(tmp_path: Path) -> None:
 
 
 def test_maps_leave_descriptors_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(real_files, "_MAP_OPTIONS", {"trackfd": False})
+    monkeypatch.setattr(clib, "maps_keep_descriptors", lambda: False)
     assert RealFiles().maps_max() == real_files.MAPS_MAX
-    monkeypatch.setattr(real_files, "_MAP_OPTIONS", {})
+    monkeypatch.setattr(clib, "maps_keep_descriptors", lambda: True)
     for limit, maps in (
-        (20_000, (20_000 - real_files.DESCRIPTORS_KEPT) * 3 // 4),
+        (10_000, (10_000 - real_files.DESCRIPTORS_KEPT) * 3 // 4),
         (256, real_files.MAPS_MIN),
         (resource.RLIM_INFINITY, real_files.MAPS_MAX),
     ):
@@ -169,6 +170,51 @@ def test_maps_leave_descriptors_for_connections(monkeypatch: pytest.MonkeyPatch)
         assert RealFiles().maps_max() == maps
     monkeypatch.setitem(sys.modules, "resource", None)
     assert RealFiles().maps_max() == real_files.MAPS_MIN
+
+
+def test_bytes_go_to_a_file_without_a_map(files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    files.create(path, 4096)
+    files.allocate(path, 0, 4096)
+    files.write(path, 10, b"abc")
+    assert files.read(path)[9:14] == b"\0abc\0"
+    with pytest.raises(FileNotFoundError):
+        files.write(tmp_path / "none", 0, b"abc")
+    assert "none" not in files.list(tmp_path)
+
+
+def test_half_a_write_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RealFiles().create(tmp_path / "file", 4096)
+    monkeypatch.setattr(os, "write", lambda *_: 1)
+    with pytest.raises(OSError, match="not all was written"):
+        RealFiles().write(tmp_path / "file", 0, b"abc")
+
+
+def test_a_sync_needs_a_file_or_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        RealFiles().sync(tmp_path / "none")
+
+
+def test_a_file_that_may_not_be_opened_is_not_taken_for_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, path = RealFiles(), tmp_path / "file"
+    files.create(path, 4096)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError):
+        files.sync(path)
+
+
+def test_files_in_memory_are_on_no_disk_and_real_ones_perhaps(tmp_path: Path) -> None:
+    assert MemoryFiles().whole_disk(tmp_path) is None
+    found = RealFiles().whole_disk(tmp_path)
+    if found is not None:
+        assert found.sync()
+        found.close()
 
 
 def test_a_full_sync_is_asked_for_where_fsync_is_none(

@@ -1,15 +1,21 @@
 from pathlib import Path
+from random import Random
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.model.errors import StoreError
 from roquet.store.layout import Checkpoint, unpack_checkpoint
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, ReadBodies, Shelf
 
+    from roquet.store.store import Store
+
 NOW = 1_700_000_000_000
+QUEUES = 30
+"""More than the small store has maps."""
 
 
 def checkpoint(shelf: "Shelf") -> Checkpoint:
@@ -112,6 +118,7 @@ def test_flushing_beside_appending_loses_nothing(
     store = shelf.open()
     for _ in range(30):
         work = store.flushing(NOW)
+        work.write()
         threads = [Thread(target=work), Thread(target=store.flush_log)]
         for thread in threads:
             thread.start()
@@ -170,6 +177,7 @@ def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
     shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.flush.LOG_KEPT", 1_000)
+    monkeypatch.setattr("roquet.store.flush.LARGE", shelf.config.queue_file_entries * 20)
     left: list[int] = []
     monkeypatch.setattr(shelf.files, "forget", lambda view, _: left.append(len(view)))
     store = shelf.open()
@@ -181,5 +189,185 @@ def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
     assert left.count(shelf.config.queue_file_entries * 20) > 0
     assert shelf.config.log_file_size in left
     assert store.dirty_files == dirty > 0
+    monkeypatch.setattr("roquet.store.flush.LARGE", shelf.config.queue_file_entries * 20 + 1)
+    left.clear()
+    store.letting_go()()
+    assert shelf.config.queue_file_entries * 20 not in left
     store.flush_all(NOW)
     assert store.dirty_files == 0
+
+
+class WholeDisk:
+    """The disk of a shelf: all of it can be made durable, or else it tells of a failure."""
+
+    def __init__(self, shelf: "Shelf") -> None:
+        self.shelf = shelf
+        self.syncs = 0
+        self.is_sound = True
+        self.is_open = True
+
+    def sync(self) -> bool:
+        self.syncs += 1
+        if self.is_sound:
+            files = self.shelf.files
+            for path in [*files.contents, *files.directories()]:
+                files.sync(path)
+        return self.is_sound
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+@pytest.fixture
+def whole_disk(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch) -> WholeDisk:
+    disk = WholeDisk(shelf)
+    monkeypatch.setattr(shelf.files, "whole_disk", lambda _: disk)
+    monkeypatch.setattr("roquet.store.flush.MANY", 5)
+    return disk
+
+
+def one_for_each(store: "Store", fill: "Fill", count: int = QUEUES) -> None:
+    for queue_id in range(count):
+        fill(store, 2, queue_id=queue_id)
+
+
+def test_very_many_files_are_made_durable_at_once(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", whole_disk: WholeDisk
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    store.flush_all(NOW)
+    assert whole_disk.syncs == 0
+    one_for_each(store, fill)
+    store.flush_all(NOW)
+    assert whole_disk.syncs == 1
+    assert noted(shelf) == store.end_position
+    shelf.files = shelf.files.after_power_loss(Random(1))
+    store = shelf.open()
+    assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [4] + [2] * (QUEUES - 1)
+
+
+def test_who_hears_of_any_failure_asks_each_file(
+    shelf: "Shelf", fill: "Fill", whole_disk: WholeDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_disk.is_sound = False
+    store = shelf.open()
+    one_for_each(store, fill)
+    order = synced(shelf, monkeypatch)
+    store.flush_all(NOW)
+    assert len([path for path in order if path.parent.parent.name == "T"]) == QUEUES
+    one_for_each(store, fill)
+
+    def failing(path: Path, view: memoryview | None = None) -> None:
+        raise OSError("the disk is broken")
+
+    monkeypatch.setattr(shelf.files, "sync", failing)
+    with pytest.raises(StoreError, match="could not be made durable"):
+        store.flush_all(NOW)
+
+
+def test_a_closed_store_lets_its_disk_go(
+    shelf: "Shelf", fill: "Fill", whole_disk: WholeDisk
+) -> None:
+    store = shelf.open()
+    fill(store, 1)
+    store.close(NOW)
+    assert not whole_disk.is_open
+
+
+def test_what_has_no_map_is_written_by_a_flush(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    one_for_each(store, fill)
+    assert shelf.entry("T", QUEUES - 1, 1) == (0, 0, 0)
+    store.flush_all(NOW)
+    assert store.mapped_count <= (shelf.config.maps_max or 0)
+    entries = [shelf.entry("T", n, 1) for n in range(QUEUES)]
+    assert all(size for _, size, _ in entries)
+    assert entries == sorted(entries)
+    fill(store, 1, queue_id=QUEUES - 1)
+    store.flush_all(NOW)
+    assert shelf.entry("T", QUEUES - 1, 2)[0] > entries[-1][0]
+    shelf.files = shelf.files.after_power_loss(Random(1))
+    assert len(bodies(shelf.open(), "T", QUEUES - 1)) == 3
+
+
+def test_what_is_read_before_it_is_written_is_there(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    one_for_each(store, fill)
+    work = store.flushing(NOW)
+    assert work.write(1)
+    assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [2] * QUEUES
+    one_for_each(store, fill)
+    assert not work.write(QUEUES)
+    work()
+    assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [4] * QUEUES
+    assert [len(bodies(shelf.open_after_kill(), "T", n)) for n in range(QUEUES)] == [4] * QUEUES
+
+
+def test_what_a_deleted_topic_kept_does_not_come_to_its_successor(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    one_for_each(store, fill)
+    work = store.flushing(NOW)
+    store.delete_topic("T")
+    fill(store, 1, queue_id=QUEUES - 1)
+    work.write(QUEUES)
+    work()
+    assert shelf.entry("T", QUEUES - 1, 1) == (0, 0, 0)
+    assert store.flushed_position == store.end_position
+
+
+def test_a_write_that_fails_is_remembered(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    one_for_each(store, fill)
+
+    def failing(*_: object) -> None:
+        raise OSError("the disk is broken")
+
+    monkeypatch.setattr(shelf.files, "write", failing)
+    with pytest.raises(StoreError, match="could not be made durable"):
+        store.flush_all(NOW)
+    with pytest.raises(StoreError, match="could not be made durable"):
+        fill(store, 1)
+
+
+def test_a_flush_that_was_given_up_is_made_up_for_by_the_next(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    one_for_each(store, fill)
+    given_up = store.flushing(NOW)
+    assert given_up.write(3)
+    fill(store, 1)
+    store.flush_all(NOW)
+    assert noted(shelf) == store.end_position
+    shelf.files = shelf.files.after_power_loss(Random(2))
+    store = shelf.open()
+    assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [3] + [2] * (QUEUES - 1)
+    assert store.damage == []
+
+
+def test_a_late_flush_leaves_a_later_one_what_is_its(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 1)
+    late = store.flushing(NOW)
+    fill(store, 1, topic="U")
+    store.flushing(NOW)
+    late()
+    assert shelf.files.durable.get(shelf.path(f"consumequeue/U/0/{0:020d}")) is None
+    store.flush_all(NOW)
+    assert shelf.files.durable.get(shelf.path(f"consumequeue/U/0/{0:020d}")) is not None
+
+
+def test_nothing_is_called_durable_that_was_not_written(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    one_for_each(store, fill)
+    with pytest.raises(AssertionError):
+        store.flushing(NOW)()

@@ -5,7 +5,7 @@ import pytest
 
 from roquet.model.errors import StoreError, StoreFull
 from roquet.store.locks import refused
-from roquet.store.mapped import MappedFile, MapPool
+from roquet.store.mapped import KEPT_MAX, MappedFile, MapPool
 from roquet.store.memory import MemoryFiles
 
 
@@ -155,3 +155,82 @@ def test_looking_here_and_there_reads_nothing_ahead() -> None:
     with file.leaping():
         file.view()
     assert told == [True, False, True]
+
+
+def kept(pool: MapPool, name: str = "k") -> MappedFile:
+    """A file without a map, since all there may be are held."""
+    for other in "xyz":
+        made(pool, other).view()
+    file = made(pool, name)
+    file.extend(1, 16384)
+    assert file.hold_to_write() is None
+    return file
+
+
+def test_what_is_kept_is_there_for_whoever_looks(pool: MapPool) -> None:
+    file = kept(pool)
+    file.keep(4, b"ab")
+    file.keep(6, b"cd")
+    assert file.held is None
+    assert pool.take_dirty() == [file]
+    assert bytes(file.view()[:9]) == b"\0\0\0\0abcd\0"
+    assert file.kept == b""
+
+
+def test_what_is_kept_is_written_without_a_map(pool: MapPool, files: MemoryFiles) -> None:
+    file = kept(pool)
+    file.keep(4, b"ab")
+    assert file.waiting == 2
+    file.write_kept()
+    assert (file.held, file.waiting) == (None, 0)
+    file.keep(6, b"cd")
+    assert file.waiting == 2
+    assert files.read(file.path)[:9] == b"\0\0\0\0ab\0\0\0"
+    file.write_kept()
+    assert files.read(file.path)[:9] == b"\0\0\0\0abcd\0"
+    assert file.held is None
+
+
+def test_what_came_since_the_last_flush_but_one_is_read_without_a_map(pool: MapPool) -> None:
+    file = kept(pool)
+    file.keep(4, b"ab")
+    file.write_kept()
+    file.keep(6, b"cd")
+    assert file.look(5) == (b"abcd", 1)
+    file.write_kept()
+    file.keep(8, b"ef")
+    assert file.look(6) == (b"cdef", 0)
+    assert file.held is None
+    view, at = file.look(5)
+    assert view is file.held
+    assert bytes(view[at : at + 5]) == b"bcdef"
+    assert file.look(6) == (view, 6)
+    assert (file.kept, file.waiting) == (b"", 0)
+
+
+def test_a_file_gets_a_map_to_be_written_while_there_are_some_or_when_it_has_kept_much(
+    pool: MapPool,
+) -> None:
+    assert made(pool, "a").hold_to_write() is not None
+    file = kept(pool)
+    file.keep(0, bytes(KEPT_MAX - 1))
+    assert file.hold_to_write() is None
+    file.keep(KEPT_MAX - 1, b"z")
+    view = file.hold_to_write()
+    assert view is not None
+    assert view[KEPT_MAX - 1] == ord("z")
+
+
+def test_clearing_writes_what_is_kept_in_front_and_takes_what_is_behind(pool: MapPool) -> None:
+    file = kept(pool)
+    file.keep(0, b"abcd")
+    assert file.clear(2)
+    assert not file.clear(2)
+    assert bytes(file.view()[:4]) == b"ab\0\0"
+
+
+def test_a_dropped_file_keeps_nothing(pool: MapPool) -> None:
+    file = kept(pool)
+    file.keep(0, b"abcd")
+    pool.drop(file)
+    assert file.kept == b""

@@ -1,4 +1,5 @@
 from pathlib import Path
+from random import Random
 from typing import cast
 
 import pytest
@@ -46,6 +47,29 @@ def test_entries_read_back_across_files_and_processes(count: int) -> None:
         found += queue.entries(len(found), 99)
     assert found == [(n, 5, -n) for n in range(100, 100 + count)]
     assert [queue.entry(n) for n in range(count)] == found
+
+
+def test_entries_with_some_codes_are_found_up_to_the_end_of_a_file(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("T", 0)
+    put(queue, *range(100, 112))
+    assert queue.tagged(2, 6, frozenset({-101, -103, -107})) == (6, [(3, 103, 5), (7, 107, 5)])
+    assert queue.tagged(8, 9, frozenset({-109, -110})) == (2, [(9, 109, 5)])
+    assert queue.tagged(10, 2, frozenset({-110})) == (2, [(10, 110, 5)])
+
+
+def test_a_code_that_only_ends_like_a_wanted_one_is_another(queues: ConsumeQueues) -> None:
+    queue = queues.obtain("T", 0)
+    put(queue, 5, 5 + (1 << 32))
+    assert queue.tagged(0, 2, frozenset({-5})) == (2, [(0, 5, 5)])
+
+
+def test_places_are_told_by_what_they_have_in_common(queues: ConsumeQueues) -> None:
+    queue, far = queues.obtain("T", 0), 5 << 32
+    put(queue, far, far + 5, far + (1 << 32) + 7)
+    assert queue.places(0, 2) == (far, [0, 5], [5, 5])
+    assert queue.places(0, 3) == (0, [far, far + 5, far + (1 << 32) + 7], [5, 5, 5])
+    put(queue, *range(8))
+    assert queue.places(8, 9) == (0, [5, 6], [5, 5]), "the file ends there"
 
 
 def test_entries_are_read_by_columns_and_as_a_span(queues: ConsumeQueues) -> None:
@@ -201,3 +225,51 @@ def test_a_queue_whose_directory_was_listed_is_not_listed_again(queues: ConsumeQ
     queues.remove_one("t", 1)
     queues.remove("t")
     assert queues.listed == {}
+
+
+def crowded(maps_max: int = 1) -> ConsumeQueues:
+    """Queues of which only so many have a map."""
+    return ConsumeQueues(MapPool(MemoryFiles(), maps_max), Path("/cq"), 10, 60)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 13)), max_size=12), st.randoms())
+def test_entries_are_the_same_with_and_without_a_map(
+    runs: list[tuple[int, int]], random: Random
+) -> None:
+    queues = crowded()
+    wanted: dict[int, list[Entry]] = {0: [], 1: [], 2: []}
+    for number, (queue_id, count) in enumerate(runs):
+        queue, held = queues.obtain("T", queue_id), wanted[queue_id]
+        new = [(number * 100 + n, 5, -n) for n in range(count)]
+        if count and random.random() < 0.5:
+            if queue.end + count > queue.room:
+                queue.make_room(count)
+            queue.put_many([value for entry in new for value in entry])
+        else:
+            for position, size, code in new:
+                if queue.end >= queue.room:
+                    queue.make_room()
+                queue.put(position, size, code)
+        held += new
+        if held and random.random() < 0.5:
+            at = random.randrange(len(held))
+            assert queue.entry(at) == held[at]
+    for queue_id, held in wanted.items():
+        queue = queues.obtain("T", queue_id)
+        found = [queue.entry(n) for n in range(queue.end)]
+        assert found == held
+
+
+def test_unloading_a_queue_writes_what_it_kept() -> None:
+    queues = crowded()
+    put(queues.obtain("T", 0), 10)
+    queue = queues.obtain("T", 1)
+    put(queue, 10, 20)
+    tail = queue.tail
+    assert tail is not None
+    assert tail.kept
+    queues.unload(queue)
+    again = queues.get("T", 1)
+    assert again is not None
+    assert again is not queue
+    assert [again.entry(n)[0] for n in range(again.end)] == [10, 20]

@@ -1,7 +1,11 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from roquet.store.config import StoreConfig
+from roquet.store.store import Draft, Store
 from roquet.wire.record import decode_many
 
 if TYPE_CHECKING:
@@ -79,6 +83,90 @@ def test_a_read_with_a_filter_comes_to_an_end(shelf: "Shelf", draft: "MakeDraft"
     found = store.read("T", 0, 0, wanted={899}.__contains__)
     assert (found.count, found.next_offset) == (0, 800)
     assert store.read("T", 0, 800, wanted={899}.__contains__).count == 1
+
+
+def test_whoever_asks_for_tags_may_have_more_entries_looked_at(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    for n in range(1100):
+        store.append(draft(b"%d" % n, tag_code=n), NOW)
+    assert store.read("T", 0, 0, wanted=frozenset({1050})).next_offset == 800
+    found = store.read("T", 0, 0, wanted=frozenset({1050}), scan_max=1060)
+    assert (found.count, found.next_offset) == (1, 1060)
+
+
+@given(
+    st.lists(st.integers(0, 5), max_size=60),
+    st.frozensets(st.integers(0, 5)),
+    st.integers(1, 9),
+    st.integers(0, 5),
+)
+def test_tags_that_are_told_are_found_as_those_that_are_asked_for(
+    codes: list[int], wanted: frozenset[int], count: int, at: int
+) -> None:
+    store = Store.open(None, StoreConfig(queue_file_entries=20), now_ms=NOW, pid=1)
+    for n, code in enumerate(codes):
+        store.append(Draft("T", 0, b"%d" % n, b"", tag_code=code), NOW)
+    told = store.read("T", 0, at, count_max=count, wanted=wanted)
+    asked = store.read("T", 0, at, count_max=count, wanted=wanted.__contains__)
+    assert b"".join(told.parts) == b"".join(asked.parts)
+    assert (told.count, told.size) == (asked.count, asked.size)
+    left = [n for n, code in enumerate(codes) if code in wanted and n >= told.next_offset]
+    assert told.count == count or not left
+    store.close(NOW)
+
+
+def test_a_block_is_what_a_read_finds(shelf: "Shelf", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    one, *_ = [store.append(draft(b"%03d" % n, queue_id=n % 3 // 2), NOW) for n in range(150)]
+    whole = store.read("T", 0, 3, count_max=40, bytes_max=1 << 20)
+    block = store.read_block("T", 0, 3, count_max=40, bytes_max=1 << 20)
+    assert block.data == b"".join(whole.parts)
+    assert block.edges == [n * one.size for n in range(41)]
+    assert block.next_offset == 43
+    block = store.read_block("T", 0, 43, count_max=40, bytes_max=1 << 20)
+    assert block.next_offset == 50, "the queue's first file ends there"
+    block = store.read_block("T", 0, 3, count_max=50, bytes_max=5 * one.size)
+    assert (block.edges[-1], block.next_offset) == (5 * one.size, 8)
+    assert store.read_block("T", 0, 3, count_max=50, bytes_max=1).next_offset == 4
+    for topic, offset, following in (("T", 100, 100), ("T", 999, 100), ("T", -1, 0), ("U", 7, 0)):
+        block = store.read_block(topic, 0, offset, count_max=50, bytes_max=1 << 20)
+        assert (block.data, block.edges, block.next_offset) == (b"", [0], following)
+
+
+def test_a_block_leaves_out_what_is_lost(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    appended = fill(store, 40)
+    store.close(NOW)
+    store = shelf.open()
+    assert len(store.read_block("T", 0, 0, count_max=40, bytes_max=1 << 20).edges) == 41
+    for n in (4, 5, 30):
+        shelf.bytes_at(appended[n].position, 8)[:] = bytes(8)
+    for _ in range(2):
+        block = store.read_block("T", 0, 0, count_max=40, bytes_max=1 << 20)
+        found = store.read("T", 0, 0, count_max=40, bytes_max=1 << 20)
+        assert (len(block.edges), block.next_offset) == (38, 40)
+        assert block.data == b"".join(found.parts)
+    block = store.read_block("T", 0, 4, count_max=2, bytes_max=1 << 20)
+    assert (block.data, block.edges, block.next_offset) == (b"", [0], 6)
+    block = store.read_block("T", 0, 8, count_max=9, bytes_max=1 << 20)
+    assert block.data == b"".join(store.read("T", 0, 8, count_max=9).parts)
+
+
+@pytest.mark.parametrize("begin", [3 << 32, (4 << 32) - 8192])
+def test_a_block_far_behind_in_the_log_is_read_as_any(
+    shelf: "Shelf", fill: "Fill", begin: int
+) -> None:
+    """Positions above 4 GiB have more than their low words, which are not the same for all."""
+    path = shelf.path(f"commitlog/{begin:020d}")
+    shelf.files.create(path, 8192)
+    store = shelf.open()
+    appended = fill(store, 45)
+    assert appended[0].position == begin
+    block = store.read_block("T", 0, 0, count_max=45, bytes_max=1 << 20)
+    assert block.data == b"".join(store.read("T", 0, 0, count_max=45).parts)
+    assert (len(block.edges), block.next_offset) == (46, 45)
 
 
 def test_offsets_by_time_are_the_first_since_and_the_last_until(

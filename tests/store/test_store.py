@@ -4,6 +4,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -351,12 +352,13 @@ def test_without_a_directory_everything_is_in_memory(
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32))
+@given(seed=st.integers(0, 2**32), maps_max=st.sampled_from((2, 12)))
 def test_power_loss_takes_nothing_that_was_flushed(
-    new_shelf: "type[Shelf]", bodies: "ReadBodies", draft: "MakeDraft", seed: int
+    new_shelf: "type[Shelf]", bodies: "ReadBodies", draft: "MakeDraft", seed: int, maps_max: int
 ) -> None:
     """Sectors survive at random; what `flushed_position` covers is there, in order, dense."""
     shelf, random = new_shelf(), Random(seed)
+    shelf.config = msgspec.structs.replace(shelf.config, maps_max=maps_max)
     store = shelf.open()
     model: Model = {}
     for _ in range(3):
@@ -449,11 +451,17 @@ DEEDS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(deeds=DEEDS)
+@given(deeds=DEEDS, maps_max=st.sampled_from((2, 12)))
 def test_a_store_is_a_dictionary_of_lists_through_kills_and_restarts(
-    new_shelf: "type[Shelf]", bodies: "ReadBodies", draft: "MakeDraft", deeds: list[tuple[Any, ...]]
+    new_shelf: "type[Shelf]",
+    bodies: "ReadBodies",
+    draft: "MakeDraft",
+    deeds: list[tuple[Any, ...]],
+    maps_max: int,
 ) -> None:
-    pair = Pair(new_shelf(), draft)
+    shelf = new_shelf()
+    shelf.config = msgspec.structs.replace(shelf.config, maps_max=maps_max)
+    pair = Pair(shelf, draft)
     for name, *arguments in deeds:
         getattr(pair, name)(*arguments)
     for (topic, queue_id), sent in pair.model.items():

@@ -1,3 +1,5 @@
+from itertools import accumulate, pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +11,7 @@ from roquet.wire.skim import (
     is_torn,
     properties_of,
     property_finder,
+    property_places,
     property_value,
     skim,
     tag_code,
@@ -159,3 +162,23 @@ def test_a_value_that_is_no_text_is_found_as_java_would_show_it() -> None:
     assert property_finder("a")(b"a\x01x\xff\x02") == "x\ufffd"
     assert property_finder("a")(b"\xff\x01a\x01x\x02a\x01y\x02") == "y"
     assert property_finder("b")(b"ab\x01\xff\x02b\x01\x02") is None
+
+
+@given(
+    st.integers(1, 300),
+    st.lists(st.tuples(st.sampled_from([0, 16, 32, 48]), st.binary(max_size=9)), max_size=5),
+)
+def test_the_properties_of_many_records_have_their_places(
+    topic_size: int, shapes: list[tuple[int, bytes]]
+) -> None:
+    records = [
+        packed(0, sys_flag, b"t" * topic_size, body, b"a\x01" + body) for sys_flag, body in shapes
+    ]
+    block, edges = b"".join(records), list(accumulate(map(len, records), initial=0))
+    places = property_places(block, edges)
+    assert [block[at:stop] for at, stop in zip(places, edges[1:], strict=True)] == [
+        properties_of(block, at, stop) for at, stop in pairwise(edges)
+    ]
+    assert [block[at:stop] for at, stop in zip(places, edges[1:], strict=True)] == [
+        b"a\x01" + body for _, body in shapes
+    ]

@@ -21,6 +21,7 @@ from roquet.model.errors import CallError, ConnectFailed, RoquetError, UsageErro
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import nearest
+from roquet.wire.calls.topic import GetGroup
 
 READER: Final = names.DLQ_READER_GROUP
 """The group that reads dead letters; its progress says what was sent again."""
@@ -114,14 +115,14 @@ async def groups(namesrv: str | Sequence[str] | None) -> list[str]:
 
 
 async def check_group(namesrv: str | Sequence[str] | None, group: str) -> None:
-    """UsageError unless a group has a dead-letter topic."""
+    """RoquetError unless a group has a dead-letter topic; UsageError if there is no such group."""
     names.check_group(group)
     topics = await _topics(namesrv)
     if names.dlq_topic(group) in topics:
         return
-    if names.retry_topic(group) in topics:
-        raise UsageError(f"group {group!r} has no dead letters")
-    raise UsageError(f"there is no group {group!r}{nearest(group, _groups(topics))}")
+    if names.retry_topic(group) not in topics and not await _is_known(namesrv, group):
+        raise UsageError(f"there is no group {group!r}{nearest(group, _groups(topics))}")
+    raise RoquetError(f"group {group!r} has no dead letters")
 
 
 async def counts(reader: PullConsumer, group: str) -> list[Count]:
@@ -190,8 +191,16 @@ async def _topics(namesrv: str | Sequence[str] | None) -> set[str]:
         return set(await reach.topics())
 
 
+async def _is_known(namesrv: str | Sequence[str] | None, group: str) -> bool:
+    """Whether a broker has such a group, which need not have failed at anything yet."""
+    async with Reach(namesrv) as reach:
+        answers, _ = await reach.ask_each(await reach.brokers(), GetGroup(group=group))
+    return bool(answers)
+
+
 def _groups(topics: set[str]) -> list[str]:
-    return sorted(topic.removeprefix(names.DLQ_PREFIX) for topic in topics if names.is_dlq(topic))
+    found = {topic.removeprefix(names.DLQ_PREFIX) for topic in topics if names.is_dlq(topic)}
+    return sorted(found - {""})  # brokers may have a topic that is called like the prefix alone
 
 
 async def _queues(reader: PullConsumer, group: str) -> Sequence[MessageQueue]:

@@ -126,6 +126,11 @@ async def summaries(reach: Reach, *, system: bool = False) -> list[Summary]:
     ]
 
 
+async def listed(reach: Reach) -> list[str]:
+    """The names of all groups but the system's own."""
+    return [n for n in await _names(reach, await reach.brokers()) if not is_system_group(n)]
+
+
 async def create(reach: Reach, name: str, changes: Mapping[str, object]) -> list[str]:
     """Make a group on all brokers, or change it; gives their names.
 

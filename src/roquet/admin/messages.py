@@ -36,7 +36,15 @@ async def by_id(reach: Reach, message_id: str, topic: str | None = None) -> list
         found = await by_key(reach, topic, message_id, unique=True)
         if found:
             return found
-    return await _at(reach, decode_host(raw_host), position, message_id)
+    address, homes = decode_host(raw_host), await _homes(reach)
+    if address in homes:
+        return await _at(reach, address, position, homes[address])
+    if topic is not None:
+        return []
+    raise UsageError(
+        f"id {message_id} names no broker of this cluster ({address}): "
+        "if a producer made it, say the topic, too"
+    )
 
 
 async def by_key(
@@ -107,26 +115,25 @@ async def queues(reader: PullConsumer, topic: str) -> Sequence[MessageQueue]:
     raise UsageError(f"no broker has a topic {topic!r}")
 
 
-async def _at(reach: Reach, address: str, position: int, message_id: str) -> list[StoredMessage]:
-    """What the broker says that the id names."""
+async def _homes(reach: Reach) -> dict[str, str]:
+    """Each broker's name, by its addresses."""
     info = await reach.cluster()
-    homes = {
+    return {
         place: data.broker_name
         for data in info.broker_addr_table.values()
         for place in data.broker_addrs.values()
     }
-    if address not in homes:
-        raise UsageError(
-            f"id {message_id} names no broker of this cluster ({address}): "
-            "if a producer made it, say the topic, too"
-        )
+
+
+async def _at(reach: Reach, address: str, position: int, broker: str) -> list[StoredMessage]:
+    """What a broker has at a place of its log."""
     try:
         reply = await reach.ask(address, ViewMessage(offset=position))
     except CallRefused as error:
         if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
             return []
         raise
-    return [record.to_message(one, broker=homes[address]) for one in record.decode_many(reply.body)]
+    return [record.to_message(one, broker=broker) for one in record.decode_many(reply.body)]
 
 
 def _check(failed: Mapping[str, CallError]) -> None:

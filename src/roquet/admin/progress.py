@@ -12,6 +12,8 @@ from roquet.admin.reach import Reach, leaders
 from roquet.model import names
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
+from roquet.wire import dialect
+from roquet.wire.calls.bodies import ResetOffsetBody
 from roquet.wire.calls.group import GetConnections
 from roquet.wire.calls.offset import (
     MaxOffset,
@@ -23,8 +25,11 @@ from roquet.wire.calls.offset import (
 from roquet.wire.calls.reset import ResetOffset
 from roquet.wire.codes import ResponseCode
 
-NEVER: Final = -1
+LAST_MS: Final = -1
 """The time that stands for the end of a queue."""
+
+FIRST_MS: Final = 0
+"""The one that stands for its beginning."""
 
 
 class Edge(Enum):
@@ -47,6 +52,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     then: int
     begin: int
     end: int
+    time_ms: int
+    """The time that was asked for: what brokers are told that know times alone."""
 
     @property
     def again(self) -> int:
@@ -96,37 +103,88 @@ async def is_online(reach: Reach, group: str) -> bool:
 async def reset(reach: Reach, group: str, moves: Sequence[Move]) -> None:
     """Have a group go on where the moves say.
 
-    A broker tells members that are online; without any, its table of progress is changed, and
-    a group that nobody knows yet is made.
+    A broker moves or tells members that are online; without any, its table of progress is changed,
+    and a group that nobody knows yet is made.
     RoquetError says how many queues were reset when not all were.
     """
     online = await is_online(reach, group)
     brokers = await reach.brokers()
-    for done, move in enumerate(moves):
+    whole = await _whole(reach, moves) if online else set()
+    done: set[MessageQueue] = set()
+    for move in moves:
+        if move.queue in done:
+            continue
         try:
-            await _apply(reach, brokers, group, move, online=online)
+            address = brokers[move.queue.broker_name]
+            if online:
+                is_whole = move.queue.broker_name in whole
+                done |= await _told(reach, address, group, move, moves, is_whole=is_whole)
+            else:
+                done |= await _committed_anew(reach, address, group, move)
         except (RoquetError, KeyError) as error:
             raise RoquetError(
-                f"{done} of {len(moves)} queues were reset, {move.queue} was not: {error}"
+                f"{len(done)} of {len(moves)} queues were reset, {move.queue} was not: {error}"
             ) from error
 
 
-async def _apply(
-    reach: Reach, brokers: Mapping[str, str], group: str, move: Move, *, online: bool
-) -> None:
+async def _whole(reach: Reach, moves: Sequence[Move]) -> set[str]:
+    """The brokers of which all queues are to move."""
+    topics = {move.queue.topic for move in moves}
+    routes = await asyncio.gather(*map(reach.known_route, topics))
+    there = [
+        q for topic, route in zip(topics, routes, strict=True) for q in route.read_queues(topic)
+    ]
+    stay = {q.broker_name for q in set(there) - {move.queue for move in moves}}
+    return {move.queue.broker_name for move in moves} - stay
+
+
+async def _told(
+    reach: Reach, address: str, group: str, move: Move, moves: Sequence[Move], *, is_whole: bool
+) -> set[MessageQueue]:
+    """Have a broker move a group that is online; gives the queues that are done with it.
+
+    A broker that leaves it to the members (`useServerSideResetOffset=false`) may look at the time
+    alone, and tell of all its queues. That is what is wanted when all of them are to move. When
+    some are not, it gets a time that moves none: not by force, and ahead of everybody.
+    """
     queue = move.queue
-    address = brokers[queue.broker_name]
-    if online:
-        told = ResetOffset(
-            topic=queue.topic,
-            group=group,
-            queue_id=queue.queue_id,
-            offset=move.then,
-            timestamp=NEVER,
-            is_force=True,
+    wanted = {m.queue: m for m in moves}
+    call = ResetOffset(
+        topic=queue.topic,
+        group=group,
+        queue_id=queue.queue_id,
+        offset=move.then,
+        timestamp=move.time_ms if is_whole else LAST_MS,
+        is_force=is_whole,
+    )
+    reply = await reach.ask(address, call)
+    found = dialect.loads(reply.body, ResetOffsetBody).offset_table if reply.body else {}
+    if not is_whole and found.keys() - {queue}:
+        raise RoquetError(
+            "the broker can only move all its queues of the topic while the group is online,"
+            " and has moved none: stop the members, or reset all queues"
         )
-        await reach.ask(address, told)
-        return
+    _check(move, found)
+    for other in found.keys() & wanted.keys():
+        _check(wanted[other], found)
+    return found.keys() & wanted.keys()
+
+
+def _check(move: Move, found: Mapping[MessageQueue, int]) -> None:
+    """RoquetError when a broker has not done with a queue what it was asked for."""
+    offset = found.get(move.queue)
+    if offset is None:
+        raise RoquetError("the broker does not say where the group goes on")
+    if offset == move.then or (move.time_ms == LAST_MS and offset > move.then):
+        return  # its end, which has moved on meanwhile
+    raise RoquetError(
+        f"the broker has the group go on at {offset} of {move.queue}, not at {move.then}"
+    )
+
+
+async def _committed_anew(reach: Reach, address: str, group: str, move: Move) -> set[MessageQueue]:
+    """Change a broker's table of progress."""
+    queue = move.queue
     call = UpdateOffset(
         consumer_group=group,
         topic=queue.topic,
@@ -140,6 +198,7 @@ async def _apply(
             raise
         await groups.create(reach, group, {})
         await reach.ask(address, call)
+    return {queue}
 
 
 async def _move(
@@ -153,11 +212,12 @@ async def _move(
     )
     begin, end = low.offset, high.offset
     if isinstance(target, Edge):
-        then = begin if target is Edge.FIRST else end
+        then, time_ms = (begin, FIRST_MS) if target is Edge.FIRST else (end, LAST_MS)
     else:
+        time_ms = target
         call = OffsetByTime(topic=topic, queue_id=queue_id, timestamp=target)
         then = min(max((await reach.ask(address, call)).offset, begin), end)
-    return Move(queue=queue, now=now, then=then, begin=begin, end=end)
+    return Move(queue=queue, now=now, then=then, begin=begin, end=end, time_ms=time_ms)
 
 
 async def _committed(reach: Reach, address: str, group: str, queue: MessageQueue) -> int | None:

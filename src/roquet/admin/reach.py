@@ -51,12 +51,18 @@ class Reach:
         await self._pool.close()
 
     async def brokers(self) -> Mapping[str, str]:
-        """Each broker's name, and its leader's address; sorted."""
+        """Each broker's name, and its leader's address; sorted. RoquetError when there is none."""
         return leaders((await self.cluster()).broker_addr_table.values())
 
     async def cluster(self) -> ClusterInfo:
-        """All brokers, and the clusters that they belong to."""
-        return dialect.loads((await self._servers.ask(GetClusterInfo())).body, ClusterInfo)
+        """All brokers, and the clusters that they belong to. RoquetError when there is none."""
+        found = dialect.loads((await self._servers.ask(GetClusterInfo())).body, ClusterInfo)
+        if not found.broker_addr_table:
+            raise RoquetError(
+                "the name servers know of no broker: start one with their addresses; those that"
+                " run tell them soon"
+            )
+        return found
 
     async def route(self, topic: str) -> TopicRoute | None:
         """Where a topic lives; None when no broker has it."""
@@ -80,9 +86,12 @@ class Reach:
         return await self.ask_each({address: address for address in self._servers.addresses}, call)
 
     async def topics(self) -> Sequence[str]:
-        """All topics that the name servers know."""
+        """All topics that the name servers know. RoquetError when they know of no broker."""
         reply = await self._servers.ask(GetAllTopics())
-        return dialect.loads(reply.body, TopicList).topic_list
+        found = dialect.loads(reply.body, TopicList).topic_list
+        if not found:  # every broker has some of its own
+            await self.cluster()
+        return found
 
     async def ask(self, address: str, call: Call[R]) -> R:
         """One broker's answer."""

@@ -8,7 +8,7 @@ take as long as these can be read.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,11 +16,12 @@ import msgspec
 from roquet.admin import topics
 from roquet.admin.reach import Reach
 from roquet.admin.topics import Settings, Topic
-from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.errors import CallRefused, ConnectFailed, UsageError
+from roquet.model.subscription import MessageModel
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.wire import dialect
-from roquet.wire.calls.bodies import ConsumeStats
-from roquet.wire.calls.group import GetConsumeStats
+from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
+from roquet.wire.calls.group import GetConnections, GetConsumeStats
 
 SETTLE_MS: Final = 35_000
 """How long after the last change a producer may still write by its old route: clients of all
@@ -29,8 +30,8 @@ languages ask for routes every 30 s; and what is on the way needs a moment."""
 LOOK_MS: Final = 1_000
 """How often groups are asked how far they are."""
 
-QUEUES_MAX: Final = 65_535
-"""More queues of one topic on one broker than anybody needs are a slip of the hand."""
+QUEUES_MAX: Final = 16_384
+"""Of one topic on one broker: as many as our own broker gives it."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +50,16 @@ async def resize(
     """Give a topic `count` queues on each of its brokers; yields while it goes on.
 
     It can be stopped at any time, and begun again: nothing is lost in any state between. Queues go
-    once every group that has ever read from the topic has handled what is in them.
+    once every group that has ever read from the topic has handled what is in them. Members that
+    broadcast are not waited for: each keeps its own progress, which no broker knows.
     """
     check_count(count)
+    queues = "1 queue" if count == 1 else f"{count} queues"
     found = await topics.show(reach, name)
     if any(place.read_queues < count for place in found.places):
-        yield Step(doing=f"consumers are told of {count} queues")
+        yield Step(doing=f"consumers are told of {queues}")
         await topics.update(reach, name, Settings(read_queues=count), _short(found, count))
-    yield Step(doing=f"producers are told of {count} queues")
+    yield Step(doing=f"producers are told of {queues}")
     await topics.update(reach, name, Settings(write_queues=count))
     if all(place.read_queues <= count for place in found.places):
         return
@@ -78,10 +81,36 @@ def check_count(count: int) -> None:
 
 
 async def backlog(reach: Reach, name: str, first: int) -> dict[str, int]:
-    """Messages in queues from an id on that groups have not handled, by group."""
-    found = await topics.show(reach, name)
-    left = await asyncio.gather(*(_behind(reach, name, group, first) for group in found.groups))
-    return {group: n for group, n in zip(found.groups, left, strict=True) if n}
+    """Messages in queues from an id on that groups have not handled, by group.
+
+    What members broadcast to themselves does not count: see `broadcasting`.
+    """
+    groups = (await topics.show(reach, name)).groups
+    own = await broadcasting(reach, groups)
+    groups = [group for group in groups if group not in own]
+    left = await asyncio.gather(*(_behind(reach, name, group, first) for group in groups))
+    return {group: n for group, n in zip(groups, left, strict=True) if n}
+
+
+async def broadcasting(reach: Reach, groups: Sequence[str]) -> list[str]:
+    """Those groups that are online and of which each member gets everything.
+
+    Members keep their progress themselves: what brokers have of such a group does not move.
+    """
+    brokers = await reach.brokers()
+    answers = await asyncio.gather(*(_models(reach, brokers, group) for group in groups))
+    own = {MessageModel.BROADCASTING}
+    return [group for group, models in zip(groups, answers, strict=True) if models == own]
+
+
+async def _models(reach: Reach, brokers: Mapping[str, str], group: str) -> set[MessageModel | None]:
+    """How members of a group divide messages, as all brokers see it; nothing without members."""
+    answers, silent = await reach.ask_each(brokers, GetConnections(consumer_group=group))
+    for broker, error in silent.items():
+        if not isinstance(error, CallRefused):
+            raise ConnectFailed(f"{broker} does not say who is in {group}: {error}")
+    found = (dialect.loads(reply.body, ConsumerConnection) for reply in answers.values())
+    return {connection.message_model for connection in found}
 
 
 def _short(found: Topic, count: int) -> list[str]:

@@ -10,7 +10,7 @@ from roquet.admin.reach import Reach, leaders, told
 from roquet.model import names
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.flags import Permission
-from roquet.model.route import QueueData
+from roquet.model.route import QueueData, TopicRoute
 from roquet.model.settings import nearest
 from roquet.model.topic import READ_WRITE, TopicConfig
 from roquet.wire import dialect
@@ -18,6 +18,7 @@ from roquet.wire.call import Reply
 from roquet.wire.calls.bodies import TopicList
 from roquet.wire.calls.inquiry import GetGroupsOfTopic, GetSystemTopics, GroupList
 from roquet.wire.calls.namesrv import ForgetTopic
+from roquet.wire.calls.offset import MaxOffset, MinOffset
 from roquet.wire.calls.stats import GetTopicStats, TopicStats
 from roquet.wire.calls.topic import CreateTopic, DeleteTopic, GetTopic
 from roquet.wire.codes import ResponseCode
@@ -55,7 +56,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     begin: int
     end: int
     stored_ms: int | None
-    """When its newest message was stored."""
+    """When its newest message was stored; None, too, for a queue that can only be read."""
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +105,9 @@ async def show(reach: Reach, name: str) -> Topic:
         reach.ask_each(brokers, GetTopic(topic=name)),
         reach.ask_each(brokers, GetGroupsOfTopic(topic=name)),
     )
-    queues = sorted(_queues(_loaded(stats[0], TopicStats)), key=lambda q: (q.broker, q.queue_id))
+    leaving, untold = await _leaving(reach, name, route)
+    queues = [*_queues(_loaded(stats[0], TopicStats)), *leaving]
+    queues = sorted({(q.broker, q.queue_id): q for q in queues}.values(), key=_place_of)
     groups = {g for one in _loaded(listeners[0], GroupList).values() for g in one.group_list}
     told = _loaded(configs[0], TopicConfig)
     return Topic(
@@ -114,8 +117,43 @@ async def show(reach: Reach, name: str) -> Topic:
         queues=queues,
         groups=sorted(groups),
         order_conf=route.order_topic_conf or None,
-        problems=[f"{broker} does not tell: {error}" for broker, error in stats[1].items()],
+        problems=[f"{b} does not tell: {error}" for b, error in {**untold, **stats[1]}.items()],
     )
+
+
+async def _leaving(
+    reach: Reach, name: str, route: TopicRoute
+) -> tuple[list[Queue], dict[str, CallError]]:
+    """Queues that can only be read, as while a topic gets fewer; and who does not tell of them.
+
+    Brokers leave them out when they are asked what a topic holds.
+    """
+    places = leaders(route.broker_datas)
+    wanted = [
+        (data.broker_name, queue_id)
+        for data in route.queue_datas
+        for queue_id in range(data.write_queue_nums, data.read_queue_nums)
+        if data.broker_name in places
+    ]
+
+    async def one(broker: str, queue_id: int) -> Queue | CallError:
+        try:
+            low, high = await asyncio.gather(
+                reach.ask(places[broker], MinOffset(topic=name, queue_id=queue_id)),
+                reach.ask(places[broker], MaxOffset(topic=name, queue_id=queue_id)),
+            )
+        except CallError as error:
+            return error
+        begin, end = low.offset, high.offset
+        return Queue(broker=broker, queue_id=queue_id, begin=begin, end=end, stored_ms=None)
+
+    found = await asyncio.gather(*(one(*place) for place in wanted))
+    silent = {b: e for (b, _), e in zip(wanted, found, strict=True) if isinstance(e, CallError)}
+    return [queue for queue in found if isinstance(queue, Queue)], silent
+
+
+def _place_of(queue: Queue) -> tuple[str, int]:
+    return queue.broker, queue.queue_id
 
 
 async def create(
@@ -176,6 +214,12 @@ async def delete(reach: Reach, name: str) -> list[str]:
             f"deleted on {', '.join(done)}, but name servers still have it: {told(wrong)}"
         )
     return done
+
+
+def chosen(found: Topic, brokers: Sequence[str]) -> list[str]:
+    """The brokers of a topic, or those of them that are named; UsageError when one is none."""
+    places = {place.broker: "" for place in found.places}
+    return list(_among(places, brokers, f"topic {found.name!r} is not on"))
 
 
 def permission_text(permission: int) -> str:

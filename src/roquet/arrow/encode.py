@@ -1,7 +1,8 @@
 """A RecordBatch to the bytes of a batch send.
 
 Columns: `body` (bytes or text), and when they are there `key` (or `keys`), `tag`, `message_id`,
-`flag` and a map `properties`, in which what has a column of its own is left out.
+`flag`, `order_key`, `row` (whose message it is: `ROQUET_ROW`) and a map `properties`, in which what
+has a column of its own is left out.
 """
 
 from collections.abc import Iterator
@@ -22,64 +23,106 @@ _HEAD: Final = np.dtype(
 )
 _LENGTH: Final = np.dtype(">i2")
 _COLUMN_OF: Final = (
+    # Those that differ in each message go first, so that brokers know the rest again.
+    (names.UNIQUE_KEY, "message_id"),
+    (names.SINK_ROW, "row"),
     (names.KEYS, "keys"),
     (names.KEYS, "key"),
     (names.TAGS, "tag"),
-    (names.UNIQUE_KEY, "message_id"),
+    (names.SHARDING_KEY, "order_key"),
 )
+_MIDDLE: Final = names.NAME_VALUE_SEPARATOR.encode()
+_END: Final = names.PROPERTY_SEPARATOR.encode()
+_NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 def encode(batch: pa.RecordBatch) -> pa.Array:
     """Each row as an item of a batch body: a binary column whose values only need joining."""
     bodies = pc.fill_null(batch.column("body").cast(pa.binary()), b"")
     texts = property_texts(batch)
+    if len(texts) and (size := int(_sizes(texts).max())) > names.PROPERTIES_SIZE_MAX:
+        raise MessageIllegal(f"properties of {size} bytes: {names.PROPERTIES_SIZE_MAX} fit")
+    flags = np.zeros(len(batch), np.int32)
+    if "flag" in batch.schema.names:
+        flags = pc.fill_null(batch.column("flag"), 0).to_numpy()
+    return items_of(bodies, texts, flags)
+
+
+def items_of(bodies: pa.Array, texts: pa.Array, flags: NDArray[np.int32]) -> pa.Array:
+    """The same of bodies, property texts and flags that are ready."""
     body_sizes, text_sizes = _sizes(bodies), _sizes(texts)
-    if len(texts) and text_sizes.max() > names.PROPERTIES_SIZE_MAX:
-        raise MessageIllegal(
-            f"properties of {text_sizes.max()} bytes: {names.PROPERTIES_SIZE_MAX} fit"
-        )
-    heads = np.zeros(len(batch), _HEAD)
+    heads = np.zeros(len(bodies), _HEAD)
     heads["total"] = BATCH_ITEM_SIZE_MIN + body_sizes + text_sizes
     heads["body_size"] = body_sizes
-    if "flag" in batch.schema.names:
-        heads["flag"] = pc.fill_null(batch.column("flag"), 0).to_numpy()
+    heads["flag"] = flags
     lengths = _as_column(text_sizes.astype(_LENGTH))
-    return pc.binary_join_element_wise(_as_column(heads), bodies, lengths, texts, b"")
+    return pc.binary_join_element_wise(_as_column(heads), bodies, lengths, texts, _NOTHING)
 
 
 def bodies_of(items: pa.Array, size_max: int) -> Iterator[bytes]:
     """The items joined to as few batch bodies as go below the limit, in order."""
-    edges, data = offsets_of(items).astype(np.int64), bytes_of(items)
+    edges = offsets_of(items).astype(np.int64)
     first = 0
     while first < len(items):
         last = int(np.searchsorted(edges, edges[first] + size_max, side="right")) - 1
         if last == first:
             size = edges[first + 1] - edges[first]
             raise MessageIllegal(f"row {first} makes a message of {size} bytes: {size_max} fit")
-        yield data[edges[first] : edges[last]].tobytes()
+        yield joined(items, first, last)
+        first = last
+
+
+def joined(items: pa.Array, first: int, last: int) -> bytes:
+    """The items from `first` to `last`, that one excluded, as one batch body."""
+    edges = offsets_of(items)
+    return bytes_of(items)[edges[first] : edges[last]].tobytes()
+
+
+def cuts(sizes: NDArray[np.int64], size_max: int, count_max: int) -> Iterator[tuple[int, int]]:
+    """Where to cut a run of items so that each piece is within the limits; pieces are about even.
+
+    An item that is over the limit by itself is a piece of its own.
+    """
+    count = len(sizes)
+    if not count:
+        return
+    edges = np.concatenate(([0], np.cumsum(sizes)))
+    pieces = max(-(-int(edges[-1]) // size_max), -(-count // count_max))
+    aim = int(edges[-1]) / pieces
+    first = 0
+    while first < count:
+        most = int(np.searchsorted(edges, edges[first] + size_max, side="right")) - 1
+        even = int(np.searchsorted(edges, edges[first] + aim, side="left"))
+        last = max(min(even, most, first + count_max, count), first + 1)
+        yield first, last
         first = last
 
 
 def property_texts(batch: pa.RecordBatch) -> pa.Array:
     """The property text of each row: a binary column."""
-    texts: list[pa.Array] = []
+    parts: list[pa.Array | pa.Scalar] = []
     said: set[str] = set()
     for name, column in _COLUMN_OF:
         if column in batch.schema.names and name not in said:
             said.add(name)
-            texts.append(_texts_of(name, batch.column(column)))
+            parts += _texts_of(name, batch.column(column))
     if "properties" in batch.schema.names:
-        texts.append(_map_texts(batch.column("properties"), said))
-    if not texts:
+        parts.append(_map_texts(batch.column("properties"), said))
+    if not parts:
         return pa.array([b""] * len(batch), pa.binary())
-    return pc.binary_join_element_wise(*texts, b"")
+    return pc.binary_join_element_wise(*parts, _NOTHING)
 
 
-def _texts_of(name: str, values: pa.Array) -> pa.Array:
-    """One property's text in each row; none where the value is null or empty."""
-    values = pc.fill_null(values.cast(pa.string()), "")
-    pieces = _pieces(pa.repeat(pa.scalar(name), len(values)), values)
-    return pc.if_else(pc.equal(values, ""), pa.scalar(b"", pa.binary()), pieces)
+def _texts_of(name: str, values: pa.Array) -> list[pa.Array | pa.Scalar]:
+    """One property's text in each row, in parts; none where the value is null or empty."""
+    values = values.cast(pa.binary())
+    _check(values)
+    begin, end = pa.scalar(name.encode() + _MIDDLE, pa.binary()), pa.scalar(_END, pa.binary())
+    if not values.null_count and (not len(values) or _sizes(values).min()):
+        return [begin, values, end]
+    values = pc.fill_null(values, b"")
+    pieces = pc.binary_join_element_wise(begin, values, end, _NOTHING)
+    return [pc.if_else(pc.equal(values, _NOTHING), _NOTHING, pieces)]
 
 
 def _map_texts(column: pa.Array, said: set[str]) -> pa.Array:
@@ -98,12 +141,21 @@ def _map_texts(column: pa.Array, said: set[str]) -> pa.Array:
 
 def _pieces(keys: pa.Array, values: pa.Array) -> pa.Array:
     """Each pair as property text."""
+    keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
     for texts in (keys, values):
-        if pc.any(pc.match_substring_regex(texts, "[\x01\x02]")).as_py():
-            raise MessageIllegal("a property holds U+0001 or U+0002, which separate properties")
-    ended = pc.binary_join_element_wise(values, "", names.PROPERTY_SEPARATOR)
-    joined = pc.binary_join_element_wise(keys, ended, names.NAME_VALUE_SEPARATOR)
-    return joined.cast(pa.binary())
+        _check(texts)
+    return pc.binary_join_element_wise(keys, _MIDDLE, values, _END, _NOTHING)
+
+
+def _check(texts: pa.Array) -> None:
+    """MessageIllegal when one holds what separates properties."""
+    texts = texts.drop_null()
+    if not len(texts):
+        return
+    edges = offsets_of(texts)
+    # The two separators are 1 and 2: less one, and wrapped, they alone are below 2.
+    if (bytes_of(texts)[edges[0] : edges[-1]] - np.uint8(1) < 2).any():
+        raise MessageIllegal("a property holds U+0001 or U+0002, which separate properties")
 
 
 def _sizes(column: pa.Array) -> NDArray[np.int64]:

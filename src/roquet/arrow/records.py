@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from roquet.arrow.kinds import message_types, real_queue_ids, real_topics
 from roquet.arrow.parts import Parts
 from roquet.arrow.properties import Properties
 from roquet.arrow.slices import even_texts, sliced
@@ -45,6 +46,9 @@ SCHEMA: Final = pa.schema(
         "flag": pa.int32(),
         "sys_flag": pa.int32(),
         "reconsume_times": pa.int32(),
+        "message_type": pa.string(),
+        "real_topic": pa.string(),
+        "real_queue_id": pa.int32(),
     }
 )
 """Every column there is. All may be null and none is of a large kind: Spark takes no others."""
@@ -85,6 +89,16 @@ class Records:
         return head["queue_id"].astype(np.int32), offsets, positions
 
     @property
+    def stored_ms(self) -> NDArray[np.int64]:
+        """When the broker stored each message, in ms since 1970."""
+        return self._parts.gather(self._parts.stored_at, ">i8").astype(np.int64)
+
+    @property
+    def sys_flags(self) -> NDArray[np.int32]:
+        """What each record says of itself: model.flags.SysFlag."""
+        return self._parts.head["sys_flag"].astype(np.int32)
+
+    @property
     def is_run(self) -> bool:
         """Whether the records lie in the log as they do here, as far as they know themselves."""
         shifts = self._parts.head["position"] - self._parts.starts
@@ -114,7 +128,7 @@ class Records:
 
     def brokers(self) -> pa.Array:
         """The broker that the block was read from, over and over."""
-        return pa.repeat(pa.scalar(self._broker, pa.string()), len(self))
+        return pa.repeat(pa.scalar(self._broker or None, pa.string()), len(self))
 
     def topics(self) -> pa.Array:
         """The topics."""
@@ -220,5 +234,8 @@ _BUILDERS: Final[Mapping[str, Callable[[Records], pa.Array]]] = MappingProxyType
         "flag": partial(Records.head, name="flag"),
         "sys_flag": partial(Records.head, name="sys_flag"),
         "reconsume_times": Records.reconsume_times,
+        "message_type": message_types,
+        "real_topic": real_topics,
+        "real_queue_id": real_queue_ids,
     }
 )

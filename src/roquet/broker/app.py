@@ -337,6 +337,7 @@ def _configure(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> No
     broker.configure(config)
     for part in (broker.groups, broker.put, broker.flush, broker.neighbours, broker.transactions):
         part.configure(config)
+    broker.timer.parts.homes.configure(config)
     broker.admission.configure(config)
     broker.store.keep(retention(config))
     if before.retention != config.retention:

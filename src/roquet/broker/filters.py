@@ -6,13 +6,13 @@ few, so what was compiled last is what is asked for next.
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
 import msgspec
 
 from roquet.broker.config import BrokerConfig
+from roquet.broker.signs import Signs, signs_of
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import SQL92, TAG, Subscription
 from roquet.rules import sql92
@@ -39,17 +39,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     """Whether a message with these properties, as they are stored, is wanted."""
     terms: int
     """Names and values in it: what a look at one message costs."""
-    patterns: tuple[re.Pattern[bytes], ...] | None
-    """Signs of a match: each begins with a name, which is searched as quickly as bytes can be."""
-
-    def seen(self, block: bytes) -> Sequence[int] | None:
-        """Where in some records there are signs of a match; None: there are none to look for."""
-        if self.patterns is None:
-            return None
-        found = [m.start() for pattern in self.patterns for m in pattern.finditer(block)]
-        if len(self.patterns) > 1:
-            found.sort()
-        return found
+    signs: Signs
+    """What tells most messages that do not match from those that may."""
 
 
 class Filters:
@@ -125,20 +116,7 @@ def _compiled(expression: str, *, genuine: bool) -> Filter | sql92.ExpressionErr
     except sql92.ExpressionError as error:
         return error
     matches = sql92.matcher(node, property_finder)
-    return Filter(expression, matches, sql92.term_count(node), _patterns(sql92.signs(node)))
-
-
-def _patterns(signs: sql92.Signs | None) -> tuple[re.Pattern[bytes], ...] | None:
-    """The signs as bytes, those of one property together."""
-    if signs is None:
-        return None
-    by_name: dict[str, list[str]] = {}
-    for sign in signs:
-        by_name.setdefault(sign.name, []).append(sign.pattern)
-    return tuple(
-        re.compile(f"{re.escape(name)}\x01(?:{'|'.join(patterns)})".encode())
-        for name, patterns in by_name.items()
-    )
+    return Filter(expression, matches, sql92.term_count(node), signs_of(node))
 
 
 def _unparsed(reason: str) -> NoReturn:

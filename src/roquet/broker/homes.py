@@ -8,6 +8,7 @@ import logging
 
 import msgspec
 
+from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.topics import Topics
 from roquet.model import names
 from roquet.model.topic import TopicConfig
@@ -16,13 +17,18 @@ from roquet.net.clock import Clock
 log = logging.getLogger(__name__)
 
 
-class Homes(msgspec.Struct, frozen=True, kw_only=True):
+class Homes(msgspec.Struct, kw_only=True):
     """Where messages that waited go."""
 
     topics: Topics
     clock: Clock
     default_queue_count: int
     auto_create: bool
+
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed."""
+        self.default_queue_count = config.default_queue_count
+        self.auto_create = config.auto_create_topic
 
     def queue(self, topic: str, text: str) -> int:
         """The queue it was sent to, or one that takes messages if that one does not any more.

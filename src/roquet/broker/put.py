@@ -75,6 +75,9 @@ _TRANSACTION_ID: Final = names.TRANSACTION_ID.encode() + _MIDDLE
 _REAL_TOPIC: Final = names.REAL_TOPIC.encode() + _MIDDLE
 _REAL_QUEUE_ID: Final = names.REAL_QUEUE_ID.encode() + _MIDDLE
 
+ANY_DELAY_MS: Final = 2**63 - 1
+"""Farther than any delivery time."""
+
 TOO_LONG: Final = "the message body is {} bytes long, this broker takes {}"
 
 
@@ -176,22 +179,26 @@ class Put:
         queue_id: int,
         properties: Mapping[str, str],
         reconsume_times: int,
-        settles: int = 0,
+        settles: int | None = None,
     ) -> Appended:
         """Store a stored message once more, elsewhere or with other properties.
 
         Its body is taken as it lies there, compressed or not; flag, born time and born host stay.
         When the properties ask for a delay level it waits there first, unless it is for one of the
         broker's own topics. `settles` is the position of the half message that has ended with
-        this. StoreError and MessageIllegal say that it was not stored.
+        this: how far away its delivery time may be was judged when that was sent. StoreError and
+        MessageIllegal say that it was not stored.
         """
         draft = self._copy(record, topic, queue_id, properties)
-        draft = replace(draft, reconsume_times=reconsume_times, prepared_position=settles)
+        draft = replace(draft, reconsume_times=reconsume_times, prepared_position=settles or 0)
         now_ms = self._clock.now_ms()
         if topic not in NOT_FOR_CLIENTS:
             level = delay_level(properties)
-            timed = not level and is_timed(properties)
-            draft = self._waiting(draft, level, now_ms, timed=timed)
+            if not level and is_timed(properties):
+                max_delay_ms = self._config.timer_max_delay if settles is None else ANY_DELAY_MS
+                draft = self._timed(draft, now_ms, max_delay_ms)
+            else:
+                draft = self._waiting(draft, level, now_ms)
         return self._kept(draft, now_ms)
 
     def delivered(
@@ -272,9 +279,12 @@ class Put:
         # A client whose message failed may send it again as it got it, transaction and all.
         if stamped.is_half and not (draft.reconsume_times > 0 and stamped.delay_level > 0):
             if stamped.timed:
-                self._timed(draft, now_ms)  # refused now, if it would be when it is committed
+                # Refused now, since it could not be when it is committed.
+                self._timed(draft, now_ms, self._config.timer_max_delay)
             return self._half(draft, call, stamped.unique_key)
-        return self._waiting(draft, stamped.delay_level, now_ms, timed=stamped.timed)
+        if stamped.timed:
+            return self._timed(draft, now_ms, self._config.timer_max_delay)
+        return self._waiting(draft, stamped.delay_level, now_ms)
 
     def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
         """The same where half messages wait for their transaction's end."""
@@ -290,13 +300,8 @@ class Put:
         text.append(b"%b%d\x02" % (_REAL_QUEUE_ID, draft.queue_id))
         return replace(draft, topic=HALF_TOPIC, queue_id=0, properties=b"".join(text))
 
-    def _waiting(self, draft: Draft, asked: int, now_ms: int, *, timed: bool) -> Draft:
-        """The same where messages of its delay level wait for their time; itself without one.
-
-        Or, when it is `timed`, where messages wait that have a delivery time.
-        """
-        if timed:
-            return self._timed(draft, now_ms)
+    def _waiting(self, draft: Draft, asked: int, now_ms: int) -> Draft:
+        """The same where messages of its delay level wait for their time; itself without one."""
         if not (level := effective_level(asked, self._levels)):
             return draft
         found = decode_properties(draft.properties)
@@ -313,13 +318,13 @@ class Put:
             tag_code=due_ms(level, now_ms, self._levels),
         )
 
-    def _timed(self, draft: Draft, now_ms: int) -> Draft:
+    def _timed(self, draft: Draft, now_ms: int, max_delay_ms: int) -> Draft:
         """The same on its way to the wheel; itself when the time has come.
 
         MessageIllegal for a time that is none, or is too far away.
         """
         found = decode_properties(draft.properties)
-        out = out_ms(found, now_ms, self._config.timer_max_delay)
+        out = out_ms(found, now_ms, max_delay_ms)
         if out is None:
             if names.TIMER_DELETE_UNIQUE_KEY in found:
                 raise MessageIllegal("the message to be taken back is already delivered")

@@ -38,6 +38,7 @@ KNOWN_SIZE_MAX: Final = 512
 _END: Final = b"\x02"
 _UNIQUE_KEY: Final = names.UNIQUE_KEY.encode() + b"\x01"
 _KEYS: Final = names.KEYS.encode() + b"\x01"
+_ROW: Final = names.SINK_ROW.encode() + b"\x01"
 _END_BYTE: Final = _END[0]
 _MIDDLE_BYTE: Final = _KEYS[-1]
 
@@ -188,13 +189,14 @@ def _readable(text: str) -> dict[str, str]:
 
 
 def _without_keys(text: bytes) -> bytes:
-    """The text without the value of KEYS, which like the unique key differs each time."""
-    before, name, behind = text.partition(_KEYS)
-    if not name:
-        return text
-    keys, end, behind = behind.partition(_END)
-    plain = keys.isascii() and _MIDDLE_BYTE not in keys
-    return before + name + end + behind if plain else text
+    """The text without the values that like the unique key differ each time."""
+    for key in (_KEYS, _ROW):
+        before, name, behind = text.partition(key)
+        if name:
+            value, end, behind = behind.partition(_END)
+            if value.isascii() and _MIDDLE_BYTE not in value:
+                text = before + name + end + behind
+    return text
 
 
 def text_of(properties: Mapping[str, str]) -> str:

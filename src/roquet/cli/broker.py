@@ -1,18 +1,22 @@
 """roquet broker: starts one; roquet broker settings, set: what a running one goes by."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
 
-from roquet.cli import output, running, serve
-from roquet.cli.messages import Namesrv, servers
-from roquet.cli.output import DRY, DryRun, Json, Yes
+from roquet.cli import completion, output, running, serve
+from roquet.cli.namesrv import Namesrv, servers
+from roquet.cli.output import DryRun, Json, Yes
 from roquet.model.errors import UsageError
+from roquet.model.settings import nearest
 
 app: Final = typer.Typer(name="broker", rich_markup_mode=None)
 app.callback(invoke_without_command=True)(serve.broker)
 
-Broker = Annotated[str, typer.Argument(help="The broker's name.")]
+Broker = Annotated[
+    str, typer.Argument(help="The broker's name.", autocompletion=completion.brokers)
+]
 
 
 @app.command()
@@ -29,12 +33,14 @@ def change(
     *,
     dry_run: DryRun = False,
     yes: Yes = False,
+    json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Change settings of a broker while it runs: all that are given, or none."""
     running.log_to_stderr(verbose=False)
-    wanted = dict(_pair(change) for change in changes)
-    running.run(_change(namesrv, broker, wanted, dry_run=dry_run, yes=yes))
+    pairs = [_pair(change) for change in changes]
+    _check_doubles(pairs)
+    running.run(_change(namesrv, broker, dict(pairs), dry_run=dry_run, yes=yes, json=json))
 
 
 async def _settings(namesrv: str | None, broker: str, *, json: bool) -> None:
@@ -51,21 +57,79 @@ async def _settings(namesrv: str | None, broker: str, *, json: bool) -> None:
 
 
 async def _change(
-    namesrv: str | None, broker: str, wanted: dict[str, str], *, dry_run: bool, yes: bool
+    namesrv: str | None,
+    broker: str,
+    wanted: dict[str, str],
+    *,
+    dry_run: bool,
+    yes: bool,
+    json: bool,
 ) -> None:
     from roquet.admin import brokers
     from roquet.admin.reach import Reach
 
     async with Reach(servers(namesrv)) as reach:
         now = await brokers.settings(reach, broker)
-        for key, value in wanted.items():
-            typer.echo(f"{broker}: {key} is {now.get(key, 'unknown')}, then {value}")
-        if dry_run:
-            typer.echo(DRY)
-            return
-        await output.agreed(f"Change {output.counted(len(wanted), 'setting')}?", yes=yes)
-        await brokers.configure(reach, broker, wanted)
+        known = {key: _now(now, broker, key) for key in wanted}
+        preview = [
+            f"{broker}: {key} is {known[key] or 'not set'}, then {value}"
+            for key, value in wanted.items()
+        ]
+        output.preview_of(preview, dry_run=dry_run, json=json)
+        if not dry_run:
+            question = f"Change {output.counted(len(wanted), 'setting')}?"
+            await output.agreed(question, yes=yes, apart=json)
+            await brokers.configure(reach, broker, wanted)
+    if json:
+        output.echo_json(
+            {"broker": broker, "key": k, "now": known[k], "then": v, "changed": not dry_run}
+            for k, v in wanted.items()
+        )
+    elif not dry_run:
         typer.echo(f"{broker}: changed")
+
+
+def _now(told: Mapping[str, str], broker: str, key: str) -> str | None:
+    """What a broker has of a setting, which may be named in our words or in genuine ones.
+
+    UsageError when it has no such setting: genuine brokers would say nothing, and change nothing.
+    """
+    from roquet.broker.settings import OURS, SETTINGS, genuine_keys
+
+    if key in told:
+        return told[key]
+    name = OURS.get(key, key)
+    setting = SETTINGS.get(name)
+    if setting is None and key not in genuine_keys():
+        raise UsageError(f"{broker} has no setting {key!r}{nearest(key, [*told, *SETTINGS])}")
+    if setting is None or not setting.genuine:
+        return None
+    genuine = setting.genuine[0]
+    if key == name and not any(ours in told for ours, one in SETTINGS.items() if not one.genuine):
+        raise UsageError(f"{broker} is no broker of ours: there {key} is called {genuine}")
+    text = told.get(genuine)
+    return text if text is None or key != name else _in_our_words(name, text)
+
+
+def _in_our_words(name: str, text: str) -> str:
+    """A value that was told in genuine words."""
+    from roquet.broker.settings import SETTINGS
+    from roquet.broker.spelling import own_text
+
+    setting = SETTINGS[name]
+    return own_text(name, (setting.parse_genuine or setting.parse)(text, name))
+
+
+def _check_doubles(pairs: Sequence[tuple[str, str]]) -> None:
+    """UsageError when one setting is given twice, in the same words or in two kinds of them."""
+    from roquet.broker.settings import OURS
+
+    seen: dict[str, str] = {}
+    for key, value in pairs:
+        name, text = OURS.get(key, key), f"{key}={value}"
+        if name in seen:
+            raise UsageError(f"{seen[name]} and {text} are one setting: give it once")
+        seen[name] = text
 
 
 def _pair(text: str) -> tuple[str, str]:

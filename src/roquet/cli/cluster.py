@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli import output, running
-from roquet.cli.messages import Namesrv, servers
+from roquet.cli import completion, output, running
+from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import Json, table
 from roquet.model.errors import UsageError
 from roquet.model.settings import nearest
@@ -21,12 +21,13 @@ app: Final = typer.Typer(
     help="Brokers, and how they do.",
 )
 
-Broker = Annotated[str, typer.Argument(help="The broker's name.")]
-
 
 @app.command()
 def show(
-    broker: Annotated[str | None, typer.Argument(help="All that this one tells.")] = None,
+    broker: Annotated[
+        str | None,
+        typer.Argument(help="All that this one tells.", autocompletion=completion.brokers),
+    ] = None,
     *,
     json: Json = False,
     namesrv: Namesrv = None,

@@ -1,14 +1,15 @@
 """roquet dlq ls, show, resend: messages that groups gave up."""
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli import output, running
-from roquet.cli.messages import Namesrv, servers
-from roquet.model.errors import UsageError
+from roquet.cli import completion, output, running
+from roquet.cli.namesrv import Namesrv, servers
+from roquet.model.errors import RoquetError, UsageError
 
 if TYPE_CHECKING:
     from roquet.admin.dead_letters import Choice, Count, DeadLetter
@@ -25,7 +26,9 @@ app: Final = typer.Typer(
     name="dlq", no_args_is_help=True, rich_markup_mode=None, help="Messages that groups gave up."
 )
 
-Group = Annotated[str, typer.Argument(help="The consumer group's name.")]
+Group = Annotated[
+    str, typer.Argument(help="The consumer group's name.", autocompletion=completion.groups)
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, with nothing cut.")]
 
 
@@ -64,6 +67,7 @@ def resend(  # noqa: PLR0913 - each is an option
     ] = False,
     dry_run: output.DryRun = False,
     yes: output.Yes = False,
+    json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Send dead letters once more to the topics they came from.
@@ -83,7 +87,7 @@ def resend(  # noqa: PLR0913 - each is an option
     choice = Choice(message_id=message_id, key=key, tag=tag)
     fresh_only = everything and not again
     work = _Resending(servers(namesrv), group, choice, fresh_only=fresh_only, is_all=everything)
-    running.run(work.run(dry_run=dry_run, yes=yes))
+    running.run(work.run(dry_run=dry_run, yes=yes, json=json))
 
 
 class _Resending:
@@ -98,8 +102,8 @@ class _Resending:
         self._fresh_only = fresh_only
         self._is_all = is_all
 
-    async def run(self, *, dry_run: bool, yes: bool) -> None:
-        """Find, show, ask, send."""
+    async def run(self, *, dry_run: bool, yes: bool, json: bool) -> None:
+        """Find, show, ask, send; ends with 1 when some cannot be sent."""
         from roquet.admin import dead_letters
 
         await dead_letters.check_group(self._namesrv, self._group)
@@ -109,35 +113,26 @@ class _Resending:
             )
             if not letters:
                 hint = "; --again sends all of them once more" if self._fresh_only else ""
-                raise UsageError(f"no dead letter of group {self._group!r} is meant{hint}")
+                raise RoquetError(f"no dead letter of group {self._group!r} is meant{hint}")
             lost = [letter for letter in letters if letter.origin_topic is None]
             letters = [letter for letter in letters if letter.origin_topic is not None]
-            self._preview(letters, lost)
-            if dry_run or not letters:
-                return
-            question = f"Send {output.counted(len(letters), 'message')} again?"
-            await output.agreed(question, yes=yes)
-            await self._send(letters)
-            if self._is_all:
-                await dead_letters.note_resent(reader, ends)
-
-    def _preview(self, letters: "Sequence[DeadLetter]", lost: "Sequence[DeadLetter]") -> None:
-        for letter in letters[:SHOWN]:
-            typer.echo(f"{_line(letter)}")
-        if len(letters) > SHOWN:
-            typer.echo(f"… and {len(letters) - SHOWN} more")
-        by_topic: dict[str, int] = {}
-        for letter in letters:
-            topic = str(letter.origin_topic)
-            by_topic[topic] = by_topic.get(topic, 0) + 1
-        for topic, count in sorted(by_topic.items()):
-            typer.echo(f"{count} to topic {topic}")
+            output.preview_of(_preview(letters), dry_run=dry_run, json=json)
+            if lost:
+                why = "they do not say what topic they came from"
+                typer.echo(f"{len(lost)} cannot be sent: {why}", err=True)
+            if letters and not dry_run:
+                question = f"Send {output.counted(len(letters), 'message')} again?"
+                await output.agreed(question, yes=yes, apart=json)
+                await self._send(letters, apart=json)
+                if self._is_all:
+                    await dead_letters.note_resent(reader, ends)
+        if json:
+            output.echo_json({**_fields(letter), "sent": not dry_run} for letter in letters)
+            output.echo_json({**_fields(letter), "sent": False} for letter in lost)
         if lost:
-            typer.echo(
-                f"{len(lost)} cannot be sent: they do not say what topic they came from", err=True
-            )
+            sys.exit(1)
 
-    async def _send(self, letters: "Sequence[DeadLetter]") -> None:
+    async def _send(self, letters: "Sequence[DeadLetter]", *, apart: bool) -> None:
         from roquet.admin import dead_letters
         from roquet.client.producer import Producer
         from roquet.model.names import dlq_topic
@@ -148,7 +143,17 @@ class _Resending:
                 length=len(letters), label="sending", hidden=hidden, file=sys.stderr
             ) as bar:
                 await dead_letters.resend(producer, letters, bar.update)
-        typer.echo(f"{len(letters)} sent; {STAY.format(topic=dlq_topic(self._group))}")
+        stay = STAY.format(topic=dlq_topic(self._group))
+        typer.echo(f"{len(letters)} sent; {stay}", err=apart)
+
+
+def _preview(letters: "Sequence[DeadLetter]") -> Iterator[str]:
+    """What is to be sent, and where to."""
+    yield from map(_line, letters[:SHOWN])
+    if len(letters) > SHOWN:
+        yield f"… and {len(letters) - SHOWN} more"
+    for topic, count in sorted(Counter(str(one.origin_topic) for one in letters).items()):
+        yield f"{count} to topic {topic}"
 
 
 async def _list(namesrv: str, *, as_json: bool) -> None:
@@ -181,11 +186,14 @@ async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
 
     await dead_letters.check_group(namesrv, group)
     async with dead_letters.reading(namesrv) as reader:
-        for letter in await dead_letters.newest(reader, group, limit):
-            if as_json:
-                output.echo_json([_fields(letter)])
-            else:
-                typer.echo(_line(letter))
+        found = await dead_letters.newest(reader, group, limit)
+    if not found:
+        raise RoquetError(f"group {group!r} has no dead letters any more")
+    for letter in found:
+        if as_json:
+            output.echo_json([_fields(letter)])
+        else:
+            typer.echo(_line(letter))
 
 
 def _shown(count: int | None) -> str:

@@ -1,39 +1,38 @@
 """roquet group: who is in one, what waits for it, where it goes on; made, reset and deleted."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli import output, running
-from roquet.cli.messages import EDGES, Namesrv, servers
-from roquet.cli.output import DRY, DryRun, Json, Yes, table
+from roquet.cli import completion, group_view, output, running
+from roquet.cli.messages import EDGES
+from roquet.cli.namesrv import Namesrv, servers
+from roquet.cli.output import DryRun, Json, Yes
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from roquet.admin.group_view import Group, Summary
-    from roquet.admin.progress import Move
+    from roquet.admin.reach import Reach
 
 group: Final = typer.Typer(
     name="group", help="Consumer groups.", no_args_is_help=True, rich_markup_mode=None
 )
 
-COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta")
-"""One for each member, as far as they go; a red queue is one with a fault."""
 
-FAULT: Final = "bold red"
+Name = Annotated[str, typer.Argument(help="The group's name.", autocompletion=completion.groups)]
 
 
 @group.command()
 def show(
-    name: Annotated[str, typer.Argument(help="The group's name.")],
+    name: Name,
     *,
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Show a group: its members, who works on which queue, the lag, and what is amiss."""
+    """Show a group: its members, who works on which queue, the lag, and what is amiss.
+
+    Exit code 1 when something is amiss.
+    """
     running.log_to_stderr(verbose=False)
     running.run(_show(name, namesrv, json=json))
 
@@ -52,7 +51,7 @@ def list_groups(
 
 @group.command()
 def create(
-    name: Annotated[str, typer.Argument(help="The group's name.")],
+    name: Name,
     *,
     retries: Annotated[
         int | None, typer.Option(min=-1, help="How often a failed message is tried again.")
@@ -60,6 +59,7 @@ def create(
     ordered: Annotated[bool | None, typer.Option(help="Whether messages come in order.")] = None,
     broadcast: Annotated[bool | None, typer.Option(help="Whether members may broadcast.")] = None,
     enabled: Annotated[bool | None, typer.Option(help="Whether it may consume.")] = None,
+    json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Create a group on all brokers, or change it; what is not given stays."""
@@ -71,91 +71,137 @@ def create(
         "consume_enable": enabled,
     }
     changes = {key: value for key, value in given.items() if value is not None}
-    running.run(_create(namesrv, name, changes))
+    running.run(_create(namesrv, name, changes, json=json))
 
 
 @group.command()
 def delete(
-    name: Annotated[str, typer.Argument(help="The group's name.")],
+    name: Name,
     *,
     dry_run: DryRun = False,
     yes: Yes = False,
+    json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Delete a group and its progress on all brokers."""
     running.log_to_stderr(verbose=False)
-    running.run(_delete(namesrv, name, dry_run=dry_run, yes=yes))
+    running.run(_delete(namesrv, name, dry_run=dry_run, yes=yes, json=json))
 
 
 @group.command()
-def reset(
-    name: Annotated[str, typer.Argument(help="The group's name.")],
+def reset(  # noqa: PLR0913 - each is an option
+    name: Name,
     *,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Of which topic.")],
+    topic: Annotated[
+        str, typer.Option("--topic", "-t", help="Of which topic.", autocompletion=completion.topics)
+    ],
     to: Annotated[str, typer.Option(help="first, last, or a time like 2026-01-31T12:00.")],
     queues: Annotated[
         list[str] | None,
         typer.Option("--queue", metavar="BROKER:ID", help="This one alone; may be repeated."),
     ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Also a group that no broker knows: it is made.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
+    json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Have a group go on elsewhere: earlier messages come again, later ones are skipped."""
     running.log_to_stderr(verbose=False)
     only = [_place(text) for text in queues or ()]
-    running.run(_reset(namesrv, (name, topic, to), only, dry_run=dry_run, yes=yes))
+    work = _Reset(namesrv, name, topic, only, create=create)
+    running.run(work.run(to, dry_run=dry_run, yes=yes, json=json))
 
 
-async def _create(namesrv: str | None, name: str, changes: dict[str, int]) -> None:
+async def _create(namesrv: str | None, name: str, changes: dict[str, int], *, json: bool) -> None:
     from roquet.admin import groups
     from roquet.admin.reach import Reach
 
     async with Reach(servers(namesrv)) as reach:
         done = await groups.create(reach, name, changes)
+    if json:
+        output.echo_json([{"name": name, "brokers": done, "changed": True}])
+        return
     typer.echo(f"{name}: on {', '.join(done)}")
 
 
-async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool) -> None:
+async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, json: bool) -> None:
     from roquet.admin import groups
     from roquet.admin.reach import Reach
 
+    done: list[str] = []
     async with Reach(servers(namesrv)) as reach:
         found = await groups.show(reach, name)
-        typer.echo(_headline(found))
         if found.members:
-            raise UsageError(f"group {name!r} has members: stop them first")
-        if dry_run:
-            typer.echo(DRY)
-            return
-        await output.agreed(f"Delete {name} and its progress?", yes=yes)
-        typer.echo(f"{name}: deleted on {', '.join(await groups.delete(reach, name))}")
+            members = output.counted(len(found.members), "member")
+            raise UsageError(f"group {name!r} has {members}: stop them first")
+        output.preview_of([group_view.headline(found)], dry_run=dry_run, json=json)
+        if not dry_run:
+            await output.agreed(f"Delete {name} and its progress?", yes=yes, apart=json)
+            done = await groups.delete(reach, name)
+    if json:
+        fields = {"name": name, "lag": found.lag, "brokers": done, "changed": not dry_run}
+        output.echo_json([fields])
+    elif not dry_run:
+        typer.echo(f"{name}: deleted on {', '.join(done)}")
 
 
-async def _reset(
-    namesrv: str | None,
-    what: tuple[str, str, str],
-    only: list[tuple[str, int]],
-    *,
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    from roquet.admin import progress
-    from roquet.admin.reach import Reach
+class _Reset:
+    """One `roquet group reset`."""
 
-    name, topic, to = what
-    edges = {edge.value: edge for edge in progress.Edge}
-    target = edges[to] if to in edges else output.time_ms(to, "--to", EDGES)
-    async with Reach(servers(namesrv)) as reach:
-        moves = await progress.plan(reach, name, topic, target, only)
-        output.console().print(_moves(moves))
-        if dry_run:
-            typer.echo(DRY)
-            return
-        where = output.counted(len(moves), "queue")
-        await output.agreed(f"Reset {name} in {where}?", yes=yes)
-        await progress.reset(reach, name, moves)
-        typer.echo(f"{name}: goes on there")
+    def __init__(
+        self,
+        namesrv: str | None,
+        name: str,
+        topic: str,
+        only: list[tuple[str, int]],
+        *,
+        create: bool,
+    ) -> None:
+        self._namesrv = namesrv
+        self._name = name
+        self._topic = topic
+        self._only = only
+        self._create = create
+
+    async def run(self, to: str, *, dry_run: bool, yes: bool, json: bool) -> None:
+        """Work out where the group goes on, show it, ask, do it."""
+        from roquet.admin import progress
+        from roquet.admin.reach import Reach
+
+        name = self._name
+        edges = {edge.value: edge for edge in progress.Edge}
+        target = edges[to] if to in edges else output.time_ms(to, "--to", EDGES)
+        async with Reach(servers(self._namesrv)) as reach:
+            moves = await progress.plan(reach, name, self._topic, target, self._only)
+            fresh = await self._is_fresh(reach)
+            output.console(apart=json).print(group_view.moves(moves))
+            new = [f"no broker knows group {name!r} yet: it is made"] if fresh else []
+            output.preview_of(new, dry_run=dry_run, json=json)
+            if not dry_run:
+                where = output.counted(len(moves), "queue")
+                await output.agreed(f"Reset {name} in {where}?", yes=yes, apart=json)
+                await progress.reset(reach, name, moves)
+        if json:
+            output.echo_json(
+                {**group_view.move_fields(move), "changed": not dry_run} for move in moves
+            )
+        elif not dry_run:
+            typer.echo(f"{name}: goes on there")
+
+    async def _is_fresh(self, reach: "Reach") -> bool:
+        """Whether no broker knows the group; UsageError when that was not said."""
+        from roquet.admin import groups
+
+        try:
+            await groups.show(reach, self._name)
+        except UsageError as error:
+            if self._create:
+                return True
+            raise UsageError(f"{error} (--create makes it)") from error
+        return False
 
 
 def _place(text: str) -> tuple[str, int]:
@@ -163,20 +209,6 @@ def _place(text: str) -> tuple[str, int]:
     if not colon or not queue_id.isdecimal():
         raise UsageError(f"--queue {text!r}: BROKER:ID is wanted, as broker-a:3")
     return broker, int(queue_id)
-
-
-def _moves(moves: "list[Move]") -> "Table":
-    shown = table("broker", "queue", "now", "then", "again", "skipped", numbers=1)
-    for move in moves:
-        shown.add_row(
-            move.queue.broker_name,
-            str(move.queue.queue_id),
-            "-" if move.now is None else f"{move.now:,}",
-            f"{move.then:,}",
-            f"{move.again:,}",
-            f"{move.skipped:,}",
-        )
-    return shown
 
 
 async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
@@ -187,10 +219,12 @@ async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
         found = await groups.show(reach, name)
     if json:
         output.echo_json([found])
-        return
-    console = output.console()
-    for part in _parts(found):
-        console.print(part, markup=False)
+    else:
+        console = output.console()
+        for part in group_view.parts(found):
+            console.print(part, markup=False)
+    if found.problems:
+        sys.exit(1)
 
 
 async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
@@ -202,75 +236,6 @@ async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
     if json:
         output.echo_json(found)
     elif found:
-        output.console().print(_summaries(found))
+        output.console().print(group_view.summaries(found))
     else:
         typer.echo("no group")
-
-
-def _parts(found: "Group") -> Iterator[Any]:
-    """What is printed of a group, one below the other."""
-    from rich.text import Text
-
-    colours = {
-        member.client_id: COLOURS[place % len(COLOURS)]
-        for place, member in enumerate(found.members)
-    }
-    yield _headline(found)
-    for one in found.divisions:
-        yield f"{one.topic}: {one.strategy}, decision {one.number} of its broker"
-    if found.members:
-        yield _members(found, colours)
-    if found.queues:
-        yield _queues(found, colours)
-    for problem in found.problems:
-        yield Text(f"! {problem}", style=FAULT)
-
-
-def _headline(found: "Group") -> str:
-    parts = [found.name, output.counted(len(found.members), "member"), f"lag {found.lag:,}"]
-    if found.message_model is not None:
-        parts.insert(1, found.message_model)
-    return "  ".join(parts)
-
-
-def _members(found: "Group", colours: Mapping[str, str]) -> "Table":
-    from rich.text import Text
-
-    shown = table("member", "address", "language", "version", "listens to", "strategy")
-    for one in found.members:
-        wishes = ", ".join(f"{topic} {wish}" for topic, wish in sorted((one.wishes or {}).items()))
-        shown.add_row(
-            Text(one.client_id, style=colours[one.client_id]),
-            one.address,
-            one.language or "?",
-            str(one.version),
-            Text(wishes),
-            one.strategy or "",
-        )
-    return shown
-
-
-def _queues(found: "Group", colours: Mapping[str, str]) -> "Table":
-    from rich.text import Text
-
-    shown = table("topic", "broker", "queue", "owner", "committed", "end", "lag", numbers=4)
-    for queue in found.queues:
-        owner = "?" if queue.owners is None else ", ".join(queue.owners) or "nobody"
-        style = FAULT if queue.fault else colours.get(owner, "")
-        shown.add_row(
-            queue.topic,
-            queue.broker,
-            str(queue.queue_id),
-            Text(owner, style=style),
-            f"{queue.committed:,}",
-            f"{queue.end:,}",
-            f"{queue.lag:,}",
-        )
-    return shown
-
-
-def _summaries(found: "list[Summary]") -> "Table":
-    shown = table("group", "members", "lag", numbers=1)
-    for one in found:
-        shown.add_row(one.name, f"{one.members:,}", f"{one.lag:,}")
-    return shown

@@ -18,10 +18,12 @@ from roquet.cli import (
     dlq,
     group,
     inspect,
+    lab,
     message,
     messages,
     serve,
     simulate,
+    spark,
     supervise,
     topic,
 )
@@ -58,7 +60,9 @@ app.add_typer(group.group)
 app.add_typer(topic.app)
 app.add_typer(message.app)
 app.add_typer(cluster.app)
+app.add_typer(lab.app)
 app.add_typer(broker.app)
+app.add_typer(spark.app)
 
 
 def _show_version(wanted: bool) -> None:

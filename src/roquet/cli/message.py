@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli import output, running
-from roquet.cli.messages import GROUP, Namesrv, servers
+from roquet.cli import completion, output, running
+from roquet.cli.messages import GROUP
+from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import Json
 
 if TYPE_CHECKING:
@@ -21,9 +22,15 @@ app: Final = typer.Typer(
 )
 
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", "-t", help="Needed for ids that producers made.")
+    str | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        help="Needed for ids that producers made.",
+        autocompletion=completion.topics,
+    ),
 ]
-Topic = Annotated[str, typer.Argument(help="The topic's name.")]
+Topic = Annotated[str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)]
 Begin = Annotated[
     str | None, typer.Option("--from", help="Stored then or later: 2026-01-31T12:00.")
 ]
@@ -71,7 +78,9 @@ def find(
 @app.command()
 def at(
     topic: Topic,
-    broker: Annotated[str, typer.Argument(help="The broker's name.")],
+    broker: Annotated[
+        str, typer.Argument(help="The broker's name.", autocompletion=completion.brokers)
+    ],
     queue: Annotated[int, typer.Argument(help="The queue's id.")],
     offset: Annotated[int, typer.Argument(help="The message's offset.")],
     *,

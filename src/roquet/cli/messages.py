@@ -1,7 +1,6 @@
 """roquet produce, consume: messages from and to a terminal."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -10,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli import output, running
-from roquet.model.errors import ConfigError, UsageError
+from roquet.cli import completion, output, running
+from roquet.cli.namesrv import Namesrv, servers
+from roquet.model.errors import MessageIllegal, RoquetError, UsageError
 
 if TYPE_CHECKING:
     from roquet.client.config import ConsumerConfig
     from roquet.client.consumer import Consumer
     from roquet.model.message import Message
-
-NAMESRV: Final = "127.0.0.1:9876"
-"""Where `roquet dev` has its name server."""
+    from roquet.model.results import SendReceipt
 
 GROUP: Final = "roquet-cli"
 """Reads for nobody: its progress is never saved."""
@@ -32,16 +30,7 @@ EDGES: Final = "neither first nor last, "
 CHUNK: Final = 64 * 1024
 """Bytes of stdin that are read at a time, at most."""
 
-Topic = Annotated[str, typer.Argument(help="The topic's name.")]
-Namesrv = Annotated[
-    str | None,
-    typer.Option(
-        "--namesrv",
-        "-n",
-        metavar="HOST:PORT[;...]",
-        help=f"The name servers; else NAMESRV_ADDR, else {NAMESRV}.",
-    ),
-]
+Topic = Annotated[str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)]
 
 
 def produce(  # noqa: PLR0913 - each is an option
@@ -55,6 +44,7 @@ def produce(  # noqa: PLR0913 - each is an option
     order_key: Annotated[str | None, typer.Option(help="Equal ones stay in order.")] = None,
     count: Annotated[int, typer.Option(min=1, help="How often to send --body.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no receipts.")] = False,
+    json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Send messages; each receipt is printed: message id, queue, offset."""
@@ -63,10 +53,13 @@ def produce(  # noqa: PLR0913 - each is an option
     running.log_to_stderr(verbose=False)
     fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
     if body is None:
-        running.run(_produce(namesrv, _typed(topic, fields), quiet=quiet))
-    else:
-        message = Message(topic, body.encode(), **fields)
-        running.run(_produce(namesrv, _repeated(message, count), quiet=quiet))
+        running.run(_produce(namesrv, _typed(topic, fields), quiet=quiet, json=json))
+        return
+    message = Message(topic, body.encode(), **fields)
+    try:
+        running.run(_produce(namesrv, _repeated(message, count), quiet=quiet, json=json))
+    except MessageIllegal as error:  # one that the options describe
+        raise UsageError(str(error)) from error
 
 
 def consume(  # noqa: PLR0913 - each is an option
@@ -96,15 +89,33 @@ def consume(  # noqa: PLR0913 - each is an option
     running.run(_consume(topic, group, wanted, config, namesrv, count=count, as_json=json))
 
 
-async def _produce(namesrv: str | None, messages: AsyncIterator["Message"], *, quiet: bool) -> None:
+async def _produce(
+    namesrv: str | None, messages: AsyncIterator["Message"], *, quiet: bool, json: bool
+) -> None:
     from roquet.client.producer import Producer
 
     async with Producer(servers(namesrv)) as producer:
         async for receipt in producer.send_many(messages):
-            if not quiet:
-                queue = receipt.queue
-                where = f"{queue.broker_name}:{queue.queue_id} offset {receipt.queue_offset}"
-                typer.echo(f"{receipt.message_id} {where}")
+            if quiet:
+                continue
+            if json:
+                output.echo_json([_receipt_fields(receipt)])
+                continue
+            queue = receipt.queue
+            where = f"{queue.broker_name}:{queue.queue_id} offset {receipt.queue_offset}"
+            typer.echo(f"{receipt.message_id} {where}")
+
+
+def _receipt_fields(receipt: "SendReceipt") -> dict[str, Any]:
+    return {
+        "topic": receipt.queue.topic,
+        "broker": receipt.queue.broker_name,
+        "queue": receipt.queue.queue_id,
+        "offset": receipt.queue_offset,
+        "message_id": receipt.message_id,
+        "offset_message_id": receipt.offset_message_id,
+        "status": receipt.status.value,
+    }
 
 
 async def _repeated(message: "Message", count: int) -> AsyncIterator["Message"]:
@@ -153,11 +164,25 @@ async def _consume(
     addresses = servers(namesrv)
     if group is not None:
         member = PushConsumer(addresses, group=group, topic=topic, config=config, **wanted)
+        await _check_readable(addresses, topic)
         async with member:
             await _until_stopped(_print(member, count, as_json=as_json))
         return
+    await _check_readable(addresses, topic)
     async with PullConsumer(addresses, group=GROUP, config=config) as reader:
         await _until_stopped(_read(reader, topic, wanted, config, count, as_json=as_json))
+
+
+async def _check_readable(addresses: str, topic: str) -> None:
+    """RoquetError when a topic is there, but no broker lets it be read."""
+    from roquet.admin.reach import Reach
+
+    async with Reach(addresses) as reach:
+        route = await reach.route(topic)
+    if route is not None and not route.read_queues(topic):
+        raise RoquetError(
+            f"no broker lets topic {topic!r} be read: `roquet topic update {topic} --perm RW` does"
+        )
 
 
 async def _read(
@@ -224,14 +249,3 @@ def _beginning(text: str) -> "ConsumerConfig":
         return ConsumerConfig(consume_from=ConsumeFrom(text))
     since_ms = output.time_ms(text, "--from", EDGES)
     return ConsumerConfig(consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=since_ms)
-
-
-def servers(given: str | None) -> str:
-    """The name servers that an option names, else the environment, else those of `roquet dev`."""
-    from roquet.model.settings import parse_addresses
-
-    name, text = ("--namesrv", given) if given else ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))
-    try:
-        return ";".join(parse_addresses(text, name)) if text else NAMESRV
-    except ConfigError as error:
-        raise UsageError(str(error)) from None

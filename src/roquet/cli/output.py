@@ -45,11 +45,11 @@ def table(*columns: str, numbers: int | None = None) -> "Table":
     return made
 
 
-def console() -> "Console":
-    """Where tables go: colours on a terminal alone."""
+def console(*, apart: bool = False) -> "Console":
+    """Where tables go, `apart` to stderr: colours on a terminal alone."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, stderr=apart)
 
 
 def when(time_ms: int | None) -> str:
@@ -71,19 +71,29 @@ def time_ms(text: str, option: str, words: str = "") -> int:
         raise UsageError(f"{option}: {text!r} is {words}{times}") from None
 
 
-async def agreed(question: str, *, yes: bool) -> None:
+async def agreed(question: str, *, yes: bool, apart: bool = False) -> None:
     """Go on only if the user wants it; asked on the terminal unless said before.
 
-    A no ends the command with code 1, so that scripts know that nothing was done. Ctrl-C is an
-    answer, too: nothing waits for the thread that reads.
+    `apart` asks on stderr: what is on stdout is JSON then. A no ends the command with code 1, so
+    that scripts know that nothing was done. Ctrl-C is an answer, too: nothing waits for the thread
+    that reads.
     """
     if yes:
         return
     from roquet.client.threads import in_thread
 
-    if not await in_thread(partial(typer.confirm, question, default=False), "roquet-question"):
+    ask = partial(typer.confirm, question, default=False, err=apart)
+    if not await in_thread(ask, "roquet-question"):
         typer.echo("nothing was done", err=True)
         raise typer.Exit(1)
+
+
+def preview_of(lines: Iterable[str], *, dry_run: bool, json: bool) -> None:
+    """What would be done, before it is asked for; with JSON on stderr, which the eyes see, too."""
+    for line in lines:
+        typer.echo(line, err=json)
+    if dry_run:
+        typer.echo(DRY, err=json)
 
 
 def fields_of(message: "Stored") -> dict[str, Any]:

@@ -1,28 +1,30 @@
 """roquet topic ls, show, create, update, resize, delete: topics on all brokers of a cluster."""
 
 import sys
-from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli import output, running
-from roquet.cli.messages import Namesrv, servers
-from roquet.cli.output import DRY, DryRun, Json, Yes, table
+from roquet.cli import completion, output, running, topic_view
+from roquet.cli.namesrv import Namesrv, servers
+from roquet.cli.output import DryRun, Json, Yes
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
     from roquet.admin.resizing import Step
-    from roquet.admin.topics import Settings, Topic
+    from roquet.admin.topics import Settings
 
 app: Final = typer.Typer(
     name="topic", no_args_is_help=True, rich_markup_mode=None, help="Topics and their queues."
 )
 
-Name = Annotated[str, typer.Argument(help="The topic's name.")]
+Name = Annotated[str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)]
 Brokers = Annotated[
-    list[str] | None, typer.Option("--broker", help="On this one alone; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--broker", help="On this one alone; may be repeated.", autocompletion=completion.brokers
+    ),
 ]
 Permission = Annotated[str | None, typer.Option("--perm", help="RW, R, W, or - for neither.")]
 Attributes = Annotated[
@@ -53,7 +55,7 @@ def show(name: Name, *, json: Json = False, namesrv: Namesrv = None) -> None:
 
 
 @app.command()
-def create(
+def create(  # noqa: PLR0913 - each is an option
     name: Name,
     *,
     queues: Annotated[int, typer.Option(min=1, help="On each broker.")] = 8,
@@ -61,12 +63,13 @@ def create(
     permission: Permission = None,
     order: Annotated[bool, typer.Option("--order", help="An ordered topic.")] = False,
     attributes: Attributes = None,
+    json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Create a topic on all brokers, or on those named."""
     running.log_to_stderr(verbose=False)
     settings = _settings((queues, queues), permission, order or None, attributes)
-    running.run(_create(namesrv, name, settings, brokers or []))
+    running.run(_create(namesrv, name, settings, brokers or [], json=json))
 
 
 @app.command()
@@ -79,12 +82,19 @@ def update(  # noqa: PLR0913 - each is an option
     permission: Permission = None,
     order: Annotated[bool | None, typer.Option(help="Whether it is an ordered topic.")] = None,
     attributes: Attributes = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Change a topic's settings; what is not given stays. `resize` changes queues safely."""
+    """Change a topic's settings; what is not given stays. `resize` changes queues safely.
+
+    It asks when messages would be in queues that cannot be read.
+    """
     running.log_to_stderr(verbose=False)
     settings = _settings((read_queues, write_queues), permission, order, attributes)
-    running.run(_update(namesrv, name, settings, brokers or []))
+    work = _update(namesrv, name, settings, brokers or [], dry_run=dry_run, yes=yes, json=json)
+    running.run(work)
 
 
 @app.command()
@@ -97,6 +107,7 @@ def resize(
     ] = 35.0,
     dry_run: DryRun = False,
     yes: Yes = False,
+    json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
     """Give a topic more or fewer queues while it is used; nothing in them is left behind.
@@ -105,16 +116,21 @@ def resize(
     go. That takes as long as the slowest group; Ctrl-C is safe, and the same command goes on.
     """
     running.log_to_stderr(verbose=False)
-    running.run(_resize(namesrv, name, queues, settle, dry_run=dry_run, yes=yes))
+    running.run(_resize(namesrv, name, queues, settle, dry_run=dry_run, yes=yes, json=json))
 
 
 @app.command()
 def delete(
-    name: Name, *, dry_run: DryRun = False, yes: Yes = False, namesrv: Namesrv = None
+    name: Name,
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+    namesrv: Namesrv = None,
 ) -> None:
     """Delete a topic with all its messages."""
     running.log_to_stderr(verbose=False)
-    running.run(_delete(namesrv, name, dry_run=dry_run, yes=yes))
+    running.run(_delete(namesrv, name, dry_run=dry_run, yes=yes, json=json))
 
 
 async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
@@ -139,68 +155,102 @@ async def _show(namesrv: str | None, name: str, *, json: bool) -> None:
         output.echo_json([found])
     else:
         console = output.console()
-        for part in _parts(found):
+        for part in topic_view.parts(found):
             console.print(part, markup=False)
     if found.problems:
         sys.exit(1)
 
 
-async def _create(namesrv: str | None, name: str, settings: "Settings", brokers: list[str]) -> None:
+async def _create(
+    namesrv: str | None, name: str, settings: "Settings", brokers: list[str], *, json: bool
+) -> None:
     from roquet.admin import topics
     from roquet.admin.reach import Reach
 
     async with Reach(servers(namesrv)) as reach:
         done = await topics.create(reach, name, settings, brokers)
+    if json:
+        output.echo_json([{"name": name, "brokers": done, "changed": True}])
+        return
     queues = output.counted(settings.write_queues or 0, "queue")
     typer.echo(f"{name}: {queues} on each of {', '.join(done)}")
 
 
-async def _update(namesrv: str | None, name: str, settings: "Settings", brokers: list[str]) -> None:
+async def _update(
+    namesrv: str | None,
+    name: str,
+    settings: "Settings",
+    brokers: list[str],
+    *,
+    dry_run: bool,
+    yes: bool,
+    json: bool,
+) -> None:
     from roquet.admin import topics
     from roquet.admin.reach import Reach
 
     async with Reach(servers(namesrv)) as reach:
-        done = await topics.update(reach, name, settings, brokers)
-    typer.echo(f"{name}: changed on {', '.join(done)}")
+        found = await topics.show(reach, name)
+        change = topic_view.Change(found, settings, topics.chosen(found, brokers))
+        if dry_run or change.hides:
+            output.preview_of(change.preview(), dry_run=dry_run, json=json)
+        if not dry_run:
+            if change.hides:
+                await output.agreed(f"Change {name}?", yes=yes, apart=json)
+            await topics.update(reach, name, settings, brokers)
+    if json:
+        output.echo_json([{**change.fields(), "changed": not dry_run}])
+    elif not dry_run:
+        typer.echo(f"{name}: changed on {', '.join(change.brokers)}")
 
 
 async def _resize(
-    namesrv: str | None, name: str, count: int, settle_s: float, *, dry_run: bool, yes: bool
+    namesrv: str | None,
+    name: str,
+    count: int,
+    settle_s: float,
+    *,
+    dry_run: bool,
+    yes: bool,
+    json: bool,
 ) -> None:
     from roquet.admin import resizing, topics
     from roquet.admin.reach import Reach
 
     resizing.check_count(count)
+    queues = output.counted(count, "queue")
     async with Reach(servers(namesrv)) as reach:
         found = await topics.show(reach, name)
-        for line in _resize_preview(found, count):
-            typer.echo(line)
-        if dry_run:
-            typer.echo(DRY)
-            return
-        await output.agreed(f"Give {name} {output.counted(count, 'queue')}?", yes=yes)
-        with closing(_Progress()) as progress:
-            async for step in resizing.resize(reach, name, count, settle_ms=int(settle_s * 1000)):
-                progress.tell(step)
-    typer.echo(f"{name}: {output.counted(count, 'queue')} on each broker")
+        own = await resizing.broadcasting(reach, found.groups)
+        preview = topic_view.resize_preview(found, count, own)
+        output.preview_of(preview, dry_run=dry_run, json=json)
+        if not dry_run:
+            await output.agreed(f"Give {name} {queues}?", yes=yes, apart=json)
+            settle_ms = int(settle_s * 1000)
+            with closing(_Progress()) as progress:
+                async for step in resizing.resize(reach, name, count, settle_ms=settle_ms):
+                    progress.tell(step)
+    if json:
+        fields = topic_view.resize_fields(found, count, own)
+        output.echo_json([{**fields, "changed": not dry_run}])
+    elif not dry_run:
+        typer.echo(f"{name}: {queues} on each broker")
 
 
-async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool) -> None:
+async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, json: bool) -> None:
     from roquet.admin import topics
     from roquet.admin.reach import Reach
 
     async with Reach(servers(namesrv)) as reach:
         found = await topics.show(reach, name)
-        brokers = ", ".join(place.broker for place in found.places)
-        typer.echo(f"{name} on {brokers}: {output.counted(found.messages, 'message')}")
-        if found.groups:
-            typer.echo(f"groups that read it: {', '.join(found.groups)}")
-        if dry_run:
-            typer.echo(DRY)
-            return
-        await output.agreed(f"Delete {name} and all its messages?", yes=yes)
-        done = await topics.delete(reach, name)
-        typer.echo(f"{name}: deleted on {', '.join(done)}")
+        output.preview_of(topic_view.delete_preview(found), dry_run=dry_run, json=json)
+        if not dry_run:
+            await output.agreed(f"Delete {name} and all its messages?", yes=yes, apart=json)
+            await topics.delete(reach, name)
+    if json:
+        output.echo_json([{**topic_view.delete_fields(found), "changed": not dry_run}])
+    elif not dry_run:
+        typer.echo(f"{name}: deleted on {topic_view.where(found)}")
 
 
 class _Progress:
@@ -246,51 +296,3 @@ def _settings(
     if found == Settings():
         raise UsageError("say what is to be changed: --help lists it")
     return found
-
-
-def _resize_preview(found: "Topic", count: int) -> Iterator[str]:
-    """What will happen, broker by broker."""
-    for place in found.places:
-        yield (
-            f"{place.broker}: {place.write_queues} queues to write and {place.read_queues} to "
-            f"read, then {count}"
-        )
-    left = sum(q.end - q.begin for q in found.queues if q.queue_id >= count)
-    if left and any(place.read_queues > count for place in found.places):
-        readers = f"once {', '.join(found.groups)} have read" if found.groups else "without reader"
-        yield (
-            f"the queues from {count} on go {readers}; "
-            f"{output.counted(left, 'stored message')} in them can then no longer be read again"
-        )
-
-
-def _parts(found: "Topic") -> Iterator[Any]:
-    """What is printed of a topic, one below the other."""
-    yield f"{found.name}  {output.counted(found.messages, 'message')}"
-    if found.order_conf:
-        yield f"ordered queues: {found.order_conf}"
-    yield f"read by: {', '.join(found.groups) or 'nobody'}"
-    places = table("broker", "read queues", "write queues", "permission", "settings")
-    for place in found.places:
-        extra = {**(place.attributes or {}), **({"order": "true"} if place.order else {})}
-        places.add_row(
-            place.broker,
-            str(place.read_queues),
-            str(place.write_queues),
-            place.permission,
-            ", ".join(f"{key}={value}" for key, value in sorted(extra.items())),
-        )
-    yield places
-    queues = table("broker", "queue", "begin", "end", "messages", "last stored", numbers=1)
-    for queue in found.queues:
-        queues.add_row(
-            queue.broker,
-            str(queue.queue_id),
-            f"{queue.begin:,}",
-            f"{queue.end:,}",
-            f"{queue.end - queue.begin:,}",
-            output.when(queue.stored_ms),
-        )
-    yield queues
-    for problem in found.problems:
-        yield f"! {problem}"

@@ -61,6 +61,10 @@ TIMER_DELETE_UNIQUE_KEY: Final = "TIMER_DEL_UNIQKEY"
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 
+SINK_ROW: Final = "ROQUET_ROW"
+"""Which row of which query a message was made of: our Spark sink says it, readers drop doubles by
+it. It is no system property: brokers and other clients see one of a user's."""
+
 KEYS_SEPARATOR: Final = " "
 """Between the keys of one message."""
 

@@ -87,7 +87,9 @@ class Gate:
 class Turn:
     """How long the event loop has been at work since it last looked what else has come."""
 
-    __slots__ = ("_age_ms", "_begun", "_gates", "_is_over", "_last_ms", "count", "look_ms")
+    __slots__ = (
+        "_age_ms", "_begun", "_gates", "_is_over", "_last_ms", "_waited_ms", "count", "look_ms",
+    )  # fmt: skip
 
     def __init__(self, gates: Iterable[Gate] = ()) -> None:
         self._gates = tuple(gates)
@@ -96,6 +98,7 @@ class Turn:
         self._begun = 0
         self._age_ms = 0
         self._last_ms = 0
+        self._waited_ms = 0
         self._is_over = True
         self.look_ms = 0 if self._gates else NEVER_MS
         """When it is worth looking at the clock again."""
@@ -119,6 +122,34 @@ class Turn:
         if self._age_ms:
             self._tell(0)
 
-    def _tell(self, age_ms: int) -> None:
+    def lag(self, waited_ms: int) -> None:
+        """Requests of a connection that is behind are next, or 0: those of others."""
         for gate in self._gates:
-            gate.late(age_ms)
+            gate.late(max(waited_ms, self._waited_ms))
+
+    def _tell(self, waited_ms: int) -> None:
+        self._waited_ms = waited_ms
+        for gate in self._gates:
+            gate.late(waited_ms)
+
+
+class Run:
+    """Requests of one connection that follow each other without a pause."""
+
+    __slots__ = ("_age_ms", "_last_ms", "count", "is_full", "size")
+
+    def __init__(self, now_ms: int) -> None:
+        self._age_ms = 0
+        self._last_ms = now_ms
+        self.count = 0
+        """How many they are."""
+        self.size = 0
+        """How many bytes."""
+        self.is_full = False
+        """Whether the last read brought all that it could, so that more may wait in the socket."""
+
+    def waited_ms(self, now_ms: int) -> int:
+        """How long its next request has waited at least, as in a turn."""
+        self._age_ms = turn_age(self._age_ms, now_ms - self._last_ms)
+        self._last_ms = now_ms
+        return waited_ms(self._age_ms, self.count)

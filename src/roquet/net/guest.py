@@ -1,16 +1,36 @@
-"""Guest: a server's end of a connection; a client that does not read is not read either."""
+"""Guest: a server's end of a connection; a client that does not read is not read either.
+
+One that sends and sends is read a little at a time, so that others have their turn:
+
+    read ──▶ serve for 5 ms ──▶ others ──▶ serve for 5 ms ──▶ others ──▶ read
+                                                               ▲
+                             what is served here has waited ───┘ since the first read
+"""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from roquet.net.clock import Clock
+from roquet.net.gates import Run
 from roquet.net.hall import PARTIAL_FREE, Hall
 from roquet.net.link import Dispatch, Link
 
 GUEST_BUFFER_HIGH: Final = 1024 * 1024
 """More bytes than this that a client has not taken, and it is not served until it takes them: four
 ordinary answers to pulls. Servers have many guests, so it is less than a client allows a server."""
+
+READ_FULL: Final = 128 * 1024
+"""Bytes of one read behind which more may wait in the socket; event loops read twice as many, and
+uvloop up to 32 times without a pause."""
+
+PIECE_SIZE: Final = 64 * 1024
+"""Bytes of such a read that are taken apart at once: of the smallest requests, some milliseconds of
+work. A large frame is taken as a whole."""
+
+RUN_SIZE_MAX: Final = 8 * 1024 * 1024
+"""Bytes that may have waited in a socket: whoever sends on behind these may have sent it just
+now."""
 
 LOOKS_PER_IDLE: Final = 4
 """How often a connection is looked at within its idle time."""
@@ -33,6 +53,10 @@ class Guest(Link):
         self._is_large = False
         """Whether it holds or wants a place for a large frame."""
         self._is_queued = False
+        self._run: Run | None = None
+        """What it sends and sends."""
+        self._unread = b""
+        """What came of that and was not looked at yet."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -42,12 +66,16 @@ class Guest(Link):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
+        self._unread = b""
         super().connection_lost(exc)
         self._hall.places.leave(self)
 
     def data_received(self, chunk: bytes) -> None:
         """Serve what came, and see whether it was too much."""
-        Link.data_received(self, chunk)  # super() would cost more than all that follows
+        if self._run is None and len(chunk) < READ_FULL:
+            Link.data_received(self, chunk)  # super() would cost more than all that follows
+        else:
+            self._received_much(chunk)
         if self._heard_ms >= self._turn.look_ms:
             self._turn.look(self._clock.monotonic_ms())
         if self._is_large or self._reader.pending > PARTIAL_FREE:
@@ -112,5 +140,70 @@ class Guest(Link):
 
     def _read_on(self) -> None:
         """Take requests again, unless there is a reason not to."""
-        if not (self.is_full or self._is_queued or self.closed):
+        if self.is_full or self._is_queued or self._is_going_on or self.closed:
+            return
+        if self._unread:
+            self._go_on_soon()
+        elif self._put_off is None:
             self._transport.resume_reading()
+
+    # Who sends and sends.
+
+    def _received_much(self, chunk: bytes) -> None:
+        """Serve some of it, and read no more in this turn."""
+        run = self._run
+        if run is None or run.size >= RUN_SIZE_MAX:
+            run = self._run = Run(self._clock.monotonic_ms())
+        run.size += len(chunk)
+        run.is_full = len(chunk) >= READ_FULL
+        self._unread += chunk
+        self._serve_run(run, self._take_piece)
+        self._go_on_soon()
+
+    def _take_piece(self) -> None:
+        """Serve some of what came."""
+        size = max(PIECE_SIZE, self._reader.wanted - self._reader.pending)
+        piece, self._unread = self._unread[:size], self._unread[size:]
+        Link.data_received(self, piece)
+
+    def _go_on_soon(self) -> None:
+        super()._go_on_soon()
+        self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        run = self._run
+        if run is None:
+            super()._go_on()
+        else:
+            self._is_going_on = False
+            self._serve_run(run, self._serve_more)
+            if self._put_off is None and not self._unread:
+                self._end_of(run, run.size, 2 if run.is_full else 0)
+        self._read_on()
+
+    def _serve_more(self) -> None:
+        if self.is_full or self.closed:
+            return
+        if self._put_off is not None:
+            self._serve_rest()
+        elif self._unread and not self._is_queued:
+            self._take_piece()
+            if self._is_large or self._reader.pending > PARTIAL_FREE:
+                self._see_to_place()
+
+    def _serve_run(self, run: Run, serve: Callable[[], None]) -> None:
+        """Serve requests that have waited since the run began: they may come too late."""
+        turn = self._turn
+        before = turn.count
+        turn.lag(run.waited_ms(self._clock.monotonic_ms()))
+        serve()
+        turn.lag(0)
+        run.count += turn.count - before
+
+    def _end_of(self, run: Run, size: int, turns: int) -> None:
+        """A run ends when nothing more of it was there when the loop looked again."""
+        if self._run is run and run.size == size:
+            if turns:
+                self._loop.call_soon(self._end_of, run, size, turns - 1)
+            else:
+                self._run = None

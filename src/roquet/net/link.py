@@ -36,6 +36,12 @@ WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
 WRITE_TOGETHER_MAX: Final = 256 * 1024
 """Bytes of answers that leave in one write: more are sent before the next request is served."""
 
+TURN_MS: Final = 5
+"""For how long requests of one connection are served before others have their turn."""
+
+LOOK_COUNT: Final = 8
+"""Requests before the first look at the clock: most reads bring fewer."""
+
 CLOSE_MS: Final = 1_000
 """How long a peer may take to take its last bytes."""
 
@@ -71,7 +77,9 @@ class Link(asyncio.Protocol):
         self._tasks: dict[asyncio.Task[None], tuple[int, Gate | None, int]] = {}
         """What is being served: the request's flag, where it waits, and its size."""
         self._put_off: deque[Event] | None = None
-        """What came behind a request whose answer the peer did not take."""
+        """What came behind a request whose answer the peer did not take, or that took long."""
+        self._is_going_on = False
+        """Whether that is served as soon as others have had their turn."""
         self._outbox: list[bytes] = []
         self._outbox_size = 0
         self._written = 0
@@ -223,7 +231,7 @@ class Link(asyncio.Protocol):
             if self._put_off is not None:
                 self._put_off.extend(events)
             else:
-                self._serve(events)
+                self._serve(events, self._heard_ms)
         except RemoteProtocolError as error:
             log.warning("%s: connection closed: %s", self.address, error)
             self.hang_up(f"the peer broke the protocol: {error}")
@@ -238,9 +246,7 @@ class Link(asyncio.Protocol):
         full, self._full = self._full, None
         if full is not None:
             full.set()
-        put_off, self._put_off = self._put_off, None
-        if put_off is not None and not self.closed:
-            self._serve(put_off)
+        self._serve_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended: nobody will answer us, and nobody waits for our answers."""
@@ -262,32 +268,65 @@ class Link(asyncio.Protocol):
 
     # How it is done.
 
-    def _serve(self, events: Iterable[Event]) -> None:
-        """Serve them in turn; the rest waits when the peer does not take the answers."""
+    def _serve(self, events: Iterable[Event], begun_ms: int) -> None:
+        """Serve them in turn; the rest waits when the peer does not take the answers.
+
+        Or when it has taken long, since others wait, too.
+        """
         answers: list[bytes] = []
-        size = 0
+        size, left = 0, LOOK_COUNT
         rest = iter(events)
         for event in rest:
-            command = event.command
             if type(event) is ReplyReceived:
-                self._questions.answer(command)
+                self._questions.answer(event.command)
                 continue
-            self.language = command.language
-            self.version = command.version
-            answer = self._dispatch(command, self)
-            if isinstance(answer, bytes):
+            if (answer := self._answer_to(event.command)) is not None:
                 answers.append(answer)
                 size += len(answer)
                 if size > WRITE_TOGETHER_MAX:
                     self._write(answers)
-                    if self._full is not None:
-                        self._put_off = deque(rest)
-                        return
                     answers, size = [], 0
-            elif answer is not None:
-                self._serve_later(answer, command.flag)
+                    if self._full is not None:
+                        break
+            left -= 1
+            if left < 0 and self._clock.monotonic_ms() - begun_ms >= TURN_MS:
+                break
         if answers:
             self._write(answers)
+        self._put_off_rest(rest)
+
+    def _answer_to(self, command: Command) -> bytes | None:
+        """What to send for a request at once, if there is something."""
+        self.language = command.language
+        self.version = command.version
+        answer = self._dispatch(command, self)
+        if answer is None or isinstance(answer, bytes):
+            return answer
+        self._serve_later(answer, command.flag)
+        return None
+
+    def _put_off_rest(self, rest: Iterable[Event]) -> None:
+        if put_off := deque(rest):
+            self._put_off = put_off
+            if self._full is None:
+                self._go_on_soon()
+
+    def _serve_rest(self) -> None:
+        """Serve what was put off, for a while."""
+        put_off, self._put_off = self._put_off, None
+        if put_off is not None and not self.closed:
+            self._serve(put_off, self._clock.monotonic_ms())
+
+    def _go_on_soon(self) -> None:
+        """Serve the rest as soon as others have had their turn."""
+        if not self._is_going_on:
+            self._is_going_on = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        if self._full is None:  # else when the peer takes its answers
+            self._serve_rest()
 
     def _serve_later(self, later: Later, flag: int) -> None:
         frame, gate, size = later

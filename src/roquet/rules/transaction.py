@@ -42,7 +42,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     check_max: int
     """So often a producer is asked at most (transactionCheckMax)."""
     reserved_ms: int
-    """Older ones are given up: their files are about to go (fileReservedTime)."""
+    """What lies there for longer is given up: its file is about to go (fileReservedTime)."""
 
 
 class Half(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,18 +72,25 @@ class Verdict(Enum):
 def verdict(half: Half, policy: Policy, round_ms: int, now_ms: int) -> Verdict:
     """What a round that began at `round_ms` does with an open half message.
 
-    Source: TransactionalMessageServiceImpl.check, needDiscard and needSkip.
+    Source: TransactionalMessageServiceImpl.check, needDiscard and needSkip. Those give up by the
+    time when it was born, unasked where its producer's clock is days behind; we do by our own time,
+    and do not leave a message alone for longer than messages are kept.
     """
-    age_ms = now_ms - half.born_ms
-    if times_checked(half.checked) >= policy.check_max or age_ms > policy.reserved_ms:
+    if times_checked(half.checked) >= policy.check_max or is_too_old(half, policy, now_ms):
         return Verdict.GIVE_UP
+    age_ms = now_ms - half.born_ms
     if half.stored_ms >= round_ms:
         return Verdict.LATER
     if half.immunity is not None:
-        immune = age_ms <= immunity_ms(half.immunity, policy.timeout_ms)
+        immune = age_ms <= min(immunity_ms(half.immunity, policy.timeout_ms), policy.reserved_ms)
         return Verdict.KEEP if immune else Verdict.CHECK
     # One that claims to be born in the future is asked about at once, as in the genuine broker.
     return Verdict.LATER if 0 <= age_ms <= policy.timeout_ms else Verdict.CHECK
+
+
+def is_too_old(half: Half, policy: Policy, now_ms: int) -> bool:
+    """Whether the file in which it lies is about to go."""
+    return now_ms - half.stored_ms > policy.reserved_ms
 
 
 def times_checked(text: str | None) -> int:

@@ -8,7 +8,10 @@ workers serve many batches.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from roquet.model.errors import (
     CallError,
@@ -21,13 +24,18 @@ from roquet.model.errors import (
 )
 from roquet.model.queue import MessageQueue
 from roquet.model.route import TopicRoute
+from roquet.model.settings import nearest
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets
+from roquet.spark.plan import Offsets, Queue
+from roquet.spark.topics import matching
 from roquet.wire.call import Call, Reply
-from roquet.wire.calls.offset import MaxOffset, MinOffset
-from roquet.wire.calls.route import GetRoute
+from roquet.wire.calls.bodies import TopicList
+from roquet.wire.calls.namesrv import SystemTopics
+from roquet.wire.calls.offset import MaxOffset, MinOffset, QueryOffset
+from roquet.wire.calls.route import GetAllTopics, GetRoute
+from roquet.wire.calls.stats import GetTopicStats, TopicStats
 from roquet.wire.codes import ResponseCode
 from roquet.wire.dialect import loads
 
@@ -51,6 +59,15 @@ class DataLost(RoquetError):
     """Messages that a read was to bring are not there any more."""
 
 
+class Bounds(msgspec.Struct, frozen=True):
+    """What the queues of a read hold."""
+
+    earliest: Offsets
+    """The offset of each queue's first message."""
+    latest: Offsets
+    """The offset that each queue's next message will get."""
+
+
 class Cluster:
     """The cluster that the topics of a read live in."""
 
@@ -62,27 +79,41 @@ class Cluster:
     ) -> None:
         self.settings = settings
         self._addresses = dict(addresses or {})
+        self._is_planned = bool(addresses)
+        self._seen: set[str] = set()
+        """Topics whose route was found."""
         self.pause = pause
+        self.lost_count = 0
+        """Messages that were found to be gone, by this object."""
+        self._silent: set[str] = set()
+        """Brokers that do not tell of all queues of a topic at once."""
 
     @property
     def addresses(self) -> Mapping[str, str]:
         """The brokers' addresses by name, as far as they are known."""
         return self._addresses
 
+    def topics(self) -> tuple[str, ...]:
+        """The topics of the read: those named, or those that the pattern matches now."""
+        pattern = self.settings.topic_pattern
+        if pattern is None:
+            return self.settings.topics
+        return matching(pattern, self._known_topics(), self._hidden_topics())
+
     def route(self, topic: str) -> TopicRoute:
         """Where a topic lives, from the first name server that knows."""
-        failure: CallError | None = None
-        for address in self.settings.namesrv:
-            try:
-                reply = _call(address, GetRoute(topic=topic, accept_standard_json_only=True))
-            except CallError as error:
-                failure = error
-            else:
-                return self._noted(loads(bytes(reply.body), TopicRoute))
-        # A name server that has just started forgets topics for a moment: one that was there is.
-        if _is_unknown(failure) and not self._addresses:
-            raise UsageError(f"topic {topic!r} is unknown to {self.settings.namesrv}") from failure
-        raise ConnectFailed(f"no name server of {self.settings.namesrv} helps: {failure}")
+        try:
+            reply = self._ask_servers(GetRoute(topic=topic, accept_standard_json_only=True))
+        except CallRefused as error:
+            # One that has just started forgets topics for a moment: a topic that was there is.
+            was_there = self._is_planned or topic in self._seen
+            if was_there or error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise ConnectFailed(f"no name server helps: {error}") from error
+            servers = ", ".join(self.settings.namesrv)
+            hint = nearest(topic, self._topics_for_hint())
+            raise UsageError(f"topic {topic!r} is unknown to {servers}{hint}") from error
+        self._seen.add(topic)
+        return self._noted(loads(bytes(reply.body), TopicRoute))
 
     def ask(self, broker: str, call: Call[R]) -> R:
         """A broker's answer, waited for until the time is up."""
@@ -97,17 +128,69 @@ class Cluster:
 
     def earliest(self) -> Offsets:
         """The offset of each queue's first message."""
-        return self._offsets(MinOffset)
+        return self.bounds().earliest
 
     def latest(self) -> Offsets:
         """The offset that each queue's next message will get."""
-        return self._offsets(MaxOffset)
+        return self.bounds().latest
 
-    def lost(self, what: str) -> None:
+    def bounds(self) -> Bounds:
+        """What all queues hold."""
+        found = Bounds({}, {})
+        for topic in self.patiently(self.topics, "name server"):
+            by_broker: dict[str, list[int]] = {}
+            for queue in self._queues(topic):
+                by_broker.setdefault(queue.broker_name, []).append(queue.queue_id)
+            for broker, ids in by_broker.items():
+                told = self.patiently(partial(self.told, topic, broker, ids), broker)
+                for queue_id, (first, last) in told.items():
+                    found.earliest[topic, broker, queue_id] = first
+                    found.latest[topic, broker, queue_id] = last
+        return found
+
+    def told(self, topic: str, broker: str, ids: Sequence[int]) -> Mapping[int, tuple[int, int]]:
+        """First and next offset of a topic's queues on a broker, asked once, without patience."""
+        # One question for all, where it can be. Its answer leaves out queues that are closed for
+        # writing, and a broker may refuse it.
+        found = {} if broker in self._silent else self._told_at_once(topic, broker)
+        for queue_id in ids:
+            if queue_id not in found:
+                first, last = (
+                    self._ask_once(broker, kind(topic=topic, queue_id=queue_id)).offset
+                    for kind in (MinOffset, MaxOffset)
+                )
+                found[queue_id] = max(first, 0), max(last, 0)  # -1 is of a queue never used
+        return {queue_id: found[queue_id] for queue_id in ids}
+
+    def committed(self, queue: Queue, group: str) -> int | None:
+        """A group's progress in a queue; None when it has none."""
+        topic, broker, queue_id = queue
+        call = QueryOffset(
+            consumer_group=group, topic=topic, queue_id=queue_id, set_zero_if_not_found=False
+        )
+        try:
+            return self.ask(broker, call).offset
+        except CallRefused as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+
+    def first_since(self, queue: Queue, span: tuple[int, int], ms: int) -> int:
+        """The offset of the first message of a queue stored at a time or later."""
+        from roquet.spark.moments import first_since  # a reader of messages, which few reads need
+
+        return first_since(self, queue, span, ms)
+
+    def now_ms(self) -> int:
+        """The time."""
+        return SYSTEM_CLOCK.now_ms()
+
+    def lost(self, what: str, count: int = 0) -> None:
         """Messages are gone: an error, or a warning where the user has said so."""
         if self.settings.fail_on_data_loss:
             advice = "failOnDataLoss=false goes on without what is gone"
             raise DataLost(f"{what}; {advice}")
+        self.lost_count += count
         log.warning("%s; going on, as failOnDataLoss=false says", what)
 
     def patiently(self, attempt: Callable[[], T], who: str) -> T:
@@ -125,25 +208,59 @@ class Cluster:
             pause = next(pauses, pause)
             self.pause(pause)
 
-    def _offsets(self, kind: type[MaxOffset] | type[MinOffset]) -> Offsets:
-        return {
-            (topic, queue.broker_name, queue.queue_id): self.ask(
-                queue.broker_name, kind(topic=topic, queue_id=queue.queue_id)
-            ).offset
-            for topic in self.settings.topics
-            for queue in self._queues(topic)
-        }
+    def _told_at_once(self, topic: str, broker: str) -> dict[int, tuple[int, int]]:
+        try:
+            reply = self._ask_once(broker, GetTopicStats(topic=topic))
+        except CallRefused as error:
+            if error.code in _BUSY:
+                raise
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                log.info("%s does not tell of all queues at once: %s", broker, error)
+                self._silent.add(broker)
+            return {}
+        table = loads(bytes(reply.body), TopicStats).offset_table
+        return {queue.queue_id: (at.min_offset, at.max_offset) for queue, at in table.items()}
 
     def _queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic that may be read."""
         return self.patiently(lambda: self.route(topic), "name server").read_queues(topic)
+
+    def _hidden_topics(self) -> Sequence[str]:
+        """Topics named after brokers and clusters."""
+        try:
+            return loads(bytes(self._ask_servers(SystemTopics()).body), TopicList).topic_list
+        except CallRefused:
+            return []
+
+    def _known_topics(self) -> Sequence[str]:
+        """All topics."""
+        return loads(bytes(self._ask_servers(GetAllTopics()).body), TopicList).topic_list
+
+    def _topics_for_hint(self) -> Sequence[str]:
+        try:
+            return self._known_topics()
+        except RoquetError:
+            return []
+
+    def _ask_servers(self, call: Call[R]) -> R:
+        """The answer of the first name server that helps."""
+        failure: CallError | None = None
+        for address in self.settings.namesrv:
+            try:
+                return _call(address, call)
+            except CallError as error:
+                failure = error
+        if isinstance(failure, CallRefused):
+            raise failure
+        raise ConnectFailed(f"no name server of {self.settings.namesrv} helps: {failure}")
 
     def _ask_once(self, broker: str, call: Call[R]) -> R:
         if broker not in self._addresses:
-            for topic in self.settings.topics:
+            for topic in self.topics():
                 self.route(topic)
         address = self._addresses.get(broker)
         if address is None:
-            topics = ", ".join(self.settings.topics)
+            topics = ", ".join(self.topics())
             raise ConnectFailed(f"broker {broker!r} is not in the route of {topics}")
         try:
             return _call(address, call)
@@ -158,10 +275,6 @@ class Cluster:
             if address := broker.any_address:
                 self._addresses[broker.broker_name] = address
         return route
-
-
-def _is_unknown(failure: CallError | None) -> bool:
-    return isinstance(failure, CallRefused) and failure.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def _may_pass(error: CallError) -> bool:

@@ -18,6 +18,7 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Cluster
 from roquet.spark.fronts import Front, Fronts, groups
 from roquet.spark.plan import Piece, named
+from roquet.spark.selection import Selection
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.dialect import dumps
@@ -31,6 +32,9 @@ PULL_BYTES: Final = 4 * 1024 * 1024
 BATCH_BYTES: Final = 1024 * 1024
 """Bytes that are worth a batch; less is gathered first."""
 
+GAPS_SHOWN: Final = 5
+"""Gaps that an error names."""
+
 STALL_PAUSE_MS: Final = 100
 """Before a broker is asked again for messages that it promised and does not give."""
 
@@ -41,11 +45,13 @@ class RangeReader:
     def __init__(self, cluster: Cluster, columns: Sequence[str]) -> None:
         self._cluster = cluster
         self._columns = columns
+        self._selection = Selection(cluster.settings)
 
     def batches(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
         """The messages of the pieces."""
         for group in groups(pieces):
-            for records in _Reading(self._cluster, group).records():
+            for block in _Reading(self._cluster, group, self._selection).records():
+                records = self._selection.of(block)
                 if len(records):
                     yield records.batch(self._columns)
 
@@ -53,15 +59,18 @@ class RangeReader:
 class _Reading:
     """The reading of pieces that lie in different queues of one broker."""
 
-    def __init__(self, cluster: Cluster, pieces: Sequence[Piece]) -> None:
+    def __init__(self, cluster: Cluster, pieces: Sequence[Piece], selection: Selection) -> None:
         self._cluster = cluster
+        self._takes_all = selection.takes_all
+        self._expression, self._kind = selection.expression
         self._broker = pieces[0].broker
         self._fronts = Fronts(pieces)
 
     def records(self) -> Iterator[Records]:
         """The messages, block by block."""
         while (front := self._fronts.leading()) is not None:
-            others = self._fronts.alongside(front)
+            # Brokers do not filter what they give of several queues.
+            others = self._fronts.alongside(front) if self._takes_all else {}
             if others:
                 yield from self._together(front, others)
             else:
@@ -100,7 +109,7 @@ class _Reading:
         """Have the broker begin with what will be asked next."""
         front = self._fronts.leading()
         if front is not None:
-            others = self._fronts.alongside(front)
+            others = self._fronts.alongside(front) if self._takes_all else {}
             self._cluster.ask_ahead(self._broker, self._call(front.piece, front.at, others))
 
     # -- one queue ---------------------------------------------------------------------------
@@ -115,11 +124,13 @@ class _Reading:
                 # What is kept is copied: the next pull uses the buffer of this one again.
                 gathered[-1] = bytes(gathered[-1])
             reply = self._pull(piece, front.at)
+            if not self._takes_all:
+                self._check_kept(piece, front.at, reply)
             front.at = piece.end if reply is None else reply.next_begin_offset
             gathered.append(b"" if reply is None else reply.body)
             size += len(gathered[-1])
         block = gathered[0] if len(gathered) == 1 else b"".join(gathered)
-        records = self._whole(block, piece, first, min(front.at, piece.end))
+        records = self._ordered(block, piece, first, min(front.at, piece.end))
         if len(records):
             front.position = int(records.places[2][-1])
         self._fronts.went_alone()
@@ -141,18 +152,36 @@ class _Reading:
                 return None
             self._cluster.pause(STALL_PAUSE_MS)
 
-    def _whole(self, block: bytes | memoryview, piece: Piece, first: int, stop: int) -> Records:
-        """The records of a block from `first` to `stop`, all of them or an outcry."""
+    def _check_kept(self, piece: Piece, at: int, reply: PullReply | None) -> None:
+        """Say what is gone of what a filtered pull looks at: what comes tells nothing of it."""
+        gone = piece.end if reply is None else min(reply.min_offset, piece.end)
+        if gone > at:
+            self._lost(piece, [(at, gone)])
+
+    def _ordered(self, block: bytes | memoryview, piece: Piece, first: int, stop: int) -> Records:
+        """The records of a block from `first` to `stop`: all of them, but for a filter."""
         records = self._parsed(block)
         offsets = records.queue_offsets
-        name = named(piece.queue)
         if (np.diff(offsets) <= 0).any():
+            name = named(piece.queue)
             raise RecordError(f"{name} gave messages out of order between {first} and {stop}")
         begin, end = (int(row) for row in np.searchsorted(offsets, (first, stop)))
-        if missing := stop - first - (end - begin):
-            span = f"from offset {first} to {stop - 1}"
-            self._cluster.lost(f"{name} lacks {missing} of its messages {span}")
+        if self._takes_all and end - begin < stop - first:
+            edges = np.concatenate(([first - 1], offsets[begin:end], [stop]))
+            rows = np.flatnonzero(np.diff(edges) > 1)
+            self._lost(piece, [(int(edges[row]) + 1, int(edges[row + 1])) for row in rows])
         return records if end - begin == len(records) else records.between(begin, end)
+
+    def _lost(self, piece: Piece, gaps: Sequence[tuple[int, int]]) -> None:
+        """Say which messages of a queue are gone, the end of each gap excluded."""
+        count = sum(end - start for start, end in gaps)
+        spans = ", ".join(
+            f"{start} to {end - 1}" if end - start > 1 else f"{start}"
+            for start, end in gaps[:GAPS_SHOWN]
+        )
+        more = f" and {len(gaps) - GAPS_SHOWN} more gaps" if len(gaps) > GAPS_SHOWN else ""
+        what = f"{named(piece.queue)} lacks {count} of its messages: offsets {spans}{more}"
+        self._cluster.lost(what, count)
 
     # -- both --------------------------------------------------------------------------------
 
@@ -167,9 +196,9 @@ class _Reading:
             sys_flag=int(PullFlag.SUBSCRIPTION),
             commit_offset=0,
             suspend_timeout_millis=0,
-            subscription="*",
+            subscription=self._expression,
             sub_version=0,
-            expression_type="TAG",
+            expression_type=self._kind,
             max_msg_bytes=PULL_BYTES,
             body=dumps(Alongside(offsets=dict(others)), standard=True) if others else b"",
         )

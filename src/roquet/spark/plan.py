@@ -5,8 +5,9 @@ partitions of about the same size: a partition costs Spark tens of milliseconds,
 in it, so many queues share one and a full queue is shared by many.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+import json
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,6 +25,12 @@ Edge = Literal["earliest", "latest"] | Offsets
 EARLIEST_MARK: Final = -2
 LATEST_MARK: Final = -1
 """Offsets that mean an edge; Spark's Kafka source uses the same."""
+
+AWAY: Final = "brokers away"
+"""Stands among the topics of a report; no topic has blanks in its name."""
+
+SHOWN_MAX: Final = 120
+"""Characters of foreign offsets that an error shows."""
 
 PARTITION_ROWS_MIN: Final = 10_000
 """Rows that a task reads in the time it takes to start one; fewer do not deserve a partition."""
@@ -79,6 +86,56 @@ def from_json(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Offsets:
     }
 
 
+def checkpointed(kept: Any, is_read: Callable[[str], bool]) -> Offsets:
+    """Offsets of a checkpoint; ConfigError when they are not ours, or of topics not read here."""
+    if not is_nested(kept):
+        raise ConfigError(
+            f"the checkpoint's offsets are {_shortened(kept)}, not by topic, broker and queue:"
+            f" another source or another version of this one wrote them; {_FRESH}"
+        )
+    for topic in sorted(kept):
+        if not is_read(topic):
+            raise ConfigError(
+                f"the checkpoint is of topic {topic!r}, which this query does not read: read it"
+                f" again, or {_FRESH}"
+            )
+    return from_json(kept)
+
+
+_FRESH: Final = "choose a new checkpointLocation and say in startingOffsets where to begin"
+
+
+def is_nested(kept: Any) -> bool:
+    """Whether this may be of `to_json`."""
+    if not isinstance(kept, dict) or not all(isinstance(b, dict) for b in kept.values()):
+        return False
+    queues = [found for brokers in kept.values() for found in brokers.values()]
+    return all(isinstance(found, dict) for found in queues) and all(
+        queue_id.isdecimal() and type(offset) is int
+        for found in queues
+        for queue_id, offset in found.items()
+    )
+
+
+def _shortened(kept: Any) -> str:
+    text = json.dumps(kept)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
+def report(latest: Offsets, away_s: Mapping[str, int]) -> Nested:
+    """How far queues reach as a query's progress tells it, and for how long brokers are away."""
+    told = to_json(latest)
+    if away_s:
+        told[AWAY] = {broker: {"seconds": seconds} for broker, seconds in sorted(away_s.items())}
+    return told
+
+
+def reported(told: Nested) -> tuple[Offsets, Mapping[str, int]]:
+    """What `report` was made of."""
+    away = {broker: found["seconds"] for broker, found in told.get(AWAY, {}).items()}
+    return from_json({topic: found for topic, found in told.items() if topic != AWAY}), away
+
+
 def resolved(edge: Edge, earliest: Offsets, latest: Offsets, rest: Offsets) -> Offsets:
     """An offset for each queue there is; those that the user did not name are where `rest` is."""
     if isinstance(edge, str):
@@ -105,38 +162,60 @@ def checked_range(start: Offsets, end: Offsets, latest: Offsets) -> list[Piece]:
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Piece]:
-    """What lies between two sets of offsets, sorted; queues with nothing new are left out."""
+    """What lies between two sets of offsets, sorted; queues with nothing new are left out.
+
+    So are those that the start does not know: the end says where they will begin.
+    """
     return [
         Piece(*queue, start[queue], last)
         for queue, last in sorted(end.items())
-        if start[queue] < last
+        if start.get(queue, last) < last
     ]
 
 
-def losses(start: Offsets, latest: Offsets) -> list[str]:
-    """What has become of queues that were read before, where it is not plain growth."""
+def losses(start: Offsets, latest: Offsets, away: Container[str] = ()) -> list[tuple[Queue, str]]:
+    """What has become of queues that were read before, where it is not plain growth.
+
+    Of those whose broker is away nothing is known: they are not lost yet.
+    """
     found = []
     for queue, offset in sorted(start.items()):
         if queue not in latest:
-            found.append(f"{named(queue)}, read up to offset {offset}, is not in the route")
+            if queue[1] not in away:
+                what = f"{named(queue)}, read up to offset {offset}, is not there any more"
+                found.append((queue, what))
         elif latest[queue] < offset:
             ends = f"ends at offset {latest[queue]}"
-            found.append(f"{named(queue)} {ends}, but was read up to {offset}")
+            found.append((queue, f"{named(queue)} {ends}, but was read up to {offset}"))
     return found
 
 
-def restarted(start: Offsets, end: Offsets, earliest: Offsets) -> Offsets:
-    """Where to read from up to `end`: new queues, and those made anew, from their first message."""
+def deleted(start: Offsets, earliest: Offsets) -> list[str]:
+    """What retention took before it was read."""
+    return [
+        f"{named(queue)} has no messages from offset {offset} to {earliest[queue] - 1} any more"
+        for queue, offset in sorted(start.items())
+        if offset < earliest.get(queue, 0)
+    ]
+
+
+def introduced(before: Offsets, earliest: Offsets, latest: Offsets) -> Offsets:
+    """Where queues begin that a stream has not read: new ones, and those that were made anew.
+
+    A batch brings nothing of them yet, it only notes the offset: what a batch holds is then told
+    by its two sets of offsets alone, however often it is read, and retention goes unnoticed never.
+    """
     return {
-        queue: start[queue] if start.get(queue, last + 1) <= last else earliest.get(queue, 0)
-        for queue, last in end.items()
+        queue: earliest[queue]
+        for queue, last in latest.items()
+        if queue not in before or last < before[queue]
     }
 
 
 def capped(latest: Offsets, target: Offsets | None, before: Offsets) -> Offsets:
     """The latest offsets, but none beyond the target; queues that it does not know stay away."""
     if target is None:
-        return latest
+        return dict(latest)
     return {
         queue: max(min(offset, target[queue]), min(offset, before.get(queue, 0)))
         for queue, offset in latest.items()
@@ -163,9 +242,10 @@ def bounded(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
     return end
 
 
-def partition_count(rows: int, least: int, most: int) -> int:
-    """How many partitions so many rows deserve."""
-    return max(1, least, min(most, -(-rows // PARTITION_ROWS_MIN)))
+def partition_count(rows: int, least: int, most: int, rows_max: int | None = None) -> int:
+    """How many partitions so many rows deserve; more than `most` where `rows_max` asks for it."""
+    wanted = max(1, least, min(most, -(-rows // PARTITION_ROWS_MIN)))
+    return max(wanted, -(-rows // rows_max)) if rows_max else wanted
 
 
 def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:

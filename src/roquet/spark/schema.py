@@ -27,6 +27,9 @@ TYPES: Final[Mapping[str, str]] = MappingProxyType(
         "flag": "int",
         "sys_flag": "int",
         "reconsume_times": "int",
+        "message_type": "string",
+        "real_topic": "string",
+        "real_queue_id": "int",
     }
 )
 """Every column there is, with its type in SQL; `arrow.records` makes them."""

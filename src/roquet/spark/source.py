@@ -6,12 +6,23 @@ Spark looks for it by importing it in a worker, so this module imports no more t
 """
 
 import os
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from roquet.model.errors import ConfigError
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.schema import checked, ddl
+
+if TYPE_CHECKING:
+    from roquet.spark.storefiles import StoreOptions
 
 
 class RoquetDataSource(DataSource):
@@ -24,19 +35,56 @@ class RoquetDataSource(DataSource):
 
     def schema(self) -> str:
         """The chosen columns."""
+        if self._reads_files:
+            from roquet.spark import storefiles
+
+            return storefiles.schema_of(self._files())
         return ddl(self._settings().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """One range of each queue, read once."""
-        from roquet.spark.batch import BatchReader
+        """One range of each queue, or all of a store's files, read once."""
+        if self._reads_files:
+            from roquet.spark.storefiles import StoreReader
 
-        return BatchReader(self._settings(), columns_of(schema))
+            return StoreReader(self._files(), fields_of(schema))
+        from roquet.spark.batch import BatchReader, PushdownReader
+
+        settings = self._settings()
+        kind = PushdownReader if settings.pushdown else BatchReader
+        return kind(settings, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Ranges that follow one another."""
         from roquet.spark.stream import StreamReader
 
-        return StreamReader(self._settings(), columns_of(schema))
+        if self._reads_files:
+            raise ConfigError("option 'store' is for spark.read: files are no stream")
+        settings = self._settings()
+        if settings.ending_offsets != "latest":
+            raise ConfigError("a stream does not end: leave out endingOffsets and endingTime")
+        return StreamReader(settings, columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Rows to messages, once."""
+        from roquet.spark.sink.writers import BatchWriter
+
+        return BatchWriter(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Rows to messages, one micro-batch after the other."""
+        from roquet.spark.sink.writers import StreamWriter
+
+        return StreamWriter(dict(self.options), schema, overwrite)
+
+    @property
+    def _reads_files(self) -> bool:
+        return "store" in self.options
+
+    def _files(self) -> "StoreOptions":
+        from roquet.net.clock import SYSTEM_CLOCK
+        from roquet.spark.storefiles import parse_store
+
+        return parse_store(dict(self.options), SYSTEM_CLOCK.now_ms())
 
     def _settings(self) -> SourceOptions:
         return parse(dict(self.options), os.environ)
@@ -44,4 +92,9 @@ class RoquetDataSource(DataSource):
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
     """The columns that Spark wants: ours, or those of a schema that the user gave."""
-    return checked((field.name, field.dataType.simpleString()) for field in schema.fields)
+    return checked(fields_of(schema))
+
+
+def fields_of(schema: StructType) -> list[tuple[str, str]]:
+    """Names and SQL types."""
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]

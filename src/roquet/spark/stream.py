@@ -1,35 +1,44 @@
 """Streaming reader: ranges that follow one another, each replayable from its offsets alone.
 
-Spark keeps the offsets in its checkpoint; nothing is kept here or committed to the broker, so a
-range that is read again, after a crash for example, gives the same messages.
+Spark keeps the offsets in its checkpoint, and nothing else decides what a batch holds: a range
+that is read again, after a crash for example, gives the same messages.
+
+Queues of a broker that is away stay where they are, the others go on; `Watch` says when it is back.
+Only a run that is to end (AvailableNow) may not leave them out, and fails.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from roquet.model.errors import ConnectFailed
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark import plan
+from roquet.spark import edges, entry, plan, rate
 from roquet.spark.cluster import Cluster
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets
+from roquet.spark.plan import Offsets, Queue
+from roquet.spark.progress import Publisher
 from roquet.spark.tasks import read, tasks_for
+from roquet.spark.topics import matching
+from roquet.spark.watch import Look, Watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
 IDLE_MS: Final = 500
 """How long Spark is kept when there is nothing new; it would ask again 80 times a second."""
-
-IDLE_PAUSE_MS: Final = 100
-"""Between two looks at the brokers meanwhile: what new messages wait for a batch at most."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -38,63 +47,163 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: SourceOptions, columns: Sequence[str]) -> None:
         self._settings = settings
         self._columns = tuple(columns)
+        self._limits = rate.Limits.of(settings)
         self._cluster = Cluster(settings)
+        self._watch = Watch(settings)
+        group = settings.publish_progress
+        self._publisher = Publisher(settings, group) if group else None
+        self._is_checked = False
         self._latest: Offsets = {}
+        self._away_s: dict[str, int] = {}
         self._target: Offsets | None = None
         self._first: Offsets | None = None
+        self._last_batch_ms: int | None = None
+        self._quiet_since_ms = SYSTEM_CLOCK.monotonic_ms()
+        self._lost = set[Queue]()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins; Spark asks twice and must hear the same."""
         if self._first is None:
-            earliest, latest = self._cluster.earliest(), self._cluster.latest()
-            edge = self._settings.starting_offsets
-            self._first = plan.resolved(edge, earliest, latest, rest=earliest)
+            bounds, edge = self._cluster.bounds(), self._settings.starting_offsets
+            entry.check(self._cluster)
+            self._first = edges.starting(edge, bounds.earliest, bounds.latest, self._cluster)
         return plan.to_json(self._first)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the user allows for one batch."""
-        rows_max = self._settings.max_offsets_per_trigger
-        return ReadMaxRows(rows_max) if rows_max else ReadAllAvailable()
+        """What the user allows for one batch; of several limits, which Spark cannot join, one."""
+        limits = self._limits
+        if limits.rows_max:
+            return ReadMaxRows(limits.rows_max)
+        if limits.bytes_max:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadMinRows(limits.rows_min) if limits.rows_min else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on nothing newer than what is there now is read."""
-        self._target = self._cluster.latest()
+        """From now on nothing newer than what is there now is read, and nothing less."""
+        look = self._watch.whole()
+        for topic, error in look.unfound.items():
+            raise ConnectFailed(f"topic {topic!r} is not found: {error}") from error
+        if look.away_ms:
+            self._cluster.lost(_left_out(look.away_ms))
+        self._target = look.latest
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends; the start itself when there is nothing new."""
-        before = plan.from_json(start)
-        end = self._end_after(before)
-        deadline = SYSTEM_CLOCK.monotonic_ms() + IDLE_MS
-        while end == before and self._target is None and SYSTEM_CLOCK.monotonic_ms() < deadline:
-            self._cluster.pause(IDLE_PAUSE_MS)
-            end = self._end_after(before)
-        if isinstance(limit, ReadMaxRows):
-            end = plan.bounded(self._begins(before, end), end, limit.max_rows)
+        before = plan.checkpointed(start, self._is_read)
+        self._check_group()
+        limits = rate.Limits() if isinstance(limit, ReadAllAvailable) else self._limits
+        if self._target is not None:
+            self._leave_nothing_out(before.keys() - self._target)
+        deadline = SYSTEM_CLOCK.monotonic_ms() + self._waits_ms
+        while (end := self._end_after(before, limits)) == before:
+            unread = self._unread(before)
+            if (self._target is not None and not unread) or SYSTEM_CLOCK.monotonic_ms() >= deadline:
+                self._leave_nothing_out(unread)
+                return start
+            idle_ms = SYSTEM_CLOCK.monotonic_ms() - self._quiet_since_ms
+            self._cluster.pause(rate.pause_ms(idle_ms))
+        self._last_batch_ms = self._quiet_since_ms = SYSTEM_CLOCK.monotonic_ms()
         return plan.to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """How far the queues reach, for the query's progress."""
-        return plan.to_json(self._latest) if self._latest else None
+        """How far the queues reach, for the query's progress, and which brokers are away."""
+        return plan.report(self._latest, self._away_s) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One batch, dealt to tasks."""
-        before, after = plan.from_json(start), plan.from_json(end)
-        pieces = plan.ranges(self._begins(before, after), after)
-        return tasks_for(self._settings, pieces, self._cluster.addresses)
+        before, after = (plan.checkpointed(kept, self._is_read) for kept in (start, end))
+        return tasks_for(self._settings, plan.ranges(before, after), self._watch.addresses)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""
         return read(self._settings, self._columns, partition)
 
-    def _end_after(self, before: Offsets) -> Offsets:
-        """How far each queue may be read: queues that are away stay where they are."""
-        self._latest = self._cluster.latest()
-        for loss in plan.losses(before, self._latest):
-            self._cluster.lost(loss)
-        end = plan.capped(self._latest, self._target, before)
-        return {**before, **end}
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has done with what lies before; it says so one batch later."""
+        if self._publisher:
+            self._publisher.publish(plan.from_json(end))
 
-    def _begins(self, before: Offsets, end: Offsets) -> Offsets:
-        if all(before.get(queue, last + 1) <= last for queue, last in end.items()):
-            return before
-        return plan.restarted(before, end, self._cluster.earliest())
+    # -- where a batch ends ------------------------------------------------------------------
+
+    def _end_after(self, before: Offsets, limits: rate.Limits) -> Offsets:
+        """How far each queue is to be read: those of brokers that are away stay where they are."""
+        look = self._watch.look(before)
+        self._note(look)
+        self._report_losses(before, look)
+        latest = plan.capped(look.latest, self._target, before)
+        begins = plan.introduced(before, look.earliest, latest)
+        known = {queue: last for queue, last in latest.items() if queue not in begins}
+        return {**before, **self._within(limits, before, known), **begins}
+
+    def _within(self, limits: rate.Limits, before: Offsets, latest: Offsets) -> Offsets:
+        """The ends that the limits allow; no further than before when it is too early."""
+        pieces = plan.ranges(before, latest)
+        rows = sum(map(len, pieces))
+        last_ms = self._last_batch_ms
+        waited_ms = None if last_ms is None else SYSTEM_CLOCK.monotonic_ms() - last_ms
+        if self._target is None and limits.holds_back(rows, waited_ms):
+            return {}
+        rows_max = limits.rows_max or rows
+        if limits.bytes_max and pieces:
+            rows_max = min(rows_max, self._rows_within(limits.bytes_max, before, latest))
+        return plan.bounded(before, latest, rows_max)
+
+    def _rows_within(self, bytes_max: int, before: Offsets, latest: Offsets) -> int:
+        """The rows that so many bytes hold: by messages where a batch begins and where it ends."""
+        pieces = plan.ranges(before, latest)
+        asked = rate.sampled(pieces)
+        sizes = {piece.queue: self._watch.size(piece.queue, piece.start) for piece in asked}
+        first = {queue: size for queue, size in sizes.items() if size}
+        rows = rate.rows_within(bytes_max, pieces, first)
+        ends = plan.bounded(before, latest, rows)
+        last = {queue: self._watch.size(queue, max(ends[queue] - 1, 0)) for queue in first}
+        both = {queue: (size + (last[queue] or size)) / 2 for queue, size in first.items()}
+        return rate.rows_within(bytes_max, pieces, both)
+
+    # -- what is amiss -----------------------------------------------------------------------
+
+    def _note(self, look: Look) -> None:
+        self._latest = {**self._latest, **look.latest}
+        self._away_s = {broker: ms // 1000 for broker, ms in look.away_ms.items()}
+
+    def _report_losses(self, before: Offsets, look: Look) -> None:
+        """An error for what is gone; a warning, once, where the user allows it."""
+        for queue, what in plan.losses(before, look.latest, look.away_ms):
+            if queue not in self._lost:
+                self._cluster.lost(what)
+            self._lost.add(queue)
+        if self._settings.fail_on_data_loss:  # else the task that meets the gap says so
+            for what in plan.deleted(before, look.earliest):
+                self._cluster.lost(what)
+
+    def _unread(self, before: Offsets) -> set[Queue]:
+        """The queues that a run that is to end has not read up to its target."""
+        target = self._target or {}
+        return {q for q, last in target.items() if before.get(q, -1) < last} - self._lost
+
+    def _leave_nothing_out(self, queues: Collection[Queue]) -> None:
+        """An error, where the user does not allow it, if a run would end without messages."""
+        if left := set(queues) - self._lost:
+            self._lost |= left
+            self._cluster.lost(_left_out({broker for _, broker, _ in left}))
+
+    def _is_read(self, topic: str) -> bool:
+        pattern = self._settings.topic_pattern
+        if pattern is None:
+            return topic in self._settings.topics
+        return bool(matching(pattern, [topic], ()))
+
+    @property
+    def _waits_ms(self) -> int:
+        """How long a batch is waited for: a run that is to end gives a broker time to come back."""
+        return IDLE_MS if self._target is None else self._settings.timeout_ms
+
+    def _check_group(self) -> None:
+        if self._publisher and not self._is_checked:
+            self._publisher.check()
+        self._is_checked = True
+
+
+def _left_out(brokers: Iterable[str]) -> str:
+    names = ", ".join(map(repr, sorted(brokers)))
+    return f"broker {names} is away: this run, which is to end, would leave out its messages"

@@ -13,22 +13,21 @@ import shutil
 import sys
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from roquet.rules.retention import DiskUsage
+from roquet.store import clib
+from roquet.store.disk import WholeDisk, find_disk
 from roquet.store.locks import FileLock, Lock, refused
 
 _PIECE_SIZE: Final = 64 * 1024
 
-_MAP_OPTIONS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-"""Before 3.13 a map keeps its file's descriptor open."""
-
 _O_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 """Windows needs to be told that bytes are bytes."""
 
-MAPS_MAX: Final = 49_152
-"""Three quarters of what Linux allows a process by default: who has more queues than maps pays for
-each message as much again as the message costs."""
+MAPS_MAX: Final = 16_384
+"""A quarter of what Linux allows a process by default. A queue that is only written to now and then
+would cost 8 KiB while it is mapped, for a page and for the table that leads to it."""
 
 MAPS_MIN: Final = 400
 """What a process with the usual limit of 1,024 descriptors can spare."""
@@ -55,6 +54,9 @@ class Files(Protocol):
     def maps_max(self) -> int:
         """How many maps may be held at once."""
 
+    def write(self, path: Path, start: int, data: bytes) -> None:
+        """Put bytes where blocks are, without a map."""
+
     def growing(self, view: memoryview, is_growing: bool) -> None:
         """Whether a map's untouched pages are about to be written, or else to be read."""
 
@@ -69,6 +71,9 @@ class Files(Protocol):
 
         `view` is the map through which the file was written, if it is still there.
         """
+
+    def whole_disk(self, directory: Path) -> WholeDisk | None:
+        """The disk that holds a directory, where all of it can be made durable at once."""
 
     def read(self, path: Path) -> bytes:
         """All bytes of a small file; FileNotFoundError if there is none."""
@@ -102,42 +107,57 @@ class RealFiles:
     def create(self, path: Path, size: int) -> None:
         """See Files."""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
-                if file.tell() < size:
-                    file.truncate(size)
+            handle = _create(path)
+            try:
+                if os.fstat(handle).st_size < size:
+                    os.ftruncate(handle, size)
+            finally:
+                os.close(handle)
         except OSError as error:
             raise refused(path, error) from error
 
     def allocate(self, path: Path, start: int, size: int) -> None:
         """See Files."""
         try:
-            with path.open("r+b", buffering=0) as file:
-                if sys.platform == "linux":
-                    os.posix_fallocate(file.fileno(), start, size)
-                else:
+            if sys.platform == "linux":
+                handle = os.open(path, os.O_RDWR)
+                try:
+                    os.posix_fallocate(handle, start, size)
+                finally:
+                    os.close(handle)
+            else:
+                with path.open("r+b", buffering=0) as file:
                     _fill(file, start, size)
         except OSError as error:
             raise refused(path, error) from error
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
         """See Files."""
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         try:
             # Not path.open, whose buffers cost as much as the map: there may be very many queues.
             descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _O_BINARY)
             try:
-                return memoryview(mmap.mmap(descriptor, size, access=access, **_MAP_OPTIONS))
+                return clib.map_file(descriptor, size, writable=writable)
             finally:
                 os.close(descriptor)
         except (OSError, ValueError) as error:
             raise refused(path, error) from error
 
     def maps_max(self) -> int:
-        """See Files. Before Python 3.13 each map costs a descriptor."""
-        if _MAP_OPTIONS:
+        """See Files."""
+        if not clib.maps_keep_descriptors():
             return MAPS_MAX
         return max(MAPS_MIN, min(MAPS_MAX, (_descriptors_max() - DESCRIPTORS_KEPT) * 3 // 4))
+
+    def write(self, path: Path, start: int, data: bytes) -> None:
+        """See Files."""
+        handle = os.open(path, os.O_WRONLY | _O_BINARY)
+        try:
+            os.lseek(handle, start, os.SEEK_SET)
+            if os.write(handle, data) != len(data):
+                raise OSError(errno.EIO, "not all was written", str(path))
+        finally:
+            os.close(handle)
 
     def growing(self, view: memoryview, is_growing: bool) -> None:
         """See Files.
@@ -164,13 +184,23 @@ class RealFiles:
 
     def sync(self, path: Path, view: memoryview | None = None) -> None:
         """See Files."""
-        if path.is_dir():
-            _sync_directory(path)
-            return
         if view is not None and sys.platform != "linux" and isinstance(view.obj, mmap.mmap):
             view.obj.flush()  # Linux's fdatasync writes mapped pages by itself
-        with path.open("r+b") as file:
-            _sync(file.fileno())
+        try:
+            handle = os.open(path, os.O_RDWR | _O_BINARY)
+        except (IsADirectoryError, PermissionError):
+            if not path.is_dir():
+                raise
+            _sync_directory(path)
+            return
+        try:
+            _sync(handle)
+        finally:
+            os.close(handle)
+
+    def whole_disk(self, directory: Path) -> WholeDisk | None:
+        """See Files."""
+        return find_disk(directory)
 
     def read(self, path: Path) -> bytes:
         """See Files."""
@@ -214,6 +244,17 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         _sync(file.fileno())
+
+
+def _create(path: Path) -> int:
+    """A descriptor of a file; a new one if there is none, its directories as well."""
+    # Not path.open: there may be very many queues, and each costs this before its first message.
+    flags = os.O_RDWR | os.O_CREAT | _O_BINARY
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o666)
 
 
 def _fill(file: FileIO, start: int, size: int) -> None:

@@ -7,8 +7,9 @@ begins there. Work that waits for the disk may run in another thread while recor
 it is given a snapshot and touches nothing else.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,54 @@ from roquet.store.mapped import PAGE_SIZE, MappedFile, MapPool
 LOG_KEPT: Final = 16 * MIB
 """Of the log's end, which consumers read at once, the pages stay."""
 
+LARGE: Final = 16 * MIB
+"""Files from this size on let pages go between two checkpoints as well. Of a queue's file it would
+be a page or two, which are wanted again at once."""
+
+MANY: Final = 1_000
+"""So many files, and the whole disk is made durable instead of one file after the other."""
+
+
+class Flushing:
+    """A flush of everything of now: `write` where records are appended, then call it anywhere.
+
+    A broker writes a few files at a time and serves in between: another thread that wrote to
+    thousands would take the lock of Python's threads from it each time.
+    """
+
+    def __init__(
+        self,
+        waiting: list[MappedFile],
+        write: Callable[[MappedFile], None],
+        run: Callable[[], None],
+    ) -> None:
+        self._waiting = waiting
+        self._write = write
+        self._run = run
+        self.failed: Callable[[StoreError], None] = lambda _: None
+        """Told of a failure, besides who called."""
+
+    def write(self, count_max: int = sys.maxsize) -> bool:
+        """Write what so many files without maps have kept; whether there are more."""
+        with self._telling():
+            for _ in range(min(count_max, len(self._waiting))):
+                self._write(self._waiting.pop())
+        return bool(self._waiting)
+
+    def __call__(self) -> None:
+        """Make durable what was written."""
+        assert not self._waiting, "files have kept what was not written"
+        with self._telling():
+            self._run()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreError as error:
+            self.failed(error)
+            raise
+
 
 class Flusher:
     """Makes a store durable, and remembers how far it is."""
@@ -32,6 +81,8 @@ class Flusher:
         self._log = commit_log
         self._checkpoint = directory / "checkpoint"
         self._page: memoryview | None = None
+        self._disk = pool.files.whole_disk(directory)
+        self._unfinished: list[MappedFile] = []
         self.position = durable
         """The log in front of it is durable."""
         self.failure: StoreError | None = None
@@ -49,27 +100,30 @@ class Flusher:
         self.position = max(self.position, end)
         return self.position
 
-    def work(
-        self, queue_file_size: int, index: KeyIndex, indexed: int, now_ms: int
-    ) -> Callable[[], None]:
-        """A snapshot of what is to be done, as something that does it, in any thread."""
+    def work(self, queue_file_size: int, index: KeyIndex, indexed: int, now_ms: int) -> Flushing:
+        """A snapshot of what is to be done, as something that does it."""
         checkpoint = self._describe(queue_file_size, index, indexed, now_ms)
-        dirty = self._pool.take_dirty()
+        # What was taken before and not done, since somebody gave up waiting, is still to be done.
+        dirty = list(dict.fromkeys([*self._unfinished, *self._pool.take_dirty()]))
+        self._unfinished = dirty
 
         def run() -> None:
             self.flush_log()
-            self._sync(dirty)
+            self._sync_all(dirty)
             self._save(checkpoint)
             self._let_go(dirty, checkpoint.flushed_position - LOG_KEPT)
+            if self._unfinished is dirty:
+                self._unfinished = []
 
-        return run
+        return Flushing([file for file in dirty if file.waiting], self._write, run)
 
     def letting_go(self) -> Callable[[], None]:
         """A snapshot of what was written, as something that takes it out of memory; any thread.
 
         What is not durable yet stays with the system: it is only mapped again when it is looked at.
         """
-        dirty, position = list(self._pool.dirty), self.position - LOG_KEPT
+        dirty = [file for file in self._pool.dirty if file.size >= LARGE]
+        position = self.position - LOG_KEPT
         return lambda: self._let_go(dirty, position)
 
     def _let_go(self, files: Iterable[MappedFile], position: int) -> None:
@@ -120,6 +174,25 @@ class Flusher:
         self._page[:] = pack_checkpoint(checkpoint)
         self._attempt(self._checkpoint, self._page)
 
+    def close(self) -> None:
+        """Let the disk go."""
+        if self._disk is not None:
+            self._disk.close()
+
+    def _write(self, file: MappedFile) -> None:
+        """Write what a file has kept; it may have got a map meanwhile, or be gone."""
+        if file.waiting:
+            with suppress(FileNotFoundError), self._noting(file.path):
+                file.write_kept()
+
+    def _sync_all(self, files: Sequence[MappedFile]) -> None:
+        """Sync files; where there are many, all that is on their disk."""
+        if self._disk is not None and len(files) >= MANY and self._disk.sync():
+            for file in files:
+                file.is_new = False
+        else:
+            self._sync(files)
+
     def _sync(self, files: Iterable[MappedFile]) -> None:
         """Sync files, and the names that lead to the new ones."""
         fresh: list[MappedFile] = []
@@ -128,20 +201,32 @@ class Flusher:
                 self._attempt(file.path, file.held)
             if file.is_new:
                 fresh.append(file)
-        directories = {d for file in fresh for d in file.path.parents if self._is_inside(d)}
-        for directory in sorted(directories, reverse=True):
+        for directory in sorted(self._directories(fresh), reverse=True):
             with suppress(FileNotFoundError):
                 self._attempt(directory, None)
         # Not sooner: another thread that flushes must not believe that the names are there.
         for file in fresh:
             file.is_new = False
 
-    def _is_inside(self, directory: Path) -> bool:
-        return directory == self._directory or self._directory in directory.parents
+    def _directories(self, files: Sequence[MappedFile]) -> set[Path]:
+        """Those that lead to files, from the store's own on."""
+        found = {self._directory} if files else set()
+        for file in files:
+            directory = file.path.parent
+            while directory not in found:
+                found.add(directory)
+                directory = directory.parent
+        return found
 
     def _attempt(self, path: Path, view: memoryview | None) -> None:
-        try:
+        with self._noting(path):
             self._pool.files.sync(path, view)
+
+    @contextmanager
+    def _noting(self, path: Path) -> Iterator[None]:
+        """Remember a failure for good."""
+        try:
+            yield
         except FileNotFoundError:
             raise
         except OSError as error:

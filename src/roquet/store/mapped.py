@@ -1,21 +1,32 @@
-"""MappedFile: one file of full length, seen as memory; MapPool bounds how many are held."""
+"""MappedFile: one file of full length, seen as memory; MapPool bounds how many are held.
+
+Where there are more files than maps, those that are only written to now and then need none: what
+goes to them is kept, until a flush writes it without a map or somebody looks at the file.
+"""
 
 import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from roquet.model.errors import StoreError
 from roquet.store.files import Files
 
 log = logging.getLogger(__name__)
 
+path_of = lru_cache(64)(Path)
+"""A path from its text; whoever asks once asks again at once, and making one costs 10 us."""
+
 
 class MappedFile:
     """One file: mapped when looked at, perhaps unmapped when others are needed more.
 
     `held` is its memory or None; whoever writes often looks there first and asks `view` else.
+    `kept` are the last bytes, from `kept_at` on, while there is no map: from `written` on they wait
+    to be written, and in front of it they save a map to who reads them soon.
     `reach` says how far its blocks are known to be on the disk: only below it may be written.
     """
 
@@ -26,10 +37,13 @@ class MappedFile:
         "is_growing",
         "is_new",
         "is_used",
+        "kept",
+        "kept_at",
         "pool",
         "reach",
         "size",
         "start",
+        "written",
     )
 
     def __init__(self, pool: "MapPool", path: Path, start: int, size: int) -> None:
@@ -43,17 +57,55 @@ class MappedFile:
         self.is_dirty = False
         self.is_growing = False
         self.is_new = False
+        self.kept = b""
+        self.kept_at = 0
+        self.written = 0
 
     @property
     def path(self) -> Path:
         """Where the file is."""
-        return Path(self._path)
+        return path_of(self._path)
 
     def view(self) -> memoryview:
         """The whole file as memory. Parts of it that are in others' hands outlive the map."""
         self.is_used = True
         held = self.held
         return self.pool.hold(self) if held is None else held
+
+    def hold_to_write(self) -> memoryview | None:
+        """The file as memory, or None: keep what is to be written."""
+        if self.pool.has_room or self.waiting >= KEPT_MAX:
+            return self.view()
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait to be written."""
+        return self.kept_at + len(self.kept) - self.written if self.kept else 0
+
+    def keep(self, at: int, data: bytes) -> None:
+        """Remember what goes to a place of the file, right behind what is remembered already."""
+        if not self.kept:
+            self.kept_at = self.written = at
+        self.kept += data
+        self.mark()
+
+    def write_kept(self) -> None:
+        """Write what waits, without a map; what was written the last time is kept no longer."""
+        data = self.kept[self.written - self.kept_at :]
+        self.pool.files.write(self.path, self.written, data)
+        self.kept, self.kept_at = data, self.written
+        self.written += len(data)
+
+    def look(self, at: int) -> tuple[memoryview | bytes, int]:
+        """What holds a place of the file, and all behind it, and where in that the place is."""
+        held = self.held
+        if held is not None:
+            self.is_used = True
+            return held, at
+        if self.kept and at >= self.kept_at:
+            return self.kept, at - self.kept_at
+        return self.view(), at
 
     def make(self) -> None:
         """Create the file in its full length; no blocks yet. Raises StoreFull."""
@@ -94,6 +146,8 @@ class MappedFile:
 
         Pages that hold zeros are not touched: they may have no blocks to be written to.
         """
+        if start < self.kept_at + len(self.kept):
+            self.view()  # writes it
         end = self.pool.files.data_end(self.path, self.size)
         if start >= end:
             return False
@@ -120,6 +174,9 @@ class MappedFile:
 
 PAGE_SIZE = 4096
 
+KEPT_MAX: Final = 4096
+"""So many bytes within one flush, and a file is written to often enough to be worth a map."""
+
 
 class MapPool:
     """The maps held at once: who was not used since the last look goes first."""
@@ -134,6 +191,11 @@ class MapPool:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more map takes nobody's place."""
+        return len(self._held) < self._maps_max
 
     def hold(self, file: MappedFile) -> memoryview:
         """Map a file, and unmap another when there are too many."""
@@ -150,11 +212,15 @@ class MapPool:
         if file.is_growing:
             self.files.growing(view, True)
         self._held[file] = None
+        if file.kept:
+            view[file.kept_at : file.kept_at + len(file.kept)] = file.kept
+            file.kept = b""
         return view
 
     def drop(self, file: MappedFile) -> None:
-        """Unmap a file; slices of it that somebody still reads keep theirs."""
+        """Unmap a file that is gone or done; slices of it that somebody still reads keep theirs."""
         file.held = None
+        file.kept = b""
         self._held.pop(file, None)
 
     def take_dirty(self) -> list[MappedFile]:

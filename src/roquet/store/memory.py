@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.rules.retention import DiskUsage
+from roquet.store.disk import WholeDisk
 from roquet.store.files import MAPS_MAX
 from roquet.store.locks import Lock, locked, refused
 
@@ -65,6 +66,13 @@ class MemoryFiles:
         """See Files: no descriptor, no limit."""
         return MAPS_MAX
 
+    def write(self, path: Path, start: int, data: bytes) -> None:
+        """See Files."""
+        content = self.contents.get(path)
+        if content is None:
+            raise FileNotFoundError(str(path))
+        memoryview(content)[start : start + len(data)] = data
+
     def growing(self, view: memoryview, is_growing: bool) -> None:
         """Nothing: there is no disk to read ahead from."""
 
@@ -77,6 +85,10 @@ class MemoryFiles:
 
     def sync(self, path: Path, view: memoryview | None = None) -> None:
         """Nothing: there is no power to be lost."""
+
+    def whole_disk(self, _directory: Path) -> WholeDisk | None:
+        """None: a file here is durable as it is."""
+        return None
 
     def read(self, path: Path) -> bytes:
         """See Files."""

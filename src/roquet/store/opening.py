@@ -75,6 +75,7 @@ class Opened:
 
     def release(self) -> None:
         """Let others have the directory."""
+        self.flusher.close()
         self.pool.drop_all()
         self._lock.release()
 

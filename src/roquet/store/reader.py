@@ -2,8 +2,8 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping
+from itertools import accumulate, compress, islice
 from typing import Final
 
 import msgspec
@@ -13,19 +13,17 @@ from roquet.store.commitlog import CommitLog
 from roquet.store.dispatch import Dispatcher
 from roquet.store.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE
-from roquet.store.pieces import Numbers, Pieces, picked
+from roquet.store.pieces import Numbers, Pieces, joined, picked
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.rows import Rows, Wanted
 from roquet.store.stretch import stretch
 from roquet.wire.skim import index_keys
 
 log = logging.getLogger(__name__)
 
 SCAN_MAX: Final = 800
-"""Entries that one read with a filter looks at, as the genuine broker: it must come to an end."""
-
-LOOK_MIN: Final = 32
-"""Entries looked at in one step at least, when few messages are still to be found."""
-
+"""Entries that one read with a filter looks at, as the genuine broker: it must come to an end.
+Who asks may allow more."""
 
 QUERY_MAX: Final = 10_000
 """Entries of one hash that a query looks at, the newest: it holds up everybody else meanwhile."""
@@ -39,6 +37,15 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     size: int
     next_offset: int
     """Behind the last entry that was looked at, wanted or not."""
+
+
+class Block(msgspec.Struct, frozen=True, gc=False):
+    """Records of one queue in one piece of memory."""
+
+    data: bytes
+    edges: list[int]
+    """Where each record begins, and where the last one ends."""
+    next_offset: int
 
 
 class QueryResult(msgspec.Struct, frozen=True):
@@ -108,55 +115,91 @@ class Reader:
         queue_id: int,
         offset: int,
         limits: tuple[int, int],
-        wanted: Callable[[int], bool] | None,
+        wanted: Wanted,
+        scan_max: int = 0,
     ) -> Slice:
         """Records of one queue from an offset on; the limits are of count and of bytes."""
         queue = self._queues.get(topic, queue_id)
-        if queue is None:
-            return Slice([], 0, 0, 0)
-        least, end = queue.min_offset(self._log.begin), queue.end
-        if not least <= offset < end:
-            return Slice([], 0, 0, min(max(offset, least), end))
-        scan = limits[0] if wanted is None else max(limits[0], SCAN_MAX)
-        return self._collect(queue, offset, min(end, offset + scan), limits, wanted)
+        if queue is None or (end := self._end(queue, offset)) is None:
+            return Slice([], 0, 0, self._nearest(queue, offset))
+        scan = limits[0] if wanted is None else max(limits[0], SCAN_MAX, scan_max)
+        return self._collect(Rows(queue, offset, min(end, offset + scan), wanted), limits)
 
-    def _collect(
-        self,
-        queue: ConsumeQueue,
-        offset: int,
-        stop: int,
-        limits: tuple[int, int],
-        wanted: Callable[[int], bool] | None,
-    ) -> Slice:
+    def block(self, topic: str, queue_id: int, offset: int, limits: tuple[int, int]) -> Block:
+        """All records of one queue from an offset on, copied, to be searched together."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or (end := self._end(queue, offset)) is None:
+            return Block(b"", [0], self._nearest(queue, offset))
+        base, places, sizes = queue.places(offset, min(end - offset, limits[0]))
+        edges = list(accumulate(sizes, initial=0))
+        fit = max(bisect_right(edges, limits[1]) - 1, 1)
+        del places[fit:], sizes[fit:], edges[fit + 1 :]
+        if base + min(places) < self._seen_from() or edges[-1] >= FILLER_SIZE:
+            positions, sizes = self._readable(queue, offset, [base + at for at in places], sizes)
+            base, places, edges = 0, positions, list(accumulate(sizes, initial=0))
+        return Block(self._copied(base, places, sizes), edges, offset + fit)
+
+    def _readable(
+        self, queue: ConsumeQueue, offset: int, positions: list[int], sizes: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """Of records that follow each other those that can be read."""
+        if self._has_all(positions, sizes):
+            return positions, sizes
+        picks = [self._record(queue, at) is not None for at in range(offset, offset + len(sizes))]
+        return list(compress(positions, picks)), list(compress(sizes, picks))
+
+    def _copied(self, base: int, places: list[int], sizes: list[int]) -> bytes:
+        """These records in one piece; what all positions have in common comes extra."""
+        if not places:
+            return b""
+        starts, stops = joined(places, sizes)
+        if base:
+            starts, stops = [base + at for at in starts], [base + at for at in stops]
+        return b"".join(self._log.pieces(starts, stops))
+
+    def _seen_from(self) -> int:
+        """What this process has not seen itself is looked at before it is handed out."""
+        return self._log.end if self._holes else self._log.checked_from
+
+    def _end(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Where a queue ends that has a message of this offset."""
+        return queue.end if queue.min_offset(self._log.begin) <= offset < queue.end else None
+
+    def _nearest(self, queue: ConsumeQueue | None, offset: int) -> int:
+        """Where to go on in a queue that has no such offset."""
+        if queue is None:
+            return 0
+        return min(max(offset, queue.min_offset(self._log.begin)), queue.end)
+
+    def _collect(self, rows: Rows, limits: tuple[int, int]) -> Slice:
         """Join the records of entries; those that lie one behind the other are one part."""
-        (count_max, bytes_max), pieces = limits, Pieces()
-        # What this process has not seen itself is looked at before it is handed out.
-        seen_from = self._log.end if self._holes else self._log.checked_from
-        while offset < stop and (left := count_max - pieces.count) > 0:
-            if wanted is None:
-                count, start, end, size = queue.span(offset, min(stop - offset, left))
+        (count_max, bytes_max), queue, pieces = limits, rows.queue, Pieces()
+        seen_from = self._seen_from()
+        may_be_whole = can_be_whole = rows.wants_all
+        while rows.offset < rows.stop and (left := count_max - pieces.count) > 0:
+            if may_be_whole:
+                room = min(rows.stop - rows.offset, left)
+                count, start, end, size = queue.span(rows.offset, room)
                 if start >= seen_from and end - start == size <= bytes_max - pieces.size:
                     pieces.take_whole(start, end, count)
-                    offset += count
+                    rows.offset += count
                     continue
-            positions, sizes, codes = queue.columns(offset, min(stop - offset, max(left, LOOK_MIN)))
-            offsets: Sequence[int] = range(offset, offset + len(sizes))
-            offset = offsets[-1] + 1
-            if wanted is not None:
-                picks = list(map(wanted, codes))
-                offsets, positions, sizes = picked(picks, offsets, positions, sizes)
+            offsets, positions, sizes = rows.take(left)
             is_seen = not positions or (min(positions) >= seen_from and sum(sizes) < FILLER_SIZE)
             if not is_seen and not self._has_all(positions, sizes):
                 picks = [self._record(queue, at) is not None for at in offsets]
                 offsets, positions, sizes = picked(picks, offsets, positions, sizes)
             fit = pieces.fitting(sizes, left, bytes_max)
             if fit < len(sizes):
-                offset = stop = offsets[fit]
+                rows.offset = rows.stop = offsets[fit]
                 positions, sizes = positions[:fit], sizes[:fit]
             if positions:
+                known = len(pieces.starts)
                 pieces.take(positions, sizes)
+                # Where others' records lie between, they mostly do so further on, too.
+                may_be_whole = can_be_whole and len(pieces.starts) - known < 2
         parts = self._log.pieces(pieces.starts, pieces.stops) if pieces.count else []
-        return Slice(parts, pieces.count, pieces.size, offset)
+        return Slice(parts, pieces.count, pieces.size, rows.offset)
 
     def read_together(
         self, topic: str, offsets: Mapping[int, int], limits: tuple[int, int]

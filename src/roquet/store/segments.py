@@ -6,7 +6,7 @@ from pathlib import Path
 
 from roquet.model.errors import StoreError
 from roquet.store.layout import file_name, file_start
-from roquet.store.mapped import MappedFile, MapPool
+from roquet.store.mapped import MappedFile, MapPool, path_of
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Segments:
     @property
     def directory(self) -> Path:
         """Where the files are."""
-        return Path(self._directory)
+        return path_of(self._directory)
 
     def load(self, listed: Mapping[str, int | None]) -> None:
         """Take the files that a directory holds. Raises StoreError for a missing or odd one."""

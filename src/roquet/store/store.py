@@ -14,9 +14,11 @@ from roquet.store import retain
 from roquet.store.census import Census
 from roquet.store.config import StoreConfig
 from roquet.store.files import Files, RealFiles
+from roquet.store.flush import Flushing
 from roquet.store.memory import MemoryFiles
 from roquet.store.opening import Opened, open_directory
-from roquet.store.reader import QueryResult, Reader, Slice
+from roquet.store.reader import Block, QueryResult, Reader, Slice
+from roquet.store.rows import Wanted
 from roquet.store.scrub import Scrub
 from roquet.store.writer import Appended, AppendedBatch, Draft, Writer
 from roquet.wire.record import Part
@@ -24,7 +26,9 @@ from roquet.wire.record import Part
 __all__ = [
     "Appended",
     "AppendedBatch",
+    "Block",
     "Draft",
+    "Flushing",
     "Part",
     "QueryResult",
     "Slice",
@@ -164,10 +168,22 @@ class Store:
         *,
         count_max: int = 32,
         bytes_max: int = 256 * 1024,
-        wanted: Callable[[int], bool] | None = None,
+        wanted: Wanted = None,
+        scan_max: int = 0,
     ) -> Slice:
-        """Records from an offset on; `wanted` is asked with each tag code; one always fits."""
-        return self._reader.read(topic, queue_id, offset, (count_max, bytes_max), wanted)
+        """Records from an offset on; one always fits.
+
+        With `wanted` those of these tag codes, or those whose code it says yes to; so many
+        entries are looked at then, or a few hundred if that is more.
+        """
+        limits = count_max, bytes_max
+        return self._reader.read(topic, queue_id, offset, limits, wanted, scan_max)
+
+    def read_block(
+        self, topic: str, queue_id: int, offset: int, *, count_max: int, bytes_max: int
+    ) -> Block:
+        """Records from an offset on in one piece of memory, to be searched together."""
+        return self._reader.block(topic, queue_id, offset, (count_max, bytes_max))
 
     def read_together(
         self,
@@ -224,22 +240,18 @@ class Store:
         try:
             return self._flusher.flush_log()
         except StoreError as error:
-            self._refusal = error
+            self._refuse(error)
             raise
 
-    def flushing(self, now_ms: int) -> Callable[[], None]:
-        """What `flush_all` would do now, as work that may run in another thread."""
+    def flushing(self, now_ms: int) -> Flushing:
+        """What `flush_all` would do now: first to be written here, then to be called anywhere."""
         indexed = self._dispatcher.position
         work = self._flusher.work(self._queues.file_size, self._index, indexed, now_ms)
+        work.failed = self._refuse
+        return work
 
-        def run() -> None:
-            try:
-                work()
-            except StoreError as error:
-                self._refusal = error
-                raise
-
-        return run
+    def _refuse(self, error: StoreError) -> None:
+        self._refusal = error
 
     @property
     def dirty_files(self) -> int:
@@ -252,7 +264,9 @@ class Store:
 
     def flush_all(self, now_ms: int) -> None:
         """Make log, queues and index durable, and note that in the checkpoint."""
-        self.flushing(now_ms)()
+        work = self.flushing(now_ms)
+        work.write()
+        work()
 
     def dispatch(self, count_max: int = 1000) -> int:
         """Bring the key index up to the log, by so many records; gives how many there were."""

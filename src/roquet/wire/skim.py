@@ -1,6 +1,7 @@
 """A record's facts without its values: what recovery and the key index look at, in passing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -28,8 +29,9 @@ _FIXED: Final = tuple(
 _PLAIN: Final = _FIXED[0]
 _HOSTS_V6: Final = 16 | 32
 _PROPERTY_END: Final = 2
-_TAIL: Final = Struct(">I28xi44xi")
-"""From the magic of a record with two IPv4 hosts: magic, system flag, body's length."""
+_BODY: Final = Struct(">36xi44xi")
+"""System flag and, of a record with two IPv4 hosts, the body's length."""
+_MAGIC_V1: Final = MAGIC_V1.to_bytes(4, "big")
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
@@ -72,15 +74,39 @@ def skim(view: memoryview, at: int, limit: int, position: int, check_crc: bool) 
 
 def properties_of(block: bytes, at: int, stop: int) -> bytes:
     """The properties' text of the whole record that lies there among others."""
-    magic, sys_flag, size = _TAIL.unpack_from(block, at + 4)
-    body_at = at + _PLAIN.size
-    if sys_flag & _HOSTS_V6:
-        body_at = at + _FIXED[sys_flag >> 4 & 3].size
-        size = int.from_bytes(block[body_at - 4 : body_at], "big")
-    topic_at = body_at + size
-    if magic == MAGIC_V1:
+    topic_at = _body_end(block, at)
+    if block[at + 4 : at + 8] == _MAGIC_V1:
         return block[topic_at + block[topic_at] + 3 : stop]
     return block[topic_at + (block[topic_at] << 8 | block[topic_at + 1]) + 4 : stop]
+
+
+def property_places(block: bytes, edges: Sequence[int]) -> list[int]:
+    """Where the properties begin of whole records of one topic, one behind the other.
+
+    The edges are where records begin and, behind the last one, where it ends.
+    """
+    if len(edges) < 2:
+        return []
+    # The topic, which lies between body and properties, is as long in all of them.
+    topic_size = edges[1] - len(properties_of(block, 0, edges[1])) - _body_end(block, 0)
+    others_size, begins = _PLAIN.size + topic_size, edges[:-1]
+    return [
+        at + size + others_size if not sys_flag & _HOSTS_V6 else _body_end(block, at) + topic_size
+        for at, (sys_flag, size) in zip(
+            begins, map(_BODY.unpack_from, repeat(block), begins), strict=True
+        )
+    ]
+
+
+def _body_end(block: bytes, at: int) -> int:
+    sys_flag: int
+    size: int
+    sys_flag, size = _BODY.unpack_from(block, at)
+    fixed_size = _PLAIN.size
+    if sys_flag & _HOSTS_V6:
+        fixed_size = _FIXED[sys_flag >> 4 & 3].size
+        size = int.from_bytes(block[at + fixed_size - 4 : at + fixed_size], "big")
+    return at + fixed_size + size
 
 
 def property_finder(name: str) -> Callable[[bytes], str | None]:

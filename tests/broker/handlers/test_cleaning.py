@@ -7,6 +7,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import cleaning
 from roquet.broker.handlers.send import send
 from roquet.wire.calls.cleaning import CleanQueues, CleanTopics, DeleteExpired
+from roquet.wire.record import decode
 
 DAY_MS = 24 * 3_600_000
 
@@ -35,16 +36,33 @@ async def test_old_files_of_the_log_go_at_once(
 
 
 async def test_topics_without_settings_are_deleted_with_all_that_is_known_of_them(
-    broker: Broker, peer: Any, message: Any
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(broker, peer, message)
     fill(broker, peer, message, topic="kept")
+    fill(broker, peer, message, topic="kept")
     broker.offsets.commit("billing", "orders", 0, 3)
     broker.topics.remove("orders", 0)
+    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
+    cleaning.delete_expired(broker, DeleteExpired(), peer)
+    assert broker.store.bounds("orders", 0) == (4, 4)
     await cleaning.clean_topics(broker, CleanTopics(), peer)
     await cleaning.clean_topics(broker, CleanTopics(), peer)
     assert broker.store.topics() == ["kept"]
     assert broker.offsets.get("billing", "orders", 0) is None
+
+
+async def test_what_waits_for_a_deleted_topic_stays(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    """Messages on their way to a topic that was deleted are delivered when there is one again."""
+    fill(broker, peer, message)
+    broker.forget_topics(["orders"])
+    record = broker.store.message_at(0)
+    assert record is not None
+    broker.put.delivered(decode(record), topic="orders", queue_id=0, properties={})
+    await cleaning.clean_topics(broker, CleanTopics(), peer)
+    assert broker.store.bounds("orders", 0) == (0, 1)
 
 
 async def test_queues_of_shrunk_topics_go_when_they_are_empty(

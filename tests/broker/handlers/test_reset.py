@@ -201,6 +201,33 @@ class TestByMembers:
         assert table(reset.reset(broker, asked(), peer))[0] == 5
         assert table(reset.reset(broker, asked(is_force=True), peer))[0] == COUNT
 
+    @pytest.mark.parametrize(("offset", "reached"), [(0, 0), (3, 3), (7, 7), (11, 10)])
+    async def test_one_queue_goes_to_an_offset_whatever_the_time(
+        self, broker: Broker, peer: Any, offset: int, reached: int
+    ) -> None:
+        join(broker, peer)
+        found = reset.reset(broker, asked(queue_id=0, offset=offset), peer)
+        assert table(found) == {0: reached}
+        (told,) = peer.told
+        assert table(Reply(body=told.body)) == {0: reached}
+
+    async def test_one_queue_goes_to_a_time(self, broker: Broker, peer: Any) -> None:
+        join(broker, peer)
+        found = reset.reset(broker, asked(queue_id=0, timestamp=0), peer)
+        assert table(found) == {0: 0}
+        assert table(reset.reset(broker, asked(queue_id=0), peer)) == {0: 5}
+        found = reset.reset(broker, asked(queue_id=0, offset=-1, is_force=True), peer)
+        assert table(found) == {0: COUNT}
+
+    @pytest.mark.parametrize("fields", [{"queue_id": 4}, {"queue_id": 0, "offset": 12}])
+    async def test_a_place_that_is_not_there_is_told_to_nobody(
+        self, broker: Broker, peer: Any, fields: dict[str, Any]
+    ) -> None:
+        join(broker, peer)
+        with pytest.raises(CallRefused):
+            reset.reset(broker, asked(**fields), peer)
+        assert peer.told == []
+
     @pytest.mark.parametrize(
         ("fields", "code", "remark"),
         [

@@ -51,6 +51,25 @@ async def test_a_failed_message_waits_ten_seconds_for_its_second_try(
     assert topic.write_queue_nums == 1
 
 
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "properties"),
+    [
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 0, "TRAN_MSG\x01true\x02PGROUP\x01g\x02"),
+        ("rmq_sys_wheel_timer", 0, "TIMER_DELAY_SEC\x0160\x02"),
+        (SCHEDULE, 4, "DELAY\x015\x02"),
+    ],
+)
+@pytest.mark.parametrize("level", [0, -1])
+async def test_what_nobody_has_got_cannot_be_sent_back(
+    broker: Broker, peer: Any, message: Any, topic: str, queue_id: int, properties: str, level: int
+) -> None:
+    send(broker, message(properties=properties), peer)
+    end = broker.store.end_position
+    with pytest.raises(CallRefused, match="was not given to anybody"):
+        back(broker, peer, record(broker, topic, queue_id), level)
+    assert broker.store.end_position == end
+
+
 async def test_no_number_of_tries_is_too_large(broker: Broker, peer: Any, message: Any) -> None:
     most = 2**31 - 1
     back(broker, peer, stored(broker, peer, message, reconsume_times=most))

@@ -61,6 +61,8 @@ async def test_attributes_are_added_and_taken_away(broker: Broker, peer: Any) ->
         {"topic": "TBW102"},
         {"topic": "SCHEDULE_TOPIC_XXXX"},
         {"topic": "rmq_sys_mine"},
+        {"topic": "%DLQ%"},
+        {"topic": "%RETRY%"},
         {"read_queue_nums": -1},
         {"perm": 99},
         {"attributes": "message.type=FIFO"},

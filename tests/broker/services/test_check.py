@@ -143,13 +143,16 @@ async def test_after_the_last_check_it_is_given_up(
     assert "after 15 checks" in line
 
 
-async def test_what_is_about_to_be_deleted_is_given_up(office: Office, peer: Any) -> None:
+async def test_what_is_about_to_be_deleted_is_given_up(
+    office: Office, peer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     office.hire(peer)
     office.born()
     office.clock.jump(72 * 3_600_000)
     await office.checks.step()
     assert peer.told == []
     assert len(office.records(GIVEN_UP)) == 1
+    assert "after 0 checks: it is too old" in caplog.text
 
 
 async def test_without_a_producer_it_is_counted_and_told_once(

@@ -1,14 +1,18 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Event
 
 import pytest
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.services.flush import Flush
+from roquet.broker.services.flush import FILES_AT_ONCE, Flush
 from roquet.model.errors import StoreError
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.store.flush import Flushing
+from roquet.store.mapped import MappedFile, MapPool
+from roquet.store.memory import MemoryFiles
 from roquet.store.store import Store
 from roquet.testing.clock import in_virtual_time, this_loop
 
@@ -27,6 +31,8 @@ class Disk(Store):
         self.failures = 0
         self.dirty = 0
         self.let_go = 0
+        self.waiting: list[MappedFile] = []
+        self.written: list[MappedFile] = []
 
     @property
     def dirty_files(self) -> int:
@@ -48,8 +54,8 @@ class Disk(Store):
         self.flushed_position = end
         return end
 
-    def flushing(self, now_ms: int) -> Callable[[], None]:
-        return self._checkpoint
+    def flushing(self, now_ms: int) -> Flushing:
+        return Flushing(self.waiting.copy(), self.written.append, self._checkpoint)
 
     def _checkpoint(self) -> None:
         self.checkpoints += 1
@@ -155,4 +161,19 @@ async def test_very_many_files_are_flushed_less_often_but_within_a_minute(disk: 
         await clock.sleep(5_000)
     assert flushed == [20, 40, 60, 120]
     assert disk.let_go == 140 // 5 - 1 - len(flushed)
+    flush.close()
+
+
+@in_virtual_time
+async def test_others_are_served_while_many_files_are_written(disk: Disk) -> None:
+    clock = this_loop().clock
+    flush = Flush(disk, BrokerConfig(), clock)
+    pool = MapPool(MemoryFiles(), 1)
+    disk.waiting = [MappedFile(pool, Path(f"/{n}"), 0, 1) for n in range(FILES_AT_ONCE * 3)]
+    disk.end_position = 10
+    task = asyncio.create_task(flush.checkpoint(0))
+    await asyncio.sleep(0)
+    assert (len(disk.written), disk.checkpoints) == (FILES_AT_ONCE, 0)
+    await task
+    assert (len(disk.written), disk.checkpoints) == (FILES_AT_ONCE * 3, 1)
     flush.close()

@@ -10,6 +10,7 @@ from roquet.model.topic import DataVersion, TopicConfig, TopicTable
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
+from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire import registration
 from roquet.wire.calls.route import RegisterBroker, RegisterBrokerReply, UnregisterBroker
 
@@ -115,6 +116,59 @@ async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
             assert caplog.records[-1].getMessage() == f"name server {address} knows of us again"
             await ours.unregister()
     assert len(here.registered) >= 3
+
+
+@in_virtual_time
+async def test_a_name_server_that_comes_anew_is_told_soon() -> None:
+    clock = this_loop().clock
+    first, other = NameServer(), NameServer()
+    await first.server.start()
+    await other.server.start()
+    config = BrokerConfig(broker_name="b", name_servers=(first.address, other.address))
+    ours = Registration(config, clock, "10.0.0.5:10911", lambda: TABLE)
+    await ours.step()
+    serving = asyncio.create_task(ours.serve())
+    for away_s in (0.0, 0.5, 8.0):
+        told = len(other.registered)
+        await first.server.stop()
+        await asyncio.sleep(away_s)
+        anew = NameServer()
+        anew.server = Server(
+            anew._router, host="127.0.0.1", port=int(first.address.rpartition(":")[2])
+        )
+        await anew.server.start()
+        await asyncio.sleep(4.1)
+        assert len(anew.registered) == 1
+        assert len(other.registered) <= told + 1, "who is there need not hear it all the time"
+        first = anew
+    serving.cancel()
+    await ours.unregister()
+    await first.server.stop()
+    await other.server.stop()
+
+
+@in_virtual_time
+async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
+    clock, one = this_loop().clock, NameServer()
+    await one.server.start()
+    address = one.address
+    ours = Registration(
+        BrokerConfig(name_servers=(address,)), clock, "10.0.0.5:10911", lambda: TABLE
+    )
+    await ours.step()
+    serving = asyncio.create_task(ours.serve())
+    await one.server.stop()
+    await asyncio.sleep(5)
+    ours.configure(BrokerConfig())
+    await asyncio.sleep(5)
+    anew = NameServer()
+    anew.server = Server(anew._router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
+    await anew.server.start()
+    await asyncio.sleep(60)
+    assert anew.registered == []
+    serving.cancel()
+    await ours.unregister()
+    await anew.server.stop()
 
 
 async def test_who_goes_says_so_and_registers_no_more(name_servers: list[NameServer]) -> None:

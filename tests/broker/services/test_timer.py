@@ -230,6 +230,26 @@ def test_a_running_timer_follows_a_clock_that_was_set_back(
     assert caplog.text.count("the clock was set back by 3599000") == 1
 
 
+def test_what_was_delivered_ahead_cannot_be_taken_back(tower: "Tower") -> None:
+    tower.after(b"one", 10_000)
+    tower.wait(10_500)
+    tower.clock._start_ms -= 5_000
+
+    def fault(deliver_ms: int) -> str | None:
+        return tower.timer.recall_fault(deliver_ms, tower.clock.now_ms(), DAY_MS)
+
+    assert tower.bodies() == [b"one"]
+    assert fault(START + 9_001) == "recall failed, timestamp invalid"
+    assert fault(START + 5_001) == "recall failed, timestamp invalid", "the clock says so"
+    assert fault(START + 10_001) is None
+    tower.clock._start_ms += 5_000
+    tower.after(b"two", 200)
+    tower.wait(200)
+    tower.clock._start_ms -= 5_000
+    assert fault(START + 10_001) == "recall failed, timestamp invalid"
+    assert fault(START + 11_001) is None
+
+
 def test_while_there_is_no_place_it_waits(idle: "Tower") -> None:
     @in_virtual_time
     async def live() -> None:
@@ -239,6 +259,8 @@ def test_while_there_is_no_place_it_waits(idle: "Tower") -> None:
         idle.after(b"far", 258_000)
         await asyncio.sleep(2)
         assert idle.timer.behind == 1
+        fault = idle.timer.recall_fault(START + 10_001, idle.clock.now_ms(), DAY_MS)
+        assert fault == "recall failed, the timer is behind: try again later"
         await asyncio.sleep(300)
         await running.stop()
 

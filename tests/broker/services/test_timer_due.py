@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.broker.services import timer_due
+from roquet.broker.services import timer_due, timer_intake
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
 from roquet.store.timer_layout import Unit
@@ -103,6 +103,42 @@ def test_overdue_messages_come_at_once_after_a_rest_in_the_order_of_their_times(
     tower.open()
     tower.settle()
     assert tower.bodies() == [b"2", b"0", b"3", b"1"]
+
+
+def test_what_was_taken_back_in_time_is_not_delivered_however_much_waits(tower: "Tower") -> None:
+    """What takes it back is stored behind a flood, and their second comes before that is taken."""
+    tower.after(b"on the wheel", 5_000)
+    tower.settle()
+    tower.skip(3_999)
+    for number in range(500):
+        tower.after(b"%d" % number, 60_000)
+    tower.after(b"behind", 1_001)
+    for body in (b"on the wheel", b"behind"):
+        tower.recall(body, START + 4_001)
+    tower.skip(1_500)
+    tower.after(b"kept", 0)
+    tower.after(b"late", 100)
+    tower.settle()
+    assert tower.bodies() == [b"kept"]
+    tower.wait(100)
+    assert tower.bodies() == [b"kept", b"late"]
+
+
+def test_under_a_flood_messages_are_late_by_what_waits_and_not_by_more_and_more(
+    tower: "Tower",
+) -> None:
+    for second in range(10):
+        tower.after(b"%d" % second, 1_000 * second + 500)
+    tower.settle()
+    for _ in range(1_500):  # what 2.4 s take
+        tower.after(b"flood", 60_000)
+    for _ in range(100):
+        for _ in range(timer_intake.STEP_COUNT):
+            tower.after(b"flood", 60_000)
+        tower.skip(100)
+        tower.step()
+    assert tower.timer.behind == 1_500
+    assert tower.bodies() == [b"%d" % second for second in range(6)]
 
 
 def test_a_normal_restart_delivers_nothing_twice_and_nothing_late(

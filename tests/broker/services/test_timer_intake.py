@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.broker.services import timer_intake
 from roquet.model.errors import StoreFull
 from roquet.store.timer_layout import CHECKPOINT
 from roquet.wire.java import hash_code
@@ -39,6 +40,23 @@ def test_a_step_takes_some_and_says_when_there_are_more(tower: "Tower") -> None:
     assert tower.timer.behind == 36
     assert tower.settle() == START + 1_000
     assert tower.timer.behind == 0
+
+
+def test_it_knows_until_when_all_is_taken_whatever_the_clock_does(tower: "Tower") -> None:
+    intake = tower.timer._intake
+    tower.settle()
+    assert intake.taken_ms == START
+    for _ in range(10 * timer_intake.STEP_COUNT):
+        tower.after(b"one", 60_000)
+    tower.skip(100)
+    found = []
+    for skip in (10, 10, 10, -1_000, 10, 0):
+        tower.step()
+        found.append(intake.taken_ms - START)
+        tower.clock._start_ms += skip
+    assert found == [0, 0, 0, 0, -870, -870]
+    tower.settle()
+    assert intake.taken_ms == tower.clock.now_ms()
 
 
 def test_nothing_is_on_the_disk_before_the_first_message(tower: "Tower") -> None:

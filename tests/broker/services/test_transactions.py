@@ -59,7 +59,7 @@ class Bank:
         )
         given = {"born_ms": 5, "flag": 3, "reconsume_times": 1, **fields}
         draft = Draft(HALF, 0, body, text.encode(), hash_code("red"), **given)
-        half = self.transactions.queue.find(self.store.append(draft, 1_000).position)
+        half = self.transactions.queue.find(self.store.append(draft, self.clock.now_ms()).position)
         assert half is not None
         return half
 

@@ -5,18 +5,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.rules.sql92 import matcher, of_mapping, parse
-from roquet.rules.sql92.hints import PATTERNS_SIZE_MAX, SIGNS_MAX, Sign, signs
+from roquet.rules.sql92.hints import (
+    PATTERNS_SIZE_MAX,
+    SIGNS_MAX,
+    WAYS_MAX,
+    Either,
+    Every,
+    Lack,
+    Shown,
+    Sign,
+    shown,
+    ways,
+)
 from roquet.rules.sql92.tokens import ExpressionError
 from roquet.rules.sql92.tree import Text
 
 
-def shown(expression: str, **properties: str) -> bool:
-    """Whether a message shows one of the signs, or there are none to be shown."""
-    found = signs(parse(expression))
+def is_seen(found: Shown | None, text: str) -> bool:
+    match found:
+        case Sign(name, pattern):
+            return re.search(f"\x02{re.escape(name)}\x01(?:{pattern})", text) is not None
+        case Lack(name):
+            return f"\x02{name}\x01" not in text
+        case Every(parts):
+            return all(is_seen(part, text) for part in parts)
+        case Either(parts):
+            return any(is_seen(part, text) for part in parts)
+        case _:
+            return True
+
+
+def shows(expression: str, **properties: str) -> bool:
+    """Whether a message shows what is asked for, in both of its forms."""
+    found = shown(parse(expression))
     text = "\x02" + "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    return found is None or any(
-        re.search(f"\x02{re.escape(sign.name)}\x01(?:{sign.pattern})", text) for sign in found
-    )
+    in_all = all(any(is_seen(sign, text) for sign in way) for way in ways(found))
+    assert in_all or not is_seen(found, text), "a way asks for more than all of them together"
+    return is_seen(found, text)
 
 
 @given(st.data())
@@ -32,7 +57,7 @@ def test_every_message_that_matches_shows_a_sign(
     except ExpressionError:
         return
     if matcher(node, of_mapping)(message):
-        assert shown(expression, **message)
+        assert shows(expression, **message)
 
 
 NUMBERS = st.one_of(st.integers(-50, 1_100), st.integers(0, 10**16))
@@ -57,7 +82,7 @@ def test_every_number_that_matches_shows_a_sign(
     except ExpressionError:
         return
     if matcher(node, of_mapping)(message):
-        assert shown(expression, **message)
+        assert shows(expression, **message)
 
 
 @given(st.sampled_from(["<", "<=", ">", ">=", "="]), st.integers(1, 3_000), st.integers(1, 3_000))
@@ -66,7 +91,7 @@ def test_an_ordinary_number_that_does_not_match_shows_none(
 ) -> None:
     matches = matcher(parse(f"a {sign} {bound}"), of_mapping)({"a": str(number)})
     if (sign, bound) not in ((">=", 1), (">", 0)):
-        assert shown(f"a {sign} {bound}", a=str(number)) is matches
+        assert shows(f"a {sign} {bound}", a=str(number)) is matches
 
 
 @pytest.mark.parametrize(
@@ -87,45 +112,77 @@ def test_an_ordinary_number_that_does_not_match_shows_none(
         ("a NOT BETWEEN 10 AND 12", {"a": "11"}), ("a BETWEEN 1.5 AND 12", {"b": "13"}),
         ("a NOT IN ('x')", {"b": "x"}), ("NOT (a > 5)", {"a": "6"}), ("5 < a", {"a": "5"}),
         ("'x' = a", {"a": "y"}), ("a NOT CONTAINS 'x'", {"b": "x"}),
+        ("a IS NULL", {"a": "x"}), ("a IS NULL OR b = 'x'", {"a": "x", "b": "y"}),
+        ("NOT (a IS NOT NULL AND b <> 'x')", {"a": "x", "b": "y"}),
+        ("a = 'x' AND b IS NULL", {"a": "x", "b": "y"}), ("a > 5 AND b > 5", {"a": "6", "b": "4"}),
+        ("a = b AND c = 'x'", {"a": "1", "b": "1", "c": "y"}),
     ],
 )  # fmt: skip
 def test_most_messages_that_do_not_match_show_none(
     expression: str, properties: dict[str, str]
 ) -> None:
-    assert not shown(expression, **properties)
+    assert not shows(expression, **properties)
 
 
 @pytest.mark.parametrize(
     "expression",
-    ["a IS NULL", "TRUE", "NOT (a = 'x') OR TRUE", "a = b", "'x' <> a", "1 = 1", "- a IS NULL",
-     "NOT (a CONTAINS 'x')", "a = 'x' OR b IS NULL", "NOT (a IS NOT NULL AND b = 'x')", "1 < 2",
-     "'x' CONTAINS 'x'", "a = - b", "5 BETWEEN 1 AND a",
-     " OR ".join([f"p{number} = 1" for number in range(SIGNS_MAX + 1)])],
+    ["TRUE", "NOT (a = 'x') OR TRUE", "a = b", "'x' <> a", "1 = 1", "- a IS NULL", "1 < 2",
+     "NOT (a CONTAINS 'x')", "'x' CONTAINS 'x'", "a = - b", "5 BETWEEN 1 AND a", "a = b AND 1 < 2"],
 )  # fmt: skip
 def test_of_some_nothing_can_be_said(expression: str) -> None:
-    assert signs(parse(expression)) is None
+    assert shown(parse(expression)) is None
+    assert ways(None) == ()
 
 
-def test_of_several_the_one_is_chosen_that_the_fewest_show() -> None:
-    found = signs(parse("a IS NOT NULL AND b > 5 AND c = 'x' AND d IS NULL"))
+@pytest.mark.parametrize(
+    "expression",
+    ["a IS NULL", "a = 'x' OR b IS NULL", "NOT (a IS NOT NULL AND b = 'x')",
+     " OR ".join([f"p{number} = 1" for number in range(SIGNS_MAX + 1)])],
+)  # fmt: skip
+def test_of_some_there_is_no_sign_to_look_for(expression: str) -> None:
+    found = shown(parse(expression))
     assert found is not None
-    assert [sign.name for sign in found] == ["c"]
+    assert ways(found) == ()
+
+
+def names(expression: str) -> list[list[str]]:
+    return [[sign.name for sign in way] for way in ways(shown(parse(expression)))]
+
+
+def test_of_several_that_which_the_fewest_are_likely_to_show_comes_first() -> None:
+    assert names("a IS NOT NULL AND b > 5 AND c = 'x' AND d IS NULL") == [["c"], ["b"], ["a"]]
+    assert names("(a = 1 OR b = 'x') AND c = 'x' AND c = 'x'") == [["c"], ["a", "b"]]
+    assert names("a = 'x' AND FALSE") == [[], ["a"]]
+    many = " AND ".join([f"p{number} > 5" for number in range(3 * WAYS_MAX)])
+    assert len(names(many)) == WAYS_MAX
+
+
+def test_what_is_either_so_or_so_needs_a_sign_of_both() -> None:
+    assert names("(a > 5 AND b = 'x') OR c = 'y'") == [["b", "c"]]
+    assert names("(a > 5 OR b IS NULL) AND c = 'y'") == [["c"]]
 
 
 def test_what_would_make_a_long_pattern_is_said_shortly() -> None:
     many = ", ".join([f"'{number}'" for number in range(PATTERNS_SIZE_MAX // 10)])
-    assert signs(parse(f"a IN ({many})")) == (Sign("a"),)
+    assert shown(parse(f"a IN ({many})")) == Sign("a")
     either = " OR ".join([f"a = {number}" for number in range(PATTERNS_SIZE_MAX // 20)])
-    assert signs(parse(f"{either} OR b = 'x'")) == (Sign("a"), Sign("b"))
+    assert ways(shown(parse(f"{either} OR b = 'x'"))) == ((Sign("a"), Sign("b")),)
+    assert shown(parse(f"a IN ({many}) AND b IS NULL")) == Every((Sign("a"), Lack("b")))
     long = "x" * PATTERNS_SIZE_MAX
     for expression in (f"a = '{long}'", f"a STARTSWITH '{long}'", f"a IN ('y', '{long}')"):
-        assert shown(expression, a=long + "y")
-        assert not shown(expression, a="x" * 9)
-    assert signs(parse("a > 1e300")) == (Sign("a"),)
-    assert signs(parse("a > 0")) == (Sign("a"),)
-    assert signs(parse("a = FALSE")) == (Sign("a"),)
-    assert signs(Text("a")) is None
+        assert shows(expression, a=long + "y")
+        assert not shows(expression, a="x" * 9)
+    assert shown(parse("a > 1e300")) == Sign("a")
+    assert shown(parse("a > 0")) == Sign("a")
+    assert shown(parse("a = FALSE")) == Sign("a")
+    assert shown(Text("a")) is None
+
+
+def test_a_text_is_looked_for_up_to_what_may_be_stored_otherwise() -> None:
+    """Bytes that are no UTF-8 are read as U+FFFD, so nobody knows what stands there."""
+    assert shown(parse("a = 'xy\ufffdz'")) == Sign("a", "xy", 0)
+    assert shown(parse("a STARTSWITH 'x\ufffd'")) == Sign("a", "x", 0)
 
 
 def test_equal_alternatives_are_one_sign() -> None:
-    assert signs(parse("a = 'x' OR a = 'x'")) == signs(parse("a = 'x'"))
+    assert ways(shown(parse("a = 'x' OR a = 'x'"))) == ways(shown(parse("a = 'x'")))

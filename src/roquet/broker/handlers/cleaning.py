@@ -46,7 +46,11 @@ async def clean_queues(broker: Broker, _call: CleanQueues, _peer: Peer) -> Reply
 
 
 async def clean_topics(broker: Broker, _call: CleanTopics, _peer: Peer) -> Reply:
-    """Deletes the queues of topics that have no settings any more."""
+    """Deletes the queues of topics that have no settings any more, once nothing is left in them.
+
+    A deleted topic takes its queues along. Those that are there again hold what was delivered
+    since then, and waits for the topic to be made anew.
+    """
     strays = _strays(broker)
     for start in range(0, len(strays), TOGETHER):
         # Some may have been created meanwhile.
@@ -58,12 +62,19 @@ async def clean_topics(broker: Broker, _call: CleanTopics, _peer: Peer) -> Reply
 
 
 def _strays(broker: Broker, topics: Sequence[str] | None = None) -> list[str]:
-    """Which of these topics, or of all that have queues, have no settings."""
+    """Which of these topics, or of all that have queues, have no settings and no messages."""
     return [
         topic
         for topic in (broker.store.topics() if topics is None else topics)
-        if broker.topics.get(topic) is None and not is_system_topic(topic, broker.config)
+        if broker.topics.get(topic) is None
+        and not is_system_topic(topic, broker.config)
+        and not _has_messages(broker, topic)
     ]
+
+
+def _has_messages(broker: Broker, topic: str) -> bool:
+    bounds = (broker.store.bounds(topic, n) for n in broker.store.queue_ids(topic))
+    return any(least < end for least, end in bounds)
 
 
 def delete_expired(broker: Broker, _call: DeleteExpired, _peer: Peer) -> Reply:

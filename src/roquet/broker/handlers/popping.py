@@ -163,7 +163,7 @@ class Popped:
             progress,
             count_max=count,
             bytes_max=size,
-            wanted=None if wanted is None else wanted.__contains__,
+            wanted=wanted,
         )
 
     def _leave(self, topic: str, count: int) -> None:

@@ -7,7 +7,7 @@ else                 the members are told, and note it themselves; the broker ch
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 from roquet.broker.broker import Broker
 from roquet.broker.tables.clients import Member
@@ -81,7 +81,7 @@ def _wanted(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dic
             f"No queues to reset. Topic {call.topic} has {config.read_queue_nums} queues here, "
             f"and no queue {call.queue_id}",
         )
-    if call.offset is None or call.offset == -1:
+    if not _is_offset(call.offset):
         return {call.queue_id: _at_time(broker, call.topic, call.queue_id, call.timestamp)}
     least, end = broker.store.bounds(call.topic, call.queue_id)
     if not least <= call.offset <= end + 1:
@@ -90,6 +90,11 @@ def _wanted(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dic
             f"Target offset {call.offset} not in consume queue range [{least}-{end}]",
         )
     return {call.queue_id: min(call.offset, end)}
+
+
+def _is_offset(offset: int | None) -> TypeGuard[int]:
+    """Whether an offset was asked for; else the time says where to go on."""
+    return offset is not None and offset != -1
 
 
 def _at_time(broker: Broker, topic: str, queue_id: int, ms: int) -> int:
@@ -111,7 +116,7 @@ def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
             ResponseCode.SYSTEM_ERROR,
             f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
         )
-    found = _targets(broker, call, config.read_queue_nums)
+    found = _targets(broker, call, config)
     members = _members(broker, group)
     if not members:
         raise CallRefused(
@@ -137,17 +142,23 @@ def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
     return found
 
 
-def _targets(broker: Broker, call: calls.ResetOffset, count: int) -> dict[int, int]:
-    """Where each queue goes on: without force only back, and never where nobody has been."""
-    progress = [broker.offsets.get(call.group, call.topic, n) for n in range(count)]
+def _targets(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
+    """Where queues go on: by a time and without force only back, and never where nobody has been.
+
+    Genuine brokers know a time and all queues alone here. Ours tells of the queue and the offset
+    that were asked for; an offset says by itself where to go on.
+    """
+    progress = [
+        broker.offsets.get(call.group, call.topic, n) for n in range(config.read_queue_nums)
+    ]
     if all(committed is None for committed in progress):
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{call.group}> not exist")
-    found = {}
-    for queue_id, committed in enumerate(progress):
-        wanted = _at_time(broker, call.topic, queue_id, call.timestamp)
-        if committed is not None and not call.is_force:
-            wanted = min(wanted, committed)
-        found[queue_id] = wanted
+    found = _wanted(broker, call, config)
+    if call.is_force or (call.queue_id >= 0 and _is_offset(call.offset)):
+        return found
+    for queue_id, wanted in found.items():
+        if (committed := progress[queue_id]) is not None:
+            found[queue_id] = min(wanted, committed)
     return found
 
 

@@ -5,10 +5,11 @@ has no say here, as in the genuine broker: it is for messages that were popped.
 """
 
 import logging
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from roquet.broker.broker import Broker
-from roquet.model import properties as names
+from roquet.model import names
+from roquet.model import properties as props
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.router import Answer, Peer
@@ -29,6 +30,12 @@ from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record, decode
 
 log = logging.getLogger(__name__)
+
+NOT_READ: Final = frozenset(
+    {names.HALF_TOPIC, names.OP_HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC}
+)
+"""Where messages lie that no member has got: sent back they would come before their time, or
+though their transaction is open."""
 
 
 def send_back(broker: Broker, call: SendBack, _peer: Peer) -> Answer:
@@ -55,7 +62,7 @@ def _stored(broker: Broker, call: SendBack, group: SubscriptionGroup) -> Appende
     limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
     level = next_level(call.delay_level, record.reconsume_times, limit)
     held, own_id = _properties(record)
-    broker.statistics.sent_back(held.get(names.RETRY_TOPIC, record.topic), group.group_name)
+    broker.statistics.sent_back(held.get(props.RETRY_TOPIC, record.topic), group.group_name)
     if level == DEAD:
         topic = broker.retries.dlq_topic(group.group_name)
         properties = for_dead_letters(held, record.topic, own_id)
@@ -74,7 +81,7 @@ def _stored(broker: Broker, call: SendBack, group: SubscriptionGroup) -> Appende
     except MessageIllegal as error:  # no room for what a retry has to say: its own words do fit
         topic = broker.retries.dlq_topic(group.group_name)
         log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error)
-        held.pop(names.DELAY, None)
+        held.pop(props.DELAY, None)
         return broker.put.again(
             record,
             topic=topic.topic_name,
@@ -88,7 +95,10 @@ def _record(broker: Broker, position: int) -> Record:
     found = broker.store.message_at(position) if position >= 0 else None
     if found is None:
         _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
-    return decode(found)
+    record = decode(found)
+    if record.topic in NOT_READ or record.topic.startswith(names.REVIVE_PREFIX):
+        _refuse(ResponseCode.SYSTEM_ERROR, f"the message at {position} was not given to anybody")
+    return record
 
 
 def _properties(record: Record) -> tuple[dict[str, str], str]:

@@ -7,7 +7,6 @@ from roquet.model import properties as names
 from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError
 from roquet.model.flags import SysFlag
 from roquet.net.router import Answer, Peer
-from roquet.rules.timer import recall_fault
 from roquet.store.timer_layout import encode_checkpoint
 from roquet.wire import dialect
 from roquet.wire.call import Reply
@@ -64,7 +63,8 @@ def _allowed(broker: Broker, call: Recall) -> RecallHandle:
     elif handle.broker != config.broker_name:
         fault = "recall failed, broker service not available"
     else:
-        fault = recall_fault(handle.deliver_ms, broker.clock.now_ms(), config.timer_max_delay)
+        now_ms = broker.clock.now_ms()
+        fault = broker.timer.recall_fault(handle.deliver_ms, now_ms, config.timer_max_delay)
     if fault:
         raise CallRefused(ResponseCode.ILLEGAL_OPERATION, fault)
     return handle

@@ -189,6 +189,8 @@ def _checked(broker: Broker, topic: TopicConfig, changes: Mapping[str, str]) -> 
     """The settings that a topic gets; refused when they cannot be."""
     name, known = topic.topic_name, broker.topics.get(topic.topic_name)
     _check_topic(broker, name)
+    if name in (names.RETRY_PREFIX, names.DLQ_PREFIX):
+        raise _invalid(f"the topic name {name} lacks its group")
     reads, writes = topic.read_queue_nums, topic.write_queue_nums
     if not (0 <= reads <= QUEUES_MAX and 0 <= writes <= QUEUES_MAX and 0 <= topic.perm <= 15):
         raise _invalid(

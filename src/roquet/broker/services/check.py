@@ -19,7 +19,7 @@ from roquet.model import properties as props
 from roquet.model.errors import CallRefused, MessageIllegal
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
-from roquet.rules.transaction import Policy, Verdict, times_checked, verdict
+from roquet.rules.transaction import Policy, Verdict, is_too_old, times_checked, verdict
 from roquet.wire.calls.transaction import CheckTransactionState
 from roquet.wire.message_id import offset_message_id
 from roquet.wire.record import pack
@@ -37,6 +37,9 @@ MARKS_MAX: Final = 16 * 1024 * 1024
 
 RELIEF_MS: Final = 10_000
 """How often that is looked at."""
+
+TOO_OLD: Final = "it is too old, its file is about to be deleted"
+UNDECIDED: Final = "nobody has said whether to deliver it"
 
 
 class Checks:
@@ -103,7 +106,8 @@ class Checks:
         return self._judge(half, round_ms)
 
     def _judge(self, half: HalfMessage, round_ms: int) -> bool:
-        match verdict(half.facts, self._policy, round_ms, self._clock.now_ms()):
+        policy, now_ms = self._policy, self._clock.now_ms()
+        match verdict(half.facts, policy, round_ms, now_ms):
             case Verdict.LATER:
                 return False
             case Verdict.KEEP:
@@ -111,7 +115,8 @@ class Checks:
             case Verdict.CHECK:
                 self._check(half)
             case Verdict.GIVE_UP:
-                self._give_up(half, "nobody has said whether to deliver it")
+                why = TOO_OLD if is_too_old(half.facts, policy, now_ms) else UNDECIDED
+                self._give_up(half, why)
         return True
 
     @property

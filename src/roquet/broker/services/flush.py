@@ -30,6 +30,12 @@ FILES_A_SECOND: Final = 400
 """Files that are flushed for each second between two checkpoints: with 40,000 queues in use, every
 message would else cost a flush of its own, and that costs as much as the message."""
 
+FILES_AT_ONCE: Final = 64
+"""Files that are written to in one go: about a millisecond."""
+
+PAUSE_MS: Final = 2
+"""Between two times that some files are written to: those who wait are served."""
+
 THREADS: Final = 2
 """A flush that somebody waits for must not queue behind that of a thousand queue files."""
 
@@ -89,7 +95,10 @@ class Flush:
             await run(self._threads, self._store.letting_go())
             return
         self._complete_ms = self._clock.monotonic_ms()
-        await run(self._threads, self._store.flushing(now_ms))
+        flushing = self._store.flushing(now_ms)
+        while flushing.write(FILES_AT_ONCE):
+            await self._clock.sleep(PAUSE_MS)
+        await run(self._threads, flushing)
         self._complete_position = end
         self._mark.advance(self._store.flushed_position)
 

@@ -1,14 +1,20 @@
-"""Register: tells the name servers what we hold."""
+"""Register: tells the name servers what we hold.
+
+news ──────────────────▶ told at once
+every 30 s ────────────▶ all is told
+a connection that ends ▶ all is told, again and again until the name server is back
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from roquet.broker.config import BrokerConfig
-from roquet.model.errors import CallError
+from roquet.model.errors import CallError, CallRefused
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
 from roquet.net.clock import Clock
 from roquet.net.pool import Pool
@@ -22,6 +28,10 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 3_000
 """For one name server to answer: the others are told meanwhile."""
+
+AGAIN_MS: Final = 1_000
+"""Between two tries to reach a name server that has gone: as long as it does not know us, it hides
+us from clients."""
 
 PAUSE_MS: Final = 20
 """Between a change and the news of it: a burst of new topics is told once."""
@@ -38,8 +48,12 @@ class Registration:
         self._address = address
         self._topics = topics
         self._pool = Pool(clock=clock, security=config.calls())
+        self._pool.on_connect(lambda channel: channel.on_close(self._hung_up))
         self._changed = asyncio.Event()
         self._unreachable: set[str] = set()
+        self._away: dict[str, None] = {}
+        """Name servers that have not answered, in the order in which they went."""
+        self._missed = asyncio.Event()
         self._left = False
         self._kept = dialect.Kept()
 
@@ -53,7 +67,12 @@ class Registration:
         self._changed.set()
 
     async def serve(self) -> None:
-        """Tell news at once, and everything at intervals, for ever."""
+        """Tell news at once, and everything at intervals and to who returns, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tell_news())
+            group.create_task(self._call_again())
+
+    async def _tell_news(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._config.register_interval / 1000):
@@ -63,6 +82,30 @@ class Registration:
                 pass
             self._changed.clear()
             await self.step()
+
+    async def _call_again(self) -> None:
+        """By itself: who does not answer must not hold up the news for others."""
+        while True:
+            await self._missed.wait()
+            await self._clock.sleep(AGAIN_MS)
+            self._missed.clear()
+            await asyncio.gather(*(self._call(server) for server in self._away))
+
+    async def _call(self, server: str) -> None:
+        """Tell a name server everything, if it is there again."""
+        if self._left or server not in self._config.name_servers:
+            self._away.pop(server, None)
+            return
+        with suppress(CallError):  # then there is nobody to be told
+            await self._pool.get(server, timeout_ms=TIMEOUT_MS)
+            await self._tell(server, self._registration())
+        if server in self._away:
+            self._missed.set()
+
+    def _hung_up(self, _channel: object) -> None:
+        """A name server may have died, and forgotten us: who comes up in its place is told."""
+        if not self._left:
+            self.changed()
 
     async def step(self, _now_ms: int = 0) -> None:
         """Tell every name server what we hold."""
@@ -117,7 +160,11 @@ class Registration:
             if server not in self._unreachable:
                 log.warning("name server %s does not know of us: %s", server, error)
             self._unreachable.add(server)
+            if not isinstance(error, CallRefused):
+                self._away[server] = None
+                self._missed.set()
         else:
+            self._away.pop(server, None)
             if server in self._unreachable:
                 log.info("name server %s knows of us again", server)
             self._unreachable.discard(server)

@@ -23,7 +23,7 @@ from roquet.broker.services.timer_due import Deliveries, TimerParts, record_of
 from roquet.broker.services.timer_intake import Intake
 from roquet.model import names
 from roquet.net.clock import Clock, every
-from roquet.rules.timer import floor_ms, window_ms
+from roquet.rules.timer import floor_ms, recall_fault, slot_ms, window_ms
 from roquet.store.store import Store
 from roquet.store.timer_layout import TimerCheckpoint, Unit
 
@@ -75,6 +75,19 @@ class Timer:
     def behind(self) -> int:
         """Messages that are stored and not yet on the wheel."""
         return self._store.bounds(names.TIMER_TOPIC, 0)[1] - self._timers.offset
+
+    def recall_fault(self, deliver_ms: int, now_ms: int, max_delay_ms: int) -> str | None:
+        """Why a message of that time cannot be taken back; None when it can.
+
+        The clock may have been set back since messages of its second were delivered.
+        """
+        if self._intake.is_held_up:
+            return "recall failed, the timer is behind: try again later"
+        timers, slot = self._timers, slot_ms(deliver_ms)
+        is_begun = slot == timers.read_ms and timers.cursor[0] > 0
+        if slot < timers.read_ms or is_begun:
+            return "recall failed, timestamp invalid"
+        return recall_fault(deliver_ms, now_ms, max_delay_ms)
 
     def configure(self, retention_ms: int) -> None:
         """Messages are kept for another time from now on."""
@@ -135,7 +148,9 @@ class Timer:
         if (pause_ms := self._return(now_ms)) is not None:
             return now_ms + pause_ms
         self._intake.step(now_ms)
-        at = self._deliveries.step(now_ms) if self._timers.exists else None
+        # What takes a message back may be stored and not yet taken: it must not come too late.
+        until_ms = now_ms if self._intake.is_held_up else min(now_ms, self._intake.taken_ms)
+        at = self._deliveries.step(until_ms) if self._timers.exists else None
         # What is on its way was written again just now.
         return now_ms if self.behind and not self._intake.is_held_up else at
 

@@ -50,9 +50,27 @@ class Intake:
         """How long a message waits in one second's place at most."""
         self.is_held_up = False
         """Whether the next one finds no place on the wheel before others are delivered."""
+        self.taken_ms = 0
+        """All that was stored before this time is taken."""
+        self._mark = (0, 0)
+        """A time, and where the topic ended then."""
 
     def step(self, now_ms: int) -> None:
         """Some messages from their topic onto the wheel."""
+        self._step(now_ms)
+        offset, end = self._timers.offset, self._parts.store.bounds(names.TIMER_TOPIC, 0)[1]
+        seen_ms, seen_end = self._mark
+        if offset >= end:
+            self.taken_ms = now_ms
+        elif seen_ms > now_ms:  # the clock was set back
+            self.taken_ms = min(self.taken_ms, now_ms)
+        elif offset >= seen_end:
+            self.taken_ms = seen_ms
+        else:
+            return
+        self._mark = (now_ms, end)
+
+    def _step(self, now_ms: int) -> None:
         timers, store = self._timers, self._parts.store
         if not timers.exists:
             timers.go_on(floor_ms(now_ms))

@@ -70,7 +70,13 @@ class Transactions:
         self._topics = topics
         self._offsets = offsets
         self._clock = clock
-        self.configure(config)
+        self.config = config
+        self._homes = Homes(
+            topics=topics,
+            clock=clock,
+            default_queue_count=config.default_queue_count,
+            auto_create=config.auto_create_topic,
+        )
         self.queue = HalfQueue(store)
         self.halves = Halves(0)
         self._ops = Ops(0)
@@ -83,12 +89,7 @@ class Transactions:
     def configure(self, config: BrokerConfig) -> None:
         """Other settings from now on."""
         self.config = config
-        self._homes = Homes(
-            topics=self._topics,
-            clock=self._clock,
-            default_queue_count=config.default_queue_count,
-            auto_create=config.auto_create_topic,
-        )
+        self._homes.configure(config)
 
     # -- judged ------------------------------------------------------------------------------
 

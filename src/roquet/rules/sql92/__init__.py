@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from roquet.rules.sql92.evaluate import Get, Look, Source, Test, compiled
-from roquet.rules.sql92.hints import END, Sign, Signs, signs
+from roquet.rules.sql92.hints import Either, Every, Lack, Shown, Sign, Signs, shown, ways
 from roquet.rules.sql92.parse import DEPTH_MAX, TERMS_MAX, parse
 from roquet.rules.sql92.reading import Unsuitable
 from roquet.rules.sql92.tokens import SIZE_MAX, ExpressionError
@@ -18,14 +18,17 @@ from roquet.rules.sql92.tree import Node, term_count, text
 
 __all__ = [
     "DEPTH_MAX",
-    "END",
     "SIZE_MAX",
     "TERMS_MAX",
+    "Either",
+    "Every",
     "ExpressionError",
     "Get",
+    "Lack",
     "Look",
     "Node",
     "Properties",
+    "Shown",
     "Sign",
     "Signs",
     "Test",
@@ -33,9 +36,10 @@ __all__ = [
     "matcher",
     "of_mapping",
     "parse",
-    "signs",
+    "shown",
     "term_count",
     "text",
+    "ways",
 ]
 
 Properties = Mapping[str, str]

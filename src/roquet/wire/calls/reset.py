@@ -46,7 +46,7 @@ class ResetOffset(Call[Reply], frozen=True, kw_only=True):
     timestamp: Long
     """Go on with what was stored then or later; -1: behind everything."""
     is_force: bool = False
-    """Whether offsets may also go forwards, where the members are told to set them."""
+    """Whether a time may also take offsets forwards, where the members are told to set them."""
 
 
 class GetGroupStatus(Call[Reply], frozen=True, kw_only=True):

@@ -1,0 +1,104 @@
+"""Rows a second from a Parquet table to a topic, plain mode, the broker included; prints JSON.
+
+    .venv/bin/python bench/sink.py /tmp/bench-sink --messages 4000000
+
+The table is written once; then it is sent to a new topic of 8 queues, `--rounds` times. Afterwards
+the topic is asked how many messages it has.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools")]
+os.environ["PYTHONPATH"] = str(HERE.parent / "src")
+
+import genuine  # noqa: E402
+
+QUEUES = 8
+GOAL = 150_000
+"""Messages a second."""
+
+
+def create(broker: str, topic: str) -> None:
+    """The topic, before anything is sent to it."""
+    from roquet.net.blocking import BlockingChannel
+    from roquet.wire.calls.topic import CreateTopic
+
+    with BlockingChannel(broker) as channel:
+        channel.call(
+            CreateTopic(topic=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6)
+        )
+
+
+def ended(namesrv: str, topic: str) -> int:
+    """How many messages a topic has."""
+    from roquet.spark.cluster import Cluster
+    from roquet.spark.options import SourceOptions
+
+    return sum(Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,))).latest().values())
+
+
+def cpu_s(pid: int) -> float:
+    """What a process has used of the processors."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def table(spark, path: Path, count: int, size: int) -> None:  # type: ignore[no-untyped-def]
+    """A table of so many bodies of a size."""
+    frame = spark.range(0, count, 1, 4).selectExpr(f"rpad(cast(id as string), {size}, 'x') as body")
+    frame.write.mode("overwrite").parquet(str(path))
+
+
+def main() -> None:
+    """Fill the table, serve, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--messages", type=int, default=4_000_000)
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-bytes", default="1MiB")
+    parser.add_argument("--memory", action="store_true", help="the broker keeps nothing on disk")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    ports = genuine.free_port(), genuine.free_port()
+    command = [sys.executable, "-m", "roquet", "dev"]
+    command += ["--memory"] if args.memory else ["--data", str(args.folder / "data")]
+    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
+    log, namesrv = args.folder / "dev.log", f"127.0.0.1:{ports[0]}"
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(genuine.process(command, args.folder / "home", log))
+        genuine.wait_for(log, "ready", child)
+        from roquet.spark.session import session
+
+        spark = session("bench", master="local[2]")
+        table(spark, args.folder / "table", args.messages, args.size)
+        frame = spark.read.parquet(str(args.folder / "table"))
+        found = []
+        for at in range(args.rounds):
+            topic = f"Sunk{at}"
+            create(f"127.0.0.1:{ports[1]}", topic)
+            writer = frame.write.format("roquet").mode("append")
+            began, spent = time.monotonic(), cpu_s(child.pid)
+            writer.options(namesrv=namesrv, topic=topic, batchBytes=args.batch_bytes).save()
+            took = time.monotonic() - began
+            found.append(
+                {
+                    "per_second": round(args.messages / took),
+                    "broker_us": round((cpu_s(child.pid) - spent) / args.messages * 1e6, 2),
+                    "stored": ended(namesrv, topic),
+                }
+            )
+        spark.stop()
+    best = max(one["per_second"] for one in found)
+    print(json.dumps({"rows_per_second": best, "goal": GOAL, "queues": QUEUES, "rounds": found}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""How long one new row takes through a stream, Spark included; prints JSON, times in ms.
+
+    python bench/spark_trigger.py --rows 40
+
+A row is sent, and the next one a random while after the batch before is done; what counts is from
+the broker's receipt to the end of the batch that has it, by Spark's own record of the batch.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
+os.environ["PYTHONPATH"] = str(HERE.parent / "src")
+
+from filled import filled  # noqa: E402
+
+TOPIC = "SparkTrigger"
+QUEUES = 8
+WARM_UP = 5
+"""Rows that do not count: workers start, code is loaded."""
+APART_S = (0.25, 1.25)
+FLOOR_BATCHES = 30
+KEEP = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+
+
+def ended_ms(progress: Any) -> float:
+    """When a batch was done, since 1970."""
+    began = datetime.fromisoformat(progress["timestamp"]).timestamp() * 1000
+    return began + progress["durationMs"]["triggerExecution"]
+
+
+def taken(query: Any, rows: int) -> bool:
+    """Whether batches had so many rows."""
+    return sum(one.numInputRows for one in query.recentProgress[-100:]) >= rows
+
+
+def send(namesrv: str, query: Any, rows: int) -> list[float]:
+    """Rows at random times, each when the one before is through; when each was acknowledged."""
+    from roquet.client.blocking import Producer
+
+    sent, chance = list[float](), random.Random(7)
+    with Producer(namesrv, group="bench") as producer:
+        for number in range(rows):
+            time.sleep(chance.uniform(*APART_S))
+            producer.send(TOPIC, b"x" * 200)
+            sent.append(time.time() * 1000)
+            while not taken(query, number + 1):
+                time.sleep(0.05)
+    return sent
+
+
+def latencies(sent: list[float], told: list[Any]) -> list[float]:
+    """From each receipt to the end of its batch."""
+    ends = [end for one in told for end in [ended_ms(one)] * one["numInputRows"]]
+    return [end - at for at, end in zip(sent, ends, strict=True)]
+
+
+def started(frame: Any, folder: Path) -> Any:
+    """A stream to nowhere."""
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder))
+    return writer.start()
+
+
+def told(query: Any) -> list[Any]:
+    """What it said of batches with rows."""
+    found = [json.loads(progress.json) for progress in query.recentProgress]
+    return [one for one in found if one["numInputRows"]]
+
+
+def floor_ms(spark: Any, folder: Path) -> float:
+    """What Spark itself takes for a batch of a row that its Java makes up."""
+    frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = started(frame, folder / "floor")
+    while not taken(query, WARM_UP + FLOOR_BATCHES):
+        time.sleep(0.2)
+    query.stop()
+    return statistics.median(one["durationMs"]["triggerExecution"] for one in told(query)[WARM_UP:])
+
+
+def measured(namesrv: str, rows: int, folder: Path) -> dict[str, float]:
+    """A stream of the topic to nowhere, and rows into it."""
+    from roquet.spark.session import session
+
+    spark = session("bench", master="local[2]", **KEEP)
+    reader = spark.readStream.format("roquet").option("namesrv", namesrv)
+    frame = reader.option("topic", TOPIC).option("startingOffsets", "latest").load()
+    query = started(frame, folder / "ours")
+    while query.lastProgress is None:  # its first batch, which is empty
+        time.sleep(0.2)
+    sent = send(namesrv, query, rows + WARM_UP)
+    time.sleep(1)
+    batches = told(query)
+    query.stop()
+    found = sorted(latencies(sent, batches)[WARM_UP:])
+    figures = {
+        "latency_median_ms": statistics.median(found),
+        "latency_p95_ms": found[int(0.95 * len(found))],
+        "spark_floor_ms": floor_ms(spark, folder),
+    }
+    for part in batches[-1]["durationMs"]:
+        figures[part] = statistics.median(one["durationMs"].get(part, 0) for one in batches)
+    spark.stop()
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=40)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="roquet-bench-") as name:
+        folder = Path(name)
+        with filled(folder, TOPIC, QUEUES, 200, queues=QUEUES) as topic:
+            print(json.dumps(measured(topic.namesrv, args.rows, folder)))
+
+
+if __name__ == "__main__":
+    main()

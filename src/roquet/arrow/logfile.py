@@ -1,0 +1,183 @@
+"""A commit-log file to blocks of whole records, and what is damaged between them.
+
+Each record knows its own place in the log, so a walk may begin anywhere: at the first magic number
+whose record is where it says. In the same way it goes on behind bytes that are no record. The
+checksum of each body is compared; what disagrees is told, never passed on as a message.
+
+    [start, stop)   a record belongs to the part of the file in which it begins
+"""
+
+from collections.abc import Iterator
+from mmap import mmap
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from roquet.arrow.parts import Parts
+from roquet.model.errors import RecordError
+from roquet.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from roquet.wire.skim import is_torn
+
+BLOCK: Final = 4 * 1024 * 1024
+"""Bytes that are looked at together, as in a pull."""
+
+NEAR: Final = 4 * 1024
+FAR: Final = 1024 * 1024
+"""Bytes in which a record is looked for first, and then when none begins near by."""
+
+DAMAGE_MAX: Final = 64 * 1024
+"""Bytes of a damaged place that are kept to be looked at."""
+
+_PLACE: Final = Struct(">iI20xq")
+"""Total, magic and the record's own position."""
+
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_BEGINNING: Final = MAGIC_V1.to_bytes(4, "big")[:3]
+"""What both magic numbers begin with."""
+
+_CRC_MASK: Final = 0x7FFF_FFFF
+_CHECKSUM_AT: Final = 8
+
+
+class Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the log that holds no whole record."""
+
+    position: int
+    """In the log."""
+    size: int
+    why: str
+    found: bytes = b""
+    """What is there, as far as it is worth a look."""
+    is_end: bool = False
+    """Whether nothing follows: a record that was being written, or that a crash has cut short."""
+
+
+class LogFile:
+    """One file of a commit log, which begins at a position of the log.
+
+    Nothing is looked at behind `used` bytes: log files are made in their full length.
+    """
+
+    def __init__(self, data: bytes | mmap, position: int, used: int | None = None) -> None:
+        self._view = memoryview(data)
+        self._size = len(self._view) if used is None else min(used, len(self._view))
+        self.position = position
+
+    def walk(self, start: int, stop: int) -> Iterator[Parts | Damage]:
+        """The records that begin in this part of the file, block by block, and what is damaged."""
+        at = 0 if start == 0 else self.boundary(start)
+        while at is not None and at < min(stop, self._size):
+            ahead = self.boundary(min(at + BLOCK, stop))
+            end = self._end_of_chain(at) if ahead is None else ahead
+            if end > at:
+                yield from self._block(at, end)
+            if ahead is None:
+                yield from self._rest(end)
+            at = ahead
+
+    def boundary(self, at: int) -> int | None:
+        """The first record that begins there or later and is where it says; None without one."""
+        at += 4
+        step = NEAR
+        while at < self._size:
+            found = bytes(self._view[at : at + step]).find(_BEGINNING)
+            if found < 0:
+                at, step = at + step - 2, FAR
+            elif self._is_record(at + found - 4):
+                return at + found - 4
+            else:
+                at += found + 1
+        return None
+
+    def _is_record(self, at: int) -> bool:
+        if at + RECORD_SIZE_MIN > self._size:
+            return False
+        total, magic, own = _PLACE.unpack_from(self._view, at)
+        is_whole = RECORD_SIZE_MIN <= total <= self._size - at
+        return magic in _MAGICS and own == self.position + at and is_whole
+
+    def _end_of_chain(self, at: int) -> int:
+        """Where the records that follow one another end, without one that is only half there."""
+        last = at
+        while self._is_record(at):
+            last, at = at, at + _PLACE.unpack_from(self._view, at)[0]
+        return last if last < at and self._is_torn(last, at) else at
+
+    def _is_torn(self, at: int, end: int) -> bool:
+        try:
+            parts = Parts(self._view[at:end], np.zeros(1, np.int64))
+        except RecordError:
+            return True
+        topic_at, topic_end = int(parts.topic_at[0]), int(parts.topic_end[0])
+        block, properties_at = parts.block, int(parts.properties_at[0])
+        torn = is_torn(bytes(block[topic_at:topic_end]), bytes(block[properties_at:]))
+        return torn or not _sound(parts).all()
+
+    def _block(self, at: int, end: int) -> Iterator[Parts | Damage]:
+        """What lies between two records: mostly nothing but records."""
+        try:
+            parts = Parts.of(self._view[at:end])
+        except RecordError:
+            yield from self._closely(at, end)
+            return
+        if ((parts.head["position"] - parts.starts) == self.position + at).all():
+            sound = _sound(parts)
+            if sound.all():
+                yield parts
+                return
+        yield from self._closely(at, end)
+
+    def _closely(self, at: int, end: int) -> Iterator[Parts | Damage]:
+        """The same record by record, since something is amiss."""
+        while at < end:
+            stop = at + _PLACE.unpack_from(self._view, at)[0] if self._is_record(at) else None
+            if stop is None or stop > end:
+                stop = min(self.boundary(at + 1) or end, end)
+                yield self._damage(at, stop, "no record begins here")
+            else:
+                yield self._one(at, stop)
+            at = stop
+
+    def _one(self, at: int, stop: int) -> Parts | Damage:
+        try:
+            parts = Parts(self._view[at:stop], np.zeros(1, np.int64))
+        except RecordError as error:
+            return self._damage(at, stop, str(error))
+        if _sound(parts).all():
+            return parts
+        return self._damage(at, stop, "the checksum of the body disagrees")
+
+    def _rest(self, at: int) -> Iterator[Damage]:
+        """What is behind the last record: a blank to the file's end, zeros, or a torn one."""
+        size = len(self._view)
+        if _PLACE.size <= size - at:
+            total, magic, _ = _PLACE.unpack_from(self._view, at)
+            if magic == MAGIC_BLANK and total == size - at:
+                return
+        end = at + len(bytes(self._view[at : at + DAMAGE_MAX]).rstrip(b"\0"))
+        if end > at:
+            yield self._damage(at, end, "the log ends in the middle of a record", is_end=True)
+
+    def _damage(self, at: int, stop: int, why: str, *, is_end: bool = False) -> Damage:
+        return Damage(
+            position=self.position + at,
+            size=stop - at,
+            why=why,
+            found=bytes(self._view[at : min(stop, at + DAMAGE_MAX)]),
+            is_end=is_end,
+        )
+
+
+def _sound(parts: Parts) -> NDArray[np.bool_]:
+    """Of which records the body is what its checksum was made of; one without a body has none."""
+    block = memoryview(parts.block)
+    bodies = zip(parts.body_at.tolist(), parts.body_end.tolist(), strict=True)
+    sums = [crc32(block[at:end]) & _CRC_MASK for at, end in bodies]
+    stored = parts.gather(parts.starts + _CHECKSUM_AT, ">u4").astype(np.int64)
+    is_empty = parts.body_at == parts.body_end
+    sound: NDArray[np.bool_] = (stored == np.array(sums, np.int64)) | is_empty
+    return sound

@@ -1,0 +1,289 @@
+"""roquet lab run, report, scenarios: balance strategies over very many simulated histories."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli import output
+from roquet.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.spark.lab.scenario import Scenario
+    from roquet.spark.lab.study import Place, Study
+    from roquet.spark.lab.summary import Summary
+
+NEEDED: Final = ("pyspark", "pyarrow", "numpy")
+"""What the extra `spark` installs."""
+
+ALL: Final = "all"
+FAILED: Final = 1
+SEED: Final = 1
+
+app: Final = typer.Typer(
+    name="lab",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Try balance strategies over very many simulated histories, on Spark.",
+)
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="What `run --out` wrote.")]
+
+
+@app.command()
+def run(
+    *,
+    scenario: Annotated[
+        list[str], typer.Option(help="A name, a JSON file, or all; may be given several times.")
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="A new directory, or one to go on with.")
+    ],
+    histories: Annotated[str, typer.Option(help="Of each scenario: 1_000_000.")] = "10_000",
+    seed: Annotated[int, typer.Option(help="The same one gives the same table.")] = SEED,
+    strategies: Annotated[str, typer.Option(help="AVG,STICKY,POP,… or all.")] = ALL,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    json: output.Json = False,
+) -> None:
+    """Play a scenario under every strategy, and say which one to choose when.
+
+    The table is in DIR/histories, one row for each history and strategy; the page is
+    DIR/report.html. A run that was interrupted goes on when it is started again.
+
+    `roquet lab run --scenario crash --histories 10_000 --out crash-lab`
+    """
+    _check_installed()
+    from roquet.spark.lab import answers, study
+
+    chosen = study.checked(
+        study.Study(
+            scenarios=tuple(one for name in scenario for one in _scenarios(name)),
+            strategies=_strategies(strategies, answers.NAMES),
+            histories=_count(histories),
+            seed=seed,
+        )
+    )
+    place = study.Place(out)
+    place.claim(chosen)
+    if place.missing(chosen):
+        _play(chosen, place, master, quiet=json)
+    _tell(_summed_up(chosen, place), place, json=json)
+
+
+@app.command()
+def report(
+    directory: Directory,
+    *,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="In the browser.")] = True,
+    json: output.Json = False,
+) -> None:
+    """Make the page of a finished run anew, and open it."""
+    _check_installed()
+    from roquet.spark.lab.study import Place
+
+    place = Place(directory)
+    study = place.study()
+    if study is None:
+        raise UsageError(f"{directory} holds no study: `roquet lab run --out` makes one")
+    if missing := place.missing(study):
+        raise UsageError(
+            f"{directory} is not finished: {len(missing)} of {len(study.parts())} parts are "
+            "missing; start the same `roquet lab run` again"
+        )
+    _tell(_summed_up(study, place), place, json=json)
+    if open_ and not json:
+        typer.launch(place.report.resolve().as_uri())
+
+
+@app.command()
+def scenarios(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one, as JSON to start from.")
+    ] = None,
+    *,
+    json: output.Json = False,
+) -> None:
+    """List the scenarios, or show everything of one."""
+    from roquet.spark.lab import scenario
+
+    if name is not None:
+        import msgspec
+
+        shown = msgspec.json.format(msgspec.json.encode(scenario.preset(name)))
+        typer.echo(shown.decode())
+        return
+    presets = [scenario.preset(one) for one in scenario.names()]
+    if json:
+        output.echo_json(presets)
+        return
+    table = output.table("scenario", "what happens", "its numbers")
+    for one in presets:
+        table.add_row(one.name, one.about, one.told())
+    output.console().print(table)
+
+
+def _check_installed() -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[spark]'")
+
+
+def _scenarios(name: str) -> "Sequence[Scenario]":
+    """Those that a word stands for."""
+    from roquet.spark.lab import scenario
+
+    if name == ALL:
+        return [scenario.checked(one) for one in scenario.PRESETS.values()]
+    if name.endswith(".json") or Path(name).is_file():
+        return [_with_trace(scenario.from_file(Path(name)))]
+    return [_with_trace(scenario.checked(scenario.preset(name)))]
+
+
+def _with_trace(given: "Scenario") -> "Scenario":
+    """The flights' own skew and rhythm, where a scenario is theirs and has none of its own."""
+    from roquet.spark.lab.scenario import FLIGHTS
+
+    if given.name != FLIGHTS or given.key_weights:
+        return given
+    from roquet.cli.demo.flights import archive
+    from roquet.spark.lab.trace import traced
+
+    return traced(given, archive(), key="tailnum", hour="hour")
+
+
+def _strategies(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    from roquet.spark.lab.answers import strategy
+
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if [name.lower() for name in names] == [ALL]:
+        return tuple(known)
+    return tuple(strategy(name) for name in names)
+
+
+def _count(text: str) -> int:
+    """A whole number, with or without marks between the thousands."""
+    plain = text.replace("_", "").replace(",", "")
+    if not plain.isdecimal() or not plain.isascii() or not int(plain):
+        raise UsageError(f"--histories: {text!r} is not a whole number over 0")
+    return int(plain)
+
+
+def _play(study: "Study", place: "Place", master: str, *, quiet: bool) -> None:
+    """Start Spark, and play what is missing."""
+    from roquet.net.clock import SYSTEM_CLOCK
+    from roquet.spark.lab import job
+    from roquet.spark.session import session
+
+    with _hushed(), _progress(study, quiet=quiet) as progress:
+        spark = session("roquet lab", master, **{"spark.ui.showConsoleProgress": "false"})
+        spark.sparkContext.setLogLevel("FATAL")  # what fails is raised here, too
+        began_ms = SYSTEM_CLOCK.monotonic_ms()
+        try:
+            job.run(spark, study, place, progress)
+        except KeyboardInterrupt:
+            kept = len(study.parts()) - len(place.missing(study))
+            typer.echo(
+                f"roquet: interrupted; {kept} of {len(study.parts())} parts are kept, and the "
+                "same command goes on from there",
+                err=True,
+            )
+            raise
+        finally:
+            spark.stop()
+            place.clear()  # tasks that were interrupted may have written until now
+    if not quiet:
+        seconds = max(SYSTEM_CLOCK.monotonic_ms() - began_ms, 1) / 1000
+        rows = study.histories * study.contests
+        typer.echo(f"{rows:,} rows in {seconds:,.0f} s: {rows / seconds:,.0f} a second", err=True)
+
+
+@contextmanager
+def _hushed() -> "Iterator[None]":
+    """Without what py4j logs of Ctrl-C, which is no fault; what fails is raised as well."""
+    import logging
+
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+
+
+@contextmanager
+def _progress(study: "Study", *, quiet: bool) -> "Iterator[Callable[[int], None]]":
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("histories"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, quiet=quiet),
+    )
+    task = bar.add_task("histories", total=study.histories)
+    with bar:
+        yield lambda done: bar.update(task, completed=min(done, study.histories))
+
+
+def _summed_up(study: "Study", place: "Place") -> "Summary":
+    """What all histories say, written beside the table with its page."""
+    import msgspec
+
+    from roquet.spark.lab.report import html
+    from roquet.spark.lab.study import write
+    from roquet.spark.lab.summary import summarize
+
+    summary = summarize(study, place)
+    write(place.summary, msgspec.json.format(msgspec.json.encode(summary)))
+    write(place.report, html(summary).encode())
+    return summary
+
+
+def _tell(summary: "Summary", place: "Place", *, json: bool) -> None:
+    """What to choose when, which claims hold, where the page is; exit code 1 when one does not."""
+    failed = [claim for claim in summary.claims if not claim.holds]
+    if json:
+        output.echo_json([summary])
+    else:
+        output.console().print(_choices(summary))
+        for claim in failed:
+            typer.echo(f"does not hold: {claim.text} ({claim.found})")
+        held = len(summary.claims) - len(failed)
+        typer.echo(
+            f"{held} of {len(summary.claims)} claims hold; {place.report.resolve().as_uri()}"
+        )
+    if failed:
+        sys.exit(FAILED)
+
+
+def _choices(summary: "Summary") -> Any:
+    from roquet.spark.lab.summary import WANTS
+
+    table = output.table("scenario", "you want", "choose", "as good")
+    text = {want.measure: want.text for want in WANTS}
+    for part in summary.parts:
+        name = part.name
+        for choice in part.choices:
+            chosen, *others = choice.best
+            is_all = bool(others) and len(choice.best) == choice.of
+            cells = ("whichever", "all of them") if is_all else (chosen, ", ".join(others))
+            table.add_row(name, text[choice.measure], *cells)
+            name = ""
+    return table

@@ -1,0 +1,217 @@
+"""roquet spark …: jobs on topics and tables; Spark is imported inside the command."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from roquet.cli import output, running
+from roquet.cli.namesrv import NAMESRV, Namesrv
+from roquet.model.errors import ConfigError, UsageError
+from roquet.model.settings import parse_millis
+
+if TYPE_CHECKING:
+    from roquet.spark.jobs.archive import Params, Progress
+
+NEEDED: Final = ("pyspark", "pyarrow")
+"""What the extra `spark` installs."""
+
+app: Final = typer.Typer(
+    name="spark",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Jobs on Spark: topics to tables.",
+)
+
+Master = Annotated[
+    str | None,
+    typer.Option(help="A Spark master; else the one that is given, else all cores here."),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", "-o", metavar="NAME=VALUE", help="Of the source, as in Spark; may be repeated."
+    ),
+]
+
+
+Every = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Go on for ever, looking so often: 10s.")
+]
+Start = Annotated[
+    str | None,
+    typer.Option(help="Where a new table begins: earliest (the default), latest, a time."),
+]
+Until = Annotated[str | None, typer.Option(help="End with the last message before this time.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Only these, comma separated, when the table is made.")
+]
+Table = Annotated[
+    str, typer.Option(metavar="NAMESPACE.NAME", help="Iceberg: the table in its catalog.")
+]
+Catalog = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Iceberg: another catalog; may be repeated."),
+]
+
+
+@app.callback()
+def _spark() -> None:
+    """Jobs on Spark; each can be started again at any time."""
+
+
+@app.command()
+def archive(  # noqa: PLR0913 - each is an option
+    topic: Annotated[str, typer.Argument(help="The topic's name.")],
+    directory: Annotated[str, typer.Argument(help="Where the table is, or is to be.")],
+    *,
+    kind: Annotated[str, typer.Option("--kind", "-k", help="parquet, delta, iceberg.")] = "parquet",
+    once: Annotated[bool, typer.Option("--once", help="What is there now; the default.")] = False,
+    every: Every = None,
+    start: Start = None,
+    until: Until = None,
+    columns: Columns = None,
+    compact: Annotated[bool, typer.Option("--compact", help="Merge small files, too.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Only remove what kills left.")] = False,
+    table: Table = "",
+    catalog: Catalog = None,
+    option: Options = None,
+    master: Master = None,
+    json: output.Json = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Keep a topic's messages in a table: each once, whatever is killed on the way.
+
+    The table knows how far it is: the same command goes on where it was. Days are those of
+    `stored_at`, in UTC.
+    """
+    running.log_to_stderr(verbose=False)
+    check_installed()
+    from roquet.spark.jobs.archive import Params
+
+    if once and every:
+        raise UsageError("--once or --every: an archive ends, or it does not")
+    edges = {"startingOffsets": start, "endingOffsets": until}
+    options = {name: text for name, text in edges.items() if text is not None}
+    params = Params(
+        topic=topic,
+        target=directory,
+        kind=kind,
+        options={**options, **_pairs(option, "--option"), **_servers(namesrv)},
+        columns=tuple(part.strip() for part in columns.split(",")) if columns else (),
+        every_ms=parse_millis(every, "--every") if every else None,
+        compact=compact,
+        name=table,
+        catalog=_pairs(catalog, "--catalog"),
+        master=master,
+    )
+    if clean:
+        _clean(params)
+    else:
+        _archive(params, as_json=json)
+
+
+def check_installed(needed: Sequence[str] = NEEDED) -> None:
+    """UsageError, which says what to do, when something is not there."""
+    import importlib.util
+
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"this needs {', '.join(missing)}: pip install 'roquet[spark]'")
+
+
+def _servers(namesrv: str | None) -> Mapping[str, str]:
+    """Where the name servers are, for the source."""
+    import os
+
+    return {"namesrv": namesrv or os.environ.get("NAMESRV_ADDR") or NAMESRV}
+
+
+def _pairs(given: Sequence[str] | None, name: str) -> dict[str, str]:
+    found = {}
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{name}: {text!r} is not NAME=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _clean(params: "Params") -> None:
+    """Opening a table is cleaning it."""
+    from roquet.spark.jobs.archive import opened
+
+    with opened(params) as table:
+        number = table.state(()).number
+    typer.echo(f"{params.target} is clean, at commit {number}")
+
+
+def _archive(params: "Params", *, as_json: bool) -> None:
+    from roquet.net.clock import SYSTEM_CLOCK
+    from roquet.spark.java import java_home
+    from roquet.spark.jobs.archive import run
+    from roquet.spark.jobs.running import is_given, spark_for
+
+    if not is_given(params.master):
+        java_home()  # without one nothing is begun
+    began_ms = SYSTEM_CLOCK.monotonic_ms()
+    stopped = _stopped()
+    with _shown(params.topic, quiet=as_json) as tell:
+        done = run(params, lambda: spark_for("roquet archive", params.master), tell, stopped.is_set)
+    seconds = (SYSTEM_CLOCK.monotonic_ms() - began_ms) / 1000
+    if as_json:
+        import msgspec
+
+        place = {"topic": params.topic, "table": params.target, "kind": params.kind}
+        output.echo_json([{**place, **msgspec.to_builtins(done), "seconds": seconds}])
+        return
+    typer.echo(_told(params, done))
+
+
+def _told(params: "Params", done: "Progress") -> str:
+    parts = [f"{params.topic}: {output.counted(done.rows, 'message')} to {params.target}"]
+    if done.skipped:
+        parts.append(f"{done.skipped:,} were gone")
+    if done.merged:
+        parts.append(f"{output.counted(done.merged, 'small file')} merged")
+    parts.append(f"commit {done.number}, {done.lag:,} behind")
+    return "; ".join(parts)
+
+
+def _stopped() -> threading.Event:
+    """Set by SIGTERM: the batch at hand is committed first. Ctrl-C ends at once."""
+    asked = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    return asked
+
+
+@contextmanager
+def _shown(topic: str, *, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
+    """A bar on stderr: rows, rows a second, and how many are left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        TextColumn(f"{topic}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} rows"),
+        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[lag]:,} behind"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True, quiet=quiet),
+    )
+    with bar:
+        task = bar.add_task(topic, total=None, rate="", lag=0)
+
+        def tell(done: "Progress") -> None:
+            speed = bar.tasks[0].speed
+            rate = f"{speed:,.0f} rows/s" if speed else ""
+            total = done.rows + done.lag
+            bar.update(task, completed=done.rows, total=total, rate=rate, lag=done.lag)
+
+        yield tell

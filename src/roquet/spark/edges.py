@@ -1,0 +1,268 @@
+"""Edges: where a read begins and ends, as users say it, and the offsets that this means.
+
+    earliest · latest · 2026-01-31T12:00 · 1769860800000 · -10 minutes · group:billing
+    {"orders": {"broker-a": {"0": 23, "1": -1}}}          an offset for each queue, -2 and -1 edges
+    {"orders": "latest", "paid": "-1 h", "*": "earliest"} each topic its own
+
+Times are of the broker: when it stored a message. One without a time zone is in UTC.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from roquet.model.errors import ConfigError
+from roquet.model.names import check_group
+from roquet.model.settings import nearest
+from roquet.spark import plan
+from roquet.spark.plan import EARLIEST_MARK, Offsets, Queue, named
+
+
+class At(msgspec.Struct, frozen=True):
+    """The first message stored at a time or later."""
+
+    ms: int
+
+
+class Ago(msgspec.Struct, frozen=True):
+    """The same, for the time so long before the read begins."""
+
+    ms: int
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a consumer group stands; the first message of a queue that it has no progress in."""
+
+    group: str
+
+
+Place: TypeAlias = Literal["earliest", "latest"] | At | Ago | Progress
+"""What can be said of many queues at once."""
+
+
+class ByTopic(msgspec.Struct, frozen=True):
+    """Each topic its own edge; `*` is that of all others."""
+
+    topics: dict[str, "Place | Offsets"]
+
+
+Edge: TypeAlias = Place | Offsets | ByTopic
+
+REST: Final = "*"
+THE_TOPIC: Final = ""
+"""Stands in offsets for the one topic of a read, which need not be named."""
+
+TIME_MIN: Final = 100_000_000_000
+"""Milliseconds from 1970 to 1973: a smaller number is a time in seconds, or an offset."""
+
+WANTED: Final = (
+    "earliest, latest, a time (2026-01-31T12:00, -10 minutes, or ms since 1970), group:NAME or "
+    'JSON like {"orders": {"broker-a": {"0": 23, "1": -1}}} or {"orders": "latest", "*": "-1 h"}'
+)
+
+TIMES: Final = "a time: 2026-01-31T12:00, -10 minutes, or ms since 1970"
+
+_GROUP: Final = "group:"
+_AGO: Final = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*([a-z]+)", re.ASCII)
+_UNITS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        unit: ms
+        for units, ms in (
+            ("ms millisecond milliseconds", 1),
+            ("s sec second seconds", 1000),
+            ("m min minute minutes", 60_000),
+            ("h hour hours", 3_600_000),
+            ("d day days", 86_400_000),
+            ("w week weeks", 604_800_000),
+        )
+        for unit in units.split()
+    }
+)
+
+
+class Asked(Protocol):
+    """What brokers are asked for: `cluster.Cluster` does it."""
+
+    def now_ms(self) -> int:
+        """The time."""
+
+    def committed(self, queue: Queue, group: str) -> int | None:
+        """A group's progress."""
+
+    def first_since(self, queue: Queue, span: tuple[int, int], ms: int) -> int:
+        """The offset of the first message stored at a time or later."""
+
+
+# -- text ------------------------------------------------------------------------------------
+
+
+def parse(text: str, name: str) -> Edge:
+    """What the text of an option says; ConfigError for what cannot be read."""
+    said = text.strip()
+    if said.startswith("{"):
+        try:
+            return _of_json(json.loads(said), name)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {text!r} is no JSON: {error}") from None
+    return _place(said, name)
+
+
+def parse_time(text: str, name: str) -> At | Ago:
+    """A time, written in one of three ways."""
+    if (found := _time(text.strip(), name)) is None:
+        raise ConfigError(f"{name}: {text!r} is not {TIMES}")
+    return found
+
+
+def of_topics(edge: Edge, topics: Iterable[str], name: str) -> Edge:
+    """The edge of a read of these topics; ConfigError when it says something of another one."""
+    known = tuple(topics)
+    if isinstance(edge, dict) and any(queue[0] == THE_TOPIC for queue in edge):
+        if len(known) != 1:
+            raise ConfigError(f'{name} must name topics: {{"orders": {{"broker-a": {{"0": 23}}}}}}')
+        edge = {(known[0], broker, number): at for (_, broker, number), at in edge.items()}
+    for topic in sorted(_named_topics(edge)) if known else ():
+        if topic not in known:
+            raise ConfigError(f"{name}: topic {topic!r} is not read{nearest(topic, known)}")
+    return edge
+
+
+def _named_topics(edge: Edge) -> set[str]:
+    if isinstance(edge, dict):
+        return {topic for topic, _, _ in edge}
+    return set(edge.topics) - {REST} if isinstance(edge, ByTopic) else set()
+
+
+def _place(said: Any, name: str) -> Place:
+    text = said.strip() if isinstance(said, str) else ""
+    word = text.lower()
+    if word == "earliest":
+        return "earliest"
+    if word == "latest":
+        return "latest"
+    if word.startswith(_GROUP):
+        return Progress(check_group(text[len(_GROUP) :].strip()))
+    if (found := _time(text, name)) is None:
+        raise ConfigError(f"{name}: {said!r} is not {WANTED}")
+    return found
+
+
+def _time(text: str, name: str) -> At | Ago | None:
+    if text.isascii() and text.isdecimal():
+        if int(text) < TIME_MIN:
+            raise ConfigError(
+                f"{name}: {text} is no time in ms since 1970: it would be before 1973"
+            )
+        return At(int(text))
+    if (ago := _AGO.fullmatch(text.lower())) and ago[2] in _UNITS:
+        return Ago(int(float(ago[1]) * _UNITS[ago[2]]))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return At(int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def _of_json(read: Mapping[str, Any], name: str) -> Edge:
+    """Offsets where nothing else is said, else what is said by topic."""
+    if not read:
+        raise ConfigError(f"{name}: there is nothing in it: {WANTED}")
+    if all(isinstance(value, dict) for value in read.values()):
+        one = all(_is_queues(value) for value in read.values())
+        return _offsets({THE_TOPIC: read} if one else read, name)
+    return ByTopic({topic: _of_topic(topic, value, name) for topic, value in read.items()})
+
+
+def _of_topic(topic: str, value: Any, name: str) -> Place | Offsets:
+    if isinstance(value, dict) and topic != REST:
+        return _offsets({topic: value}, name)
+    return _place(value, name)
+
+
+def _is_queues(value: Mapping[str, Any]) -> bool:
+    return bool(value) and not any(isinstance(inner, dict) for inner in value.values())
+
+
+def _offsets(nested: Mapping[str, Any], name: str) -> Offsets:
+    found: Offsets = {}
+    for topic, brokers in nested.items():
+        for broker, queues in brokers.items():
+            if not isinstance(queues, dict):
+                raise ConfigError(f"{name}: {queues!r} for broker {broker!r} is not {WANTED}")
+            for number, at in queues.items():
+                if type(at) is not int or at < EARLIEST_MARK or not number.isdecimal():
+                    raise ConfigError(
+                        f"{name}: offset {at!r} of queue {number!r} of broker {broker!r}: whole "
+                        "numbers are wanted, -2 for earliest, -1 for latest"
+                    )
+                found[topic, broker, int(number)] = at
+    return found
+
+
+# -- offsets ---------------------------------------------------------------------------------
+
+
+def starting(edge: Edge, earliest: Offsets, latest: Offsets, asked: Asked) -> Offsets:
+    """Where each queue's reading begins; ConfigError for an offset that there is not yet.
+
+    One that is there no more is kept: whoever reads it hears what is lost.
+    """
+    found = _resolved(edge, (earliest, latest, earliest), asked)
+    for queue, first in sorted(found.items()):
+        if first > latest[queue]:
+            raise ConfigError(
+                f"{named(queue)} is to be read from {first}, but has messages up to {latest[queue]}"
+            )
+    return found
+
+
+def ending(edge: Edge, earliest: Offsets, latest: Offsets, asked: Asked) -> Offsets:
+    """Where each queue's reading ends."""
+    return _resolved(edge, (earliest, latest, latest), asked)
+
+
+Bounds = tuple[Offsets, Offsets, Offsets]
+"""Earliest, latest, and where queues are that are not named."""
+
+
+def _resolved(edge: Edge, bounds: Bounds, asked: Asked) -> Offsets:
+    if isinstance(edge, ByTopic):
+        return _by_topic(edge, bounds, asked)
+    if isinstance(edge, At | Ago | Progress):
+        find = _finder(edge, asked)
+        earliest, latest, _ = bounds
+        return {queue: find(queue, (earliest[queue], last)) for queue, last in latest.items()}
+    return plan.resolved(edge, *bounds)
+
+
+def _finder(place: At | Ago | Progress, asked: Asked) -> Callable[[Queue, tuple[int, int]], int]:
+    """What finds the offset of a queue between its first and its next message."""
+    if isinstance(place, Progress):
+        group = place.group
+
+        def stands(queue: Queue, span: tuple[int, int]) -> int:
+            committed = asked.committed(queue, group)
+            return span[0] if committed is None else committed
+
+        return stands
+    ms = place.ms if isinstance(place, At) else asked.now_ms() - place.ms
+    return lambda queue, span: asked.first_since(queue, span, ms)
+
+
+def _by_topic(edge: ByTopic, bounds: Bounds, asked: Asked) -> Offsets:
+    found = dict(bounds[2])
+    for topic in {topic for topic, _, _ in found}:
+        own = edge.topics.get(topic, edge.topics.get(REST))
+        if own is not None:
+            earliest, latest, rest = (_of(offsets, topic) for offsets in bounds)
+            found |= _resolved(own, (earliest, latest, rest), asked)
+    return found
+
+
+def _of(offsets: Offsets, topic: str) -> Offsets:
+    return {queue: at for queue, at in offsets.items() if queue[0] == topic}

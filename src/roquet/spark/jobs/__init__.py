@@ -1,0 +1,1 @@
+"""Jobs on Spark: each a pure transform, and a main that reads and writes."""

@@ -1,0 +1,276 @@
+"""archive: a topic becomes a table, each message once, whatever is killed on the way.
+
+    main(Params(topic="orders", target="/lake/orders", options={"namesrv": "127.0.0.1:9876"}))
+
+The truth is in the table: a commit publishes files and the offsets that they end at. The driver
+reads the offsets there, plans a batch as the streaming source does, has one Spark job write its
+files, and commits what the tasks have returned. A run that was killed has committed or has not; the
+next one goes on from there.
+"""
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from roquet.model.errors import ConfigError
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark import edges, plan
+from roquet.spark.cluster import Cluster
+from roquet.spark.jobs.compaction import compact
+from roquet.spark.jobs.errand import Answer, Errand, Reading
+from roquet.spark.jobs.running import JobFailed, answers, spark_for
+from roquet.spark.options import SourceOptions, parse
+from roquet.spark.plan import Nested, Offsets, Piece, Queue, from_json, named, to_json
+from roquet.spark.stream import StreamReader
+from roquet.spark.tables import days
+from roquet.spark.tables.opening import open_table
+from roquet.spark.tables.table import DataFile, Identity, State, Table
+from roquet.spark.tables.writing import COMPRESSION
+from roquet.spark.tasks import BrokerAway
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+LIMITS: Final[Mapping[str, str]] = {
+    "maxOffsetsPerTrigger": "4000000",
+    "maxBytesPerTrigger": "4GiB",
+}
+"""Of one commit, where the user says nothing: what a kill costs at most."""
+
+NOT_HERE: Final = (
+    *("topicPattern", "tags", "sql92", "pushdown", "dropDoubles", "columns"),
+    *("bodyFormat", "bodySchema"),
+)
+"""Options of the source that choose messages, or what of them is shown. Offsets without gaps are
+how an archive knows that nothing is missing."""
+
+ENDS: Final = frozenset({"endingoffsets", "endingtime"})
+
+PAUSE_MS: Final = 200
+"""How often an archive that waits looks whether it shall end."""
+
+COMPACT_MIN: Final = 2
+COMPACT_MIN_RUNNING: Final = 16
+"""Small files of a day that are merged: at the end of a run, and while it goes on."""
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user wants of an archive."""
+
+    topic: str
+    target: str
+    kind: str = "parquet"
+    options: Mapping[str, str] = {}
+    """Of the source: namesrv, startingOffsets, endingOffsets, failOnDataLoss and so on."""
+    columns: tuple[str, ...] = ()
+    """None: the table's, or those of a message."""
+    every_ms: int | None = None
+    """How often to look for more; None: what is there now, and then the end."""
+    compression: str = COMPRESSION
+    compact: bool = False
+    name: str = ""
+    catalog: Mapping[str, str] = {}
+    """For Iceberg: the table's name in its catalog, and the catalog when it is not our own."""
+    master: str | None = None
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """How far a run has come."""
+
+    rows: int = 0
+    skipped: int = 0
+    """Messages that were gone; none unless failOnDataLoss=false."""
+    commits: int = 0
+    merged: int = 0
+    """Small files that became part of larger ones."""
+    lag: int = 0
+    """Messages that are there and not in the table."""
+    number: int = 0
+    """Of the table's last commit."""
+
+
+Tell = Callable[[Progress], object]
+
+
+def transform(batch: "pa.RecordBatch") -> "Iterator[tuple[str, pa.RecordBatch]]":
+    """What of a batch goes into which day."""
+    return days.split(batch)
+
+
+def main(params: Params) -> Progress:
+    """Archive with the Spark that is there, or one on this machine."""
+    return run(params, lambda: spark_for("roquet archive", params.master))
+
+
+def run(
+    params: Params,
+    spark: "Callable[[], SparkSession]",
+    tell: Tell = lambda _: None,
+    ended: Callable[[], bool] = lambda: False,
+) -> Progress:
+    """Archive until all is there, or until `ended` says so; Spark is asked for when all is well."""
+    settings = settings_of(params)
+    Cluster(settings).latest()  # a topic that there is not is said before anything is made
+    with opened(params) as table:
+        archive = Archive(params, settings, table, spark)
+        archive.begin()
+        while not ended() and (archive.step() or _waited(params, archive, ended)):
+            tell(archive.progress)
+        if params.compact:
+            archive.compact()
+        tell(archive.progress)
+        return archive.progress
+
+
+def opened(params: Params) -> Table:
+    """The table, held for one archive; what killed runs have left is gone."""
+    columns = days.columns_for(params.columns) if params.columns else ()
+    wanted = Identity(topic=params.topic, columns=columns)
+    return open_table(params.kind, params.target, wanted, name=params.name, catalog=params.catalog)
+
+
+def settings_of(params: Params) -> SourceOptions:
+    """The source's settings, checked."""
+    if not params.topic.strip() or "," in params.topic:
+        raise ConfigError(f"an archive is of one topic, not of {params.topic!r}")
+    given = {name.lower(): name for name in params.options}
+    for name in NOT_HERE:
+        if name.lower() in given:
+            raise ConfigError(f"option {name!r} is not for archives: they are of all messages")
+    if params.every_ms is not None and given.keys() & ENDS:
+        raise ConfigError("an archive either ends somewhere or looks for more every so often")
+    return parse({**LIMITS, **params.options, "topic": params.topic}, os.environ)
+
+
+def _waited(params: Params, archive: "Archive", ended: Callable[[], bool]) -> bool:
+    """Whether to look again, after a pause; not where what was there is all that is wanted."""
+    if params.every_ms is None:
+        return False
+    if params.compact and archive.commits_unmerged >= COMPACT_MIN_RUNNING:
+        archive.compact(COMPACT_MIN_RUNNING)
+    due_ms = SYSTEM_CLOCK.monotonic_ms() + params.every_ms
+    while not ended() and (left_ms := due_ms - SYSTEM_CLOCK.monotonic_ms()) > 0:
+        time.sleep(min(left_ms, PAUSE_MS) / 1000)
+    return not ended()
+
+
+class Planner(StreamReader):
+    """Plans batches as a stream does; one that ends does so where the user wants it."""
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From now on nothing behind the end is read."""
+        super().prepareForTriggerAvailableNow()
+        edge, cluster = self._settings.ending_offsets, self._cluster
+        if edge != "latest":
+            bounds = cluster.bounds()
+            self._target = edges.ending(edge, bounds.earliest, bounds.latest, cluster)
+
+
+class Archive:
+    """A topic on its way into a table."""
+
+    def __init__(
+        self,
+        params: Params,
+        settings: SourceOptions,
+        table: Table,
+        spark: "Callable[[], SparkSession]",
+    ) -> None:
+        self._params, self._settings, self._table = params, settings, table
+        self._spark = spark
+        self._planner = Planner(settings, table.identity.columns)
+        self._state = State(0, {})
+        self.commits_unmerged = 0
+        """Commits since somebody looked for small files."""
+        self.progress = Progress()
+
+    def begin(self) -> None:
+        """Find where the table is; the first run of all notes where it begins."""
+        self._state = self._table.state(Cluster(self._settings).latest())
+        self.progress.number = self._state.number
+        if self._params.every_ms is None:
+            self._planner.prepareForTriggerAvailableNow()
+        if not self._state.number:
+            self._commit(from_json(self._planner.initialOffset()), self._table.begin().name, ())
+
+    def step(self) -> bool:
+        """One batch, if there is anything new."""
+        before = to_json(self._state.offsets)
+        after = self._planner.latestOffset(before, self._planner.getDefaultReadLimit())
+        self._weigh(self._state.offsets)
+        if after == before:
+            return False
+        try:
+            self._write(before, after)
+        except BrokerAway as error:
+            if self._params.every_ms is None:
+                raise
+            log.warning("%s", error)  # the next batch leaves its queues out until it is back
+        return True
+
+    def compact(self, files_min: int = COMPACT_MIN) -> None:
+        """Merge small files."""
+        self.commits_unmerged = 0
+        merged = compact(self._table, self._work, self._params.compression, files_min)
+        self.progress.merged += merged
+        self._state = self._table.state(self._state.offsets)
+        self.progress.number = self._state.number
+
+    def _write(self, before: Nested, after: Nested) -> None:
+        """Files of a range, and their commit."""
+        directory = self._table.begin()
+        reading = Reading(
+            settings=self._settings,
+            tasks=self._planner.partitions(before, after),
+            columns=self._table.identity.columns,
+            directory=str(directory),
+            compression=self._params.compression,
+        )
+        found = self._work(reading)
+        skipped = checked(reading.pieces, found, self._settings)
+        files = [file for answer in found for file in answer.files]
+        self._commit(from_json(after), directory.name, files)
+        self.progress.rows += sum(file.rows for file in files)
+        self.progress.skipped += skipped
+        self._planner.commit(after)
+
+    def _commit(self, after: Offsets, attempt: str, files: Sequence[DataFile]) -> None:
+        commit = self._state.then(after, attempt, files, ())
+        self._table.commit(commit)
+        self._state = State(commit.number, after)
+        self.progress.number = commit.number
+        self.progress.commits += 1
+        self.commits_unmerged += 1
+        self._weigh(after)
+
+    def _weigh(self, offsets: Offsets) -> None:
+        """How much there is still to do."""
+        told = self._planner.reportLatestOffset()
+        latest, _ = plan.reported(told) if told else ({}, {})
+        self.progress.lag = sum(map(len, plan.ranges(offsets, latest)))
+
+    def _work(self, errand: Errand) -> list[Answer]:
+        return answers(self._spark(), errand) if len(errand) else []
+
+
+def checked(pieces: Sequence[Piece], found: Sequence[Answer], settings: SourceOptions) -> int:
+    """How many messages of the ranges are missing; an error where that may not be."""
+    wanted: Counter[Queue] = Counter()
+    for piece in pieces:
+        wanted[piece.queue] += len(piece)
+    rows = sum((Counter(from_json(answer.rows)) for answer in found), Counter[Queue]())
+    for queue in sorted(wanted | rows):
+        have, want = rows[queue], wanted[queue]
+        if have > want or (have < want and settings.fail_on_data_loss):
+            raise JobFailed(
+                f"{named(queue)}: {have} rows of {want} messages were written; the batch is dropped"
+            )
+    return wanted.total() - rows.total()

@@ -1,0 +1,129 @@
+"""Errand: what one task of an archive does: pull ranges, write files, tell what is in them.
+
+It runs in Spark's workers, and rows go no further: what Spark gets is a line of JSON from each
+task. One thread pulls and decodes while another encodes; both leave Python for most of the time.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from roquet.model.errors import CallError, RoquetError
+from roquet.spark.jobs.ahead import ahead
+from roquet.spark.options import SourceOptions
+from roquet.spark.plan import Nested, Piece, to_json
+from roquet.spark.tables.days import schema_of
+from roquet.spark.tables.table import DataFile
+from roquet.spark.tables.writing import COMPRESSION, Writer, read
+from roquet.spark.tasks import BrokerAway
+from roquet.spark.tasks import read as pulled
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task has done, or why it can never be done."""
+
+    files: tuple[DataFile, ...] = ()
+    rows: Nested = {}
+    """Of each queue how many."""
+    error: str | None = None
+    is_away: bool = False
+    """Whether it may go well another time: a broker was away."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranges of queues to be written to files in a directory."""
+
+    settings: SourceOptions
+    tasks: Sequence[InputPartition]
+    columns: tuple[str, ...]
+    directory: str
+    compression: str = COMPRESSION
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """The ranges, however they are dealt."""
+        return [piece for task in self.tasks for piece in task.value]
+
+    def do(self, number: int) -> Answer:
+        """One task of it."""
+        rows: Counter[tuple[str, str, int]] = Counter()
+        topic = self.settings.topics[0]
+        with ahead(pulled(self.settings, self.columns, self.tasks[number])) as batches:
+            files = self._written(counted(batches, topic, rows))
+        return Answer(files=tuple(files), rows=to_json(dict(rows)))
+
+    def _written(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
+        writer = Writer(Path(self.directory), schema_of(self.columns), self.compression)
+        try:
+            for batch in batches:
+                writer.write(batch)
+            return writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+
+
+class Merging(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of small files to be written as one each."""
+
+    groups: Sequence[Sequence[str]]
+    columns: tuple[str, ...]
+    directory: str
+    compression: str = COMPRESSION
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def do(self, number: int) -> Answer:
+        """One task of it."""
+        schema = schema_of(self.columns)
+        writer = Writer(Path(self.directory), schema, self.compression)
+        try:
+            for batch in read([Path(path) for path in self.groups[number]], schema).to_batches():
+                writer.write(batch)
+            return Answer(files=tuple(writer.close()))
+        except BaseException:
+            writer.abort()
+            raise
+
+
+Errand = Reading | Merging
+
+
+def perform(errand: Errand, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: a number of a task comes in, its answer goes out.
+
+    What will be the same each time is an answer; what may pass is raised, so that Spark tries
+    again.
+    """
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            try:
+                answer = errand.do(number)
+            except CallError:
+                raise
+            except RoquetError as error:
+                answer = Answer(error=str(error), is_away=isinstance(error, BrokerAway))
+            text = msgspec.json.encode(answer).decode()
+            yield pa.RecordBatch.from_pydict({"answer": [text]})
+
+
+def counted(
+    batches: Iterable[pa.RecordBatch], topic: str, rows: Counter[tuple[str, str, int]]
+) -> Iterator[pa.RecordBatch]:
+    """The batches; on the way the rows of each queue are counted."""
+    for batch in batches:
+        if len(batch):
+            broker = batch.column("broker")[0].as_py()
+            counts = np.bincount(batch.column("queue_id").to_numpy())
+            for queue_id in np.flatnonzero(counts):
+                rows[topic, broker, int(queue_id)] += int(counts[queue_id])
+        yield batch

@@ -1,0 +1,78 @@
+"""Running: a Spark for a job, and one job of tasks that answer in a line each."""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from roquet.model.errors import RoquetError
+from roquet.spark.jobs.errand import Answer, Errand, perform
+from roquet.spark.session import session
+from roquet.spark.tasks import BrokerAway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+LOCAL: Final = "local[*,4]"
+"""All cores, and four attempts for a task: without the number Spark makes one."""
+
+GIVEN: Final = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+"""What is set where somebody else has chosen a Spark: `spark-submit`, and Spark Connect."""
+
+
+class JobFailed(RoquetError):
+    """Spark could not do it; nothing was committed."""
+
+
+def is_given(master: str | None) -> bool:
+    """Whether somebody else has chosen a Spark, and so a Java."""
+    return master is None and any(one in os.environ for one in GIVEN)
+
+
+def spark_for(name: str, master: str | None) -> "SparkSession":
+    """The Spark that is given, else one on this machine."""
+    if is_given(master):
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.appName(name).getOrCreate()
+    # Its own bar, and its warnings of what a laptop lacks, are not for those who run a job.
+    spark = session(name, master or LOCAL, **{"spark.ui.showConsoleProgress": "false"})
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def answers(spark: "SparkSession", errand: Errand) -> list[Answer]:
+    """What the tasks of an errand answer; JobFailed when one cannot be done."""
+    count = len(errand)
+
+    def work(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        return perform(errand, batches)
+
+    try:
+        numbers = spark.range(0, count, 1, count)
+        rows = numbers.mapInArrow(work, "answer string").collect()
+    except Exception as error:
+        raise JobFailed(_told(error)) from error
+    found = [msgspec.json.decode(row["answer"], type=Answer) for row in rows]
+    for answer in found:
+        if answer.error is not None:
+            raise BrokerAway(answer.error) if answer.is_away else JobFailed(answer.error)
+    return found
+
+
+def _told(error: Exception) -> str:
+    """What has become of a job; py4j meets a Java that is gone as a network does."""
+    if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
+        return f"Spark's Java has gone ({last_line(error)}); start again: it goes on where it was"
+    return f"the Spark job failed: {last_line(error)}"
+
+
+def last_line(error: Exception) -> str:
+    """What went wrong, out of a text that may hold the traces of two languages."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("at ", "File ", "..."))]
+    causes = [line for line in told if line.startswith("roquet.") or "Error: " in line]
+    return (causes or told or [type(error).__name__])[-1]

@@ -1,0 +1,68 @@
+"""Moments: where in a queue a time is, to the message.
+
+Brokers search by time themselves, but some only nearly: they give a message that is next to the
+one that is wanted, or any of several stored in the same millisecond. So what they say is looked at.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from roquet.arrow.records import Records
+from roquet.model.flags import PullFlag
+from roquet.model.subscription import ALL, TAG
+from roquet.spark.plan import Queue
+from roquet.wire.calls.offset import OffsetByTime
+from roquet.wire.calls.pull import Pull
+
+if TYPE_CHECKING:
+    from roquet.spark.cluster import Cluster
+
+LOOK: Final = 32
+"""Messages of one look: as many as a genuine broker gives."""
+
+
+def first_since(cluster: "Cluster", queue: Queue, span: tuple[int, int], ms: int) -> int:
+    """The offset of the first message stored at a time or later, within the span's ends."""
+    low, high = span
+    at = _searched(cluster, queue, ms)
+    if low < at < high:
+        seen = _stored(cluster, queue, at - 1, 2)
+        if seen.get(at - 1, ms) < ms <= seen.get(at, -1):
+            return at
+    # What the search gives for the millisecond before is never behind the first of this one.
+    at = max(_searched(cluster, queue, ms - 1), low)
+    while at < high:
+        seen = _stored(cluster, queue, at, LOOK)
+        for offset, stored_ms in seen.items():
+            if stored_ms >= ms:
+                return offset
+        if not seen:
+            return at  # more than is wanted does no harm
+        at = max(seen) + 1
+    return high
+
+
+def _searched(cluster: "Cluster", queue: Queue, ms: int) -> int:
+    topic, broker, queue_id = queue
+    call = OffsetByTime(topic=topic, queue_id=queue_id, timestamp=max(ms, 0))
+    return cluster.ask(broker, call).offset
+
+
+def _stored(cluster: "Cluster", queue: Queue, at: int, count: int) -> dict[int, int]:
+    """When some messages were stored, by their offset."""
+    topic, broker, queue_id = queue
+    call = Pull(
+        consumer_group=cluster.settings.group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=at,
+        max_msg_nums=count,
+        sys_flag=int(PullFlag.SUBSCRIPTION),
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=ALL,
+        sub_version=0,
+        expression_type=TAG,
+    )
+    records = Records.of(cluster.ask(broker, call).body, broker=broker)
+    stored = zip(records.queue_offsets.tolist(), records.stored_ms.tolist(), strict=True)
+    return {offset: ms for offset, ms in stored if offset >= at}

@@ -1,0 +1,103 @@
+"""Which rows of a batch are there for all to see, and which a broker has given up on."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from roquet.model import properties as names
+from roquet.model.errors import CallRefused, ConnectFailed, UsageError
+from roquet.model.names import CHECK_MAX_TIME_TOPIC
+from roquet.spark.cluster import Cluster
+from roquet.spark.fetch import RangeReader
+from roquet.spark.options import SourceOptions
+from roquet.spark.plan import Nested, Offsets, Piece, from_json, named, to_json
+from roquet.spark.sink.halves import codes
+from roquet.wire.calls.offset import MaxOffset
+
+READ: Final = ("properties",)
+NEW_TRIES: Final = 20
+NEW_PAUSE_MS: Final = 200
+"""A new topic is known to the name servers within a moment, mostly at once."""
+
+NONE: Final = np.empty(0, np.int64)
+
+
+class Watch:
+    """Reads what was stored in topics since a batch was decided."""
+
+    def __init__(self, namesrv: tuple[str, ...], topics: Iterable[str], timeout_ms: int) -> None:
+        topics = tuple(sorted(topics))
+        settings = SourceOptions(namesrv=namesrv, topics=topics, timeout_ms=timeout_ms)
+        self._cluster = Cluster(settings)
+
+    def ends(self, brokers: Iterable[str]) -> Nested:
+        """How far the topics reach, and on these brokers what was given up."""
+        brokers = list(brokers)
+        for _ in range(NEW_TRIES):
+            try:
+                return to_json(self._now(brokers)[1])
+            except UsageError:  # a topic that its first message has made this moment
+                self._cluster.pause(NEW_PAUSE_MS)
+        return to_json(self._now(brokers)[1])
+
+    def since(
+        self, ends: Nested, prefix: str
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Nested]:
+        """The rows seen, those given up, and how far both were read: what comes next is behind."""
+        before = from_json(ends)
+        brokers = {queue[1] for queue in before if queue[0] == CHECK_MAX_TIME_TOPIC}
+        first, now = self._cluster.patiently(lambda: self._whole(before, brokers), "route")
+        pieces = [
+            Piece(*queue, start, end)
+            for queue, end in sorted(now.items())
+            if (start := before.get(queue, first.get(queue, 0))) < end
+        ]
+        given_up = [piece for piece in pieces if piece.topic == CHECK_MAX_TIME_TOPIC]
+        seen = [piece for piece in pieces if piece.topic != CHECK_MAX_TIME_TOPIC]
+        return self._rows(seen, prefix), self._rows(given_up, prefix), to_json(now)
+
+    def _whole(self, before: Offsets, brokers: Iterable[str]) -> tuple[Offsets, Offsets]:
+        """First and next offset of all queues; ConnectFailed while one of before is not there.
+
+        What lies in a queue that nobody looks into would be taken for invisible, and come twice.
+        """
+        first, now = self._now(brokers)
+        if missing := sorted(before.keys() - now.keys()):
+            raise ConnectFailed(f"{named(missing[0])} is not in the route: is its broker away?")
+        return first, now
+
+    def _now(self, brokers: Iterable[str]) -> tuple[Offsets, Offsets]:
+        bounds = self._cluster.bounds()
+        now = dict(bounds.latest)
+        for broker in brokers:
+            now[CHECK_MAX_TIME_TOPIC, broker, 0] = self._given_up_end(broker)
+        return bounds.earliest, now
+
+    def _given_up_end(self, broker: str) -> int:
+        try:
+            return self._cluster.ask(
+                broker, MaxOffset(topic=CHECK_MAX_TIME_TOPIC, queue_id=0)
+            ).offset
+        except CallRefused:  # nothing was given up there, ever
+            return 0
+
+    def _rows(self, pieces: list[Piece], prefix: str) -> NDArray[np.int64]:
+        batches = RangeReader(self._cluster, READ).batches(pieces) if pieces else ()
+        found = [rows_of(batch.column("properties"), prefix) for batch in batches]
+        return np.concatenate([NONE, *found])
+
+
+def rows_of(properties: pa.Array, prefix: str) -> NDArray[np.int64]:
+    """The rows of a batch among messages with these properties; `prefix` begins its keys."""
+    keys = pc.map_lookup(properties, names.SINK_ROW, "first").drop_null()
+    ours = keys.filter(pc.starts_with(keys, prefix))
+    places = pc.utf8_slice_codeunits(ours, len(prefix))
+    places = places.filter(pc.match_substring_regex(places, r"^\d{1,7}/\d{1,12}$"))
+    parts = pc.split_pattern(places, "/")
+    return codes(
+        pc.list_element(parts, 0).cast(pa.int32()), pc.list_element(parts, 1).cast(pa.int64())
+    )

@@ -1,0 +1,168 @@
+"""The writers that Spark drives: `write` in tasks, `commit` and `abort` on the driver.
+
+Plain mode has nothing to commit: a row is there as soon as a broker has it. A task that is run
+again writes its rows again, under the same keys (ROQUET_ROW).
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from random import SystemRandom
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from roquet.model.errors import ConfigError, UsageError
+from roquet.spark.sink.columns import chosen
+from roquet.spark.sink.options import JOB_PREFIX, SinkOptions, parse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ID: Final = "streaming.sql.batchId"
+QUERY_ID: Final = "sql.streaming.queryId"
+"""What Spark tells its tasks of the stream that they work for."""
+
+
+class Written(WriterCommitMessage):
+    """What one task has written; in a transaction also where its half messages lie."""
+
+    def __init__(self, query: str, rows: int, halves: bytes = b"") -> None:
+        self.query = query
+        self.rows = rows
+        self.halves = halves
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a frame once."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("a topic only grows: mode('append') is wanted, not 'overwrite'")
+        self._options = parse(options, os.environ)
+        self._columns = chosen(_fields(schema), self._options)
+        self._job = self._options.job or f"{JOB_PREFIX}{SystemRandom().getrandbits(64):016x}"
+        self._recorded = 0 in _resolved(self._options).get(self._job, ())
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Written:
+        """The rows of one partition."""
+        if self._recorded:
+            return _passed_over(iterator, self._job)
+        return _write(iterator, self._options, self._columns, self._job, 0)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make all visible, in a transaction."""
+        if self._options.transactional:
+            _commit(self._options, 0, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Roll back what is known, in a transaction."""
+        if self._options.transactional:
+            _abort(self._options, 0, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream. Spark makes one for each, and one to commit it."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("a topic only grows: outputMode 'append' or 'update' is wanted")
+        self._options = parse(options, os.environ)
+        if self._options.job is not None:
+            raise ConfigError("option 'job' names a batch write: a stream has its query's id")
+        self._columns = chosen(_fields(schema), self._options)
+        self._recorded = _resolved(self._options)
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Written:
+        """The rows of one partition of a micro-batch."""
+        query, batch = micro_batch()
+        if batch in self._recorded.get(query, ()):
+            return _passed_over(iterator, query)
+        return _write(iterator, self._options, self._columns, query, batch)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make a micro-batch visible, in a transaction."""
+        if self._options.transactional:
+            _commit(self._options, batchId, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Roll back what is known, in a transaction."""
+        if self._options.transactional:
+            _abort(self._options, batchId, messages)
+
+
+def micro_batch() -> tuple[str, int]:
+    """The query and the batch that this task works for."""
+    context = TaskContext.get()
+    query = context.getLocalProperty(QUERY_ID) if context else None
+    batch = context.getLocalProperty(BATCH_ID) if context else None
+    if query is None or batch is None:
+        raise UsageError("Spark does not say for which query and batch this task works")
+    return query, int(batch)
+
+
+def _fields(schema: StructType) -> Iterator[tuple[str, str]]:
+    return ((field.name, field.dataType.simpleString()) for field in schema.fields)
+
+
+def _resolved(options: SinkOptions) -> dict[str, frozenset[int]]:
+    """The batches that are committed, by query; what a driver left half done is done then."""
+    if not options.transactional:
+        return {}
+    from roquet.spark.sink.commit import recorded, resolve
+
+    resolve(options)
+    return recorded(options)
+
+
+def _write(
+    batches: Iterator["pa.RecordBatch"],
+    options: SinkOptions,
+    columns: Sequence[str],
+    query: str,
+    batch: int,
+) -> Written:
+    # Imported here, in the worker that writes: planning needs no columns.
+    from roquet.spark.sink.rows import Origin
+    from roquet.spark.sink.task import send
+
+    context = TaskContext.get()
+    origin = Origin(query, batch, context.partitionId() if context else 0)
+    rows, halves = send(batches, options, columns, origin)
+    return Written(query, rows, halves)
+
+
+def _passed_over(batches: Iterator["pa.RecordBatch"], query: str) -> Written:
+    """Nothing: all of it was committed before."""
+    for _ in batches:
+        pass
+    return Written(query, 0)
+
+
+def _commit(
+    options: SinkOptions, batch: int, messages: Sequence[WriterCommitMessage | None]
+) -> None:
+    from roquet.spark.sink.commit import commit
+
+    written = _known(messages)
+    if written:
+        commit(options, written[0].query, batch, [one.halves for one in written if one.halves])
+
+
+def _abort(
+    options: SinkOptions, batch: int, messages: Sequence[WriterCommitMessage | None]
+) -> None:
+    from roquet.spark.sink.commit import abort
+
+    written = _known(messages)
+    if written:
+        abort(options, written[0].query, batch, [one.halves for one in written if one.halves])
+
+
+def _known(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]

@@ -1,0 +1,292 @@
+"""Store files as a table: commit-log files read where they lie, with no broker.
+
+    spark.read.format("roquet").option("store", "/var/lib/roquet").option("topic", "orders")
+
+The directory may be ours or a genuine broker's, in use or a copy: nothing is written and no lock is
+taken. Rows come in the order of the log. The log holds more than consumers see: half messages,
+delayed ones, and those of deleted topics; `message_type` says what each is.
+"""
+
+import logging
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from roquet.model.errors import ConfigError, RecordError
+from roquet.model.settings import nearest, parse_bool
+from roquet.spark.edges import Ago, At
+from roquet.spark.options import SOURCE_OPTIONS, SourceOptions, parse
+from roquet.spark.schema import checked, ddl
+from roquet.store.files import RealFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from roquet.arrow.logfile import Damage
+    from roquet.arrow.records import Records
+
+log = logging.getLogger(__name__)
+
+PROBLEM: Final = "problem"
+"""The column that says what is wrong with a damaged place; null for messages."""
+
+PIECE_MIN: Final = 16 * 1024 * 1024
+"""Bytes that a task reads in the time it takes to start one."""
+
+NAME_SIZE: Final = 20
+"""A log file is called by the position of its first byte."""
+
+_OWN: Final = ("store", "badRecords", "broker")
+_SHARED: Final = (
+    "topic", "topicPattern", "columns", "startingTime", "endingTime", "failOnDataLoss",
+    "decompress", "minPartitions", "maxPartitions",
+)  # fmt: skip
+"""Options of reads from brokers that mean something here, too."""
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user said of a read of store files."""
+
+    folder: str
+    given: SourceOptions
+    """What is said of any read; without topics all are read."""
+    has_topics: bool
+    bad_records: bool = False
+    """Damaged places are rows, whose `problem` says what is wrong, instead of an error."""
+    broker: str = ""
+    """What column `broker` says: files do not know whose they are."""
+
+
+class LogPart(msgspec.Struct, frozen=True):
+    """A part of a log file."""
+
+    path: str
+    position: int
+    start: int
+    stop: int
+
+
+def parse_store(options: Mapping[str, str], now_ms: int) -> StoreOptions:
+    """The settings of Spark's options; ConfigError for one that means nothing for files."""
+    allowed = {name.lower(): name for name in (*_OWN, *_SHARED)}
+    for name in options:
+        if name.lower() not in allowed:
+            known = {other.lower() for other in SOURCE_OPTIONS}
+            why = "is for brokers: a read of store files has none" if name.lower() in known else ""
+            raise ConfigError(
+                f"option {name!r} {why}"
+                if why
+                else f"no option {name!r}{nearest(name, allowed.values())}"
+            )
+    low = {name.lower(): text for name, text in options.items()}
+    shared = {name: low[name.lower()] for name in _SHARED if name.lower() in low}
+    has_topics = "topic" in shared or "topicPattern" in shared
+    if not has_topics:
+        shared["topicPattern"] = ".*"
+    return StoreOptions(
+        folder=low["store"],
+        given=_timed(parse({**shared, "namesrv": "none:1"}, {}), now_ms),
+        has_topics=has_topics,
+        bad_records=parse_bool(low.get("badrecords", "false"), "badRecords"),
+        broker=low.get("broker", ""),
+    )
+
+
+def _timed(given: SourceOptions, now_ms: int) -> SourceOptions:
+    """The same with times that do not move while tasks run."""
+    first, last = given.starting_offsets, given.ending_offsets
+    return msgspec.structs.replace(
+        given,
+        starting_offsets=At(now_ms - first.ms) if isinstance(first, Ago) else first,
+        ending_offsets=At(now_ms - last.ms) if isinstance(last, Ago) else last,
+    )
+
+
+def schema_of(settings: StoreOptions) -> str:
+    """The chosen columns, and what is wrong with a row when that is asked for."""
+    columns = ddl(settings.given.columns)
+    return f"{columns}, {PROBLEM} string" if settings.bad_records else columns
+
+
+def parts_of(folder: Path, given: SourceOptions) -> list[list[LogPart]]:
+    """The files of a store, cut and dealt to as many tasks as are worth it."""
+    files = log_files(folder)
+    used = [_used(path) for path, _ in files]
+    cores = given.max_partitions or max(given.min_partitions, os.cpu_count() or 1)
+    size = max(PIECE_MIN, -(-sum(used) // max(cores, 1)))
+    parts: list[list[LogPart]] = [[]]
+    room = size
+    for (path, position), end in zip(files, used, strict=True):
+        at, length = 0, path.stat().st_size
+        while at < end:
+            stop = min(at + room, end)
+            # The last part takes what is behind the bytes in use, too: there may be more by then.
+            part = LogPart(str(path), position, at, length if stop == end else stop)
+            parts[-1].append(part)
+            room -= stop - at
+            at = stop
+            if room <= 0:
+                parts.append([])
+                room = size
+    return [part for part in parts if part]
+
+
+def log_files(folder: Path) -> list[tuple[Path, int]]:
+    """The log files of a store directory, or of the directory of a log itself, in their order."""
+    if not folder.is_dir():
+        raise ConfigError(f"store {str(folder)!r} is no directory on this machine")
+    inner = folder / "commitlog"
+    place = inner if inner.is_dir() else folder
+    names = [path for path in place.iterdir() if _is_log(path)]
+    if not names:
+        raise ConfigError(
+            f"store {str(folder)!r} holds no commit log: neither commitlog/ nor files whose names "
+            f"are {NAME_SIZE} digits"
+        )
+    return [(path, int(path.name)) for path in sorted(names)]
+
+
+def _is_log(path: Path) -> bool:
+    return len(path.name) == NAME_SIZE and path.name.isdecimal() and path.is_file()
+
+
+class StoreReader(DataSourceReader):
+    """Reads a store's log files, each part by a task."""
+
+    def __init__(self, settings: StoreOptions, fields: Sequence[tuple[str, str]]) -> None:
+        self._settings = settings
+        self._columns = tuple(name for name, _ in fields)
+        ours = [field for field in fields if field != (PROBLEM, "string")]
+        if len(ours) == len(fields) or ours:
+            checked(ours)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The files as they are now."""
+        found = parts_of(Path(self._settings.folder), self._settings.given)
+        return [InputPartition(part) for part in found]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """The messages of some parts."""
+        for part in partition.value or ():
+            yield from Reading(self._settings, self._columns, part).batches()
+
+
+class Reading:
+    """The reading of one part, in a worker."""
+
+    def __init__(self, settings: StoreOptions, columns: Sequence[str], part: LogPart) -> None:
+        self._settings = settings
+        self._order = list(columns)
+        self._columns = [name for name in columns if name != PROBLEM]
+        self._part = part
+
+    def batches(self) -> Iterator["pa.RecordBatch"]:
+        """The messages, and damaged places where they are asked for."""
+        from roquet.arrow.logfile import Damage, LogFile
+        from roquet.arrow.records import Records
+
+        part, settings = self._part, self._settings
+        data = _mapped(part.path)
+        file = LogFile(data, part.position, _used(Path(part.path)))
+        for piece in file.walk(part.start, part.stop):
+            if isinstance(piece, Damage):
+                if self._is_told(piece):
+                    yield self._row_of(piece)
+                continue
+            restore = settings.given.decompress
+            found = self._wanted(Records(piece, broker=settings.broker, restore=restore))
+            if len(found):
+                yield self._rows_of(found)
+
+    def _wanted(self, records: "Records") -> "Records":
+        """Those of the topics and the times that are asked for."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        given, wanted = self._settings.given, np.ones(len(records), np.bool_)
+        if self._settings.has_topics:
+            topics = records.topics()
+            if given.topic_pattern is None:
+                found = pc.is_in(topics, _texts(given.topics))
+            else:
+                found = pc.match_substring_regex(topics, f"^(?:{given.topic_pattern})$")
+            wanted &= found.to_numpy(zero_copy_only=False)
+        since, until = _ms(given.starting_offsets), _ms(given.ending_offsets)
+        if since is not None:
+            wanted &= records.stored_ms >= since
+        if until is not None:
+            wanted &= records.stored_ms < until
+        return records if wanted.all() else records.where(wanted)
+
+    def _rows_of(self, records: "Records") -> "pa.RecordBatch":
+        import pyarrow as pa
+
+        batch = records.batch(self._columns)
+        return self._with_problem(batch, pa.nulls(len(records), pa.string()))
+
+    def _with_problem(self, batch: "pa.RecordBatch", problems: "pa.Array") -> "pa.RecordBatch":
+        import pyarrow as pa
+
+        if PROBLEM not in self._order:
+            return batch
+        columns = {**dict(zip(self._columns, batch.columns, strict=True)), PROBLEM: problems}
+        return pa.RecordBatch.from_pydict({name: columns[name] for name in self._order})
+
+    def _is_told(self, damage: "Damage") -> bool:
+        """Whether it is a row; otherwise an error, unless it is the end or may be stepped over."""
+        if self._settings.bad_records:
+            return True
+        if not damage.is_end:
+            what = f"{self._part.path}: {damage.size} bytes at {damage.position}: {damage.why}"
+            if self._settings.given.fail_on_data_loss:
+                raise RecordError(
+                    f"{what}; badRecords=true gives such places as rows, failOnDataLoss=false "
+                    "steps over them"
+                )
+            log.warning("%s; going on, as failOnDataLoss=false says", what)
+        return False
+
+    def _row_of(self, damage: "Damage") -> "pa.RecordBatch":
+        import pyarrow as pa
+
+        from roquet.arrow.records import SCHEMA
+
+        known: Mapping[str, Any] = MappingProxyType(
+            {"position": damage.position, "size": damage.size, "body": damage.found}
+        )
+        fields = [SCHEMA.field(name) for name in self._columns]
+        columns = [pa.array([known.get(field.name)], field.type) for field in fields]
+        batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        return self._with_problem(batch, pa.array([damage.why], pa.string()))
+
+
+def _texts(names: Sequence[str]) -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.array(list(names), pa.string())
+
+
+def _used(path: Path) -> int:
+    """Bytes of a file that may hold something."""
+    return RealFiles().data_end(path, path.stat().st_size)
+
+
+def _ms(edge: Any) -> int | None:
+    return edge.ms if isinstance(edge, At) else None
+
+
+def _mapped(path: str) -> mmap.mmap:
+    try:
+        with Path(path).open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError as error:
+        raise RecordError(
+            f"{path} is gone: retention took it meanwhile, or a worker on another machine was to "
+            "read it (the directory must be there on each of them)"
+        ) from error

@@ -1,0 +1,228 @@
+"""Delta table: one entry of its log publishes files and offsets together.
+
+Offsets are the table's application transactions, one for each queue, named
+`roquet/TOPIC/BROKER/QUEUE`, and `roquet/TOPIC` has the number of the commit. Delta keeps these for
+ever: they outlive old log entries. The entry's own note repeats them for eyes, and says which
+queues there are.
+
+An entry is made for the version that was looked at, or not at all; when somebody else has come
+first, a clean-up for example, the table is looked at anew.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+import pyarrow as pa
+
+from roquet.model.errors import ConfigError
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark.plan import Offsets, Queue, from_json
+from roquet.spark.tables.days import NO_DAY, schema_of
+from roquet.spark.tables.disk import Disk, sync
+from roquet.spark.tables.staging import Staging, check_target
+from roquet.spark.tables.table import Commit, DataFile, Identity, State, agreed, expect
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Log
+    from deltalake.transaction import AddAction, RemoveAction
+
+TRIES: Final = 20
+"""Entries that others may make while we want to make one."""
+
+LOOKED_AT: Final = 100
+"""Newest entries in which the queues are looked for; others hardly make so many between ours."""
+
+
+class DeltaTable:
+    """A Delta table in a directory, made when there is none."""
+
+    def __init__(self, root: Path, wanted: Identity, disk: Disk | None = None) -> None:
+        _check_installed()
+        check_target(root, "delta")
+        self._root = root
+        self._disk = disk or Disk()
+        self._staging = Staging(root, root, self._disk)
+        try:
+            self._log, self.identity = self._opened(wanted)
+            self._known = set(self._queues())
+            self._staging.settle(self._number())
+            self._staging.sweep()
+        except BaseException:
+            self._staging.close()
+            raise
+
+    def state(self, queues: Iterable[Queue] = ()) -> State:
+        """How far it has come."""
+        self._log.update_incremental()
+        self._known |= {*queues}
+        found = {queue: self._log.transaction_version(self._app(queue)) for queue in self._known}
+        offsets = {queue: offset for queue, offset in found.items() if offset is not None}
+        return State(self._number(), offsets)
+
+    def begin(self) -> Path:
+        """A fresh directory for the files of one attempt."""
+        return self._staging.begin()
+
+    def commit(self, commit: Commit) -> None:
+        """Bring the files to their places and enter them."""
+        before = from_json(commit.before)
+        expect(commit, self.state(from_json(commit.after)))
+        self._staging.intend(commit)
+        self._staging.place(commit.attempt, commit.added)
+        for _ in range(TRIES):
+            if self._entered(commit):
+                break
+            expect(commit, self.state(before))
+        else:
+            expect(commit, State(-1, {}))
+        self._staging.settle(commit.number)
+        self._staging.sweep()
+
+    def files(self) -> Sequence[DataFile]:
+        """The files that the log names."""
+        self._log.update_incremental()
+        actions = pa.table(self._log.get_add_actions(flatten=True)).to_pylist()
+        return [_file_of(action) for action in actions]
+
+    def path(self, file: DataFile) -> Path:
+        """Where one of them lies."""
+        return self._staging.path(file)
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._staging.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _opened(self, wanted: Identity) -> "tuple[Log, Identity]":
+        """The table's log, and whose archive it is."""
+        from deltalake import DeltaTable as Log
+        from deltalake import Schema
+
+        if Log.is_deltatable(str(self._root)):
+            log = Log(str(self._root))
+            return log, agreed(wanted, _identity(log, self._root), self._root)
+        identity = agreed(wanted, None, self._root)
+        columns = schema_of(identity.columns).append(pa.field("day", pa.date32()))
+        log = Log.create(
+            str(self._root),
+            Schema.from_arrow(columns),
+            mode="error",
+            partition_by=["day"],
+            name=identity.topic,
+            description=msgspec.json.encode({"roquet": identity}).decode(),
+        )
+        return log, identity
+
+    def _entered(self, commit: Commit) -> bool:
+        """Whether the entry could be made, and nobody else had made one."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
+        after = from_json(commit.after)
+        marks = [Transaction(self._app(queue), offset) for queue, offset in sorted(after.items())]
+        marks.append(Transaction(self._app(), commit.number))
+        properties = CommitProperties(
+            custom_metadata={"roquet": {"number": commit.number, "offsets": commit.after}},
+            max_commit_retries=0,
+            app_transactions=marks,
+        )
+        try:
+            self._log.create_write_transaction(
+                self._actions(commit),
+                "append",
+                self._log.schema(),
+                partition_by=["day"],
+                commit_properties=properties,
+            )
+        except CommitFailedError:
+            return False
+        self._log.update_incremental()
+        self._keep()
+        return True
+
+    def _keep(self) -> None:
+        """The entry stays after a power cut: deltalake leaves that to the system."""
+        entries = self._root / "_delta_log"
+        sync(entries / f"{self._log.version():020}.json")
+        self._disk.sync(entries)
+
+    def _actions(self, commit: Commit) -> "list[AddAction | RemoveAction]":
+        from deltalake.transaction import RemoveAction
+
+        now_ms, is_news = SYSTEM_CLOCK.now_ms(), not commit.removed
+        return [
+            *(_added(file, now_ms, is_news=is_news) for file in commit.added),
+            *(
+                RemoveAction(file.path, is_news, now_ms, file.size, _partition(file))
+                for file in commit.removed
+            ),
+        ]
+
+    def _number(self) -> int:
+        return self._log.transaction_version(self._app()) or 0
+
+    def _queues(self) -> Offsets:
+        """The queues that the last entry of ours knew."""
+        for entry in self._log.history(LOOKED_AT):
+            if "roquet" in entry:
+                return from_json(entry["roquet"]["offsets"])
+        return {}
+
+    def _app(self, queue: Queue | None = None) -> str:
+        name = f"roquet/{self.identity.topic}"
+        return name if queue is None else f"{name}/{queue[1]}/{queue[2]}"
+
+
+def _check_installed() -> None:
+    try:
+        import deltalake  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
+
+
+def _identity(log: "Log", root: Path) -> Identity:
+    try:
+        return msgspec.json.decode(log.metadata().description or "", type=_Note).roquet
+    except msgspec.MsgspecError:
+        text = f"{root} is a Delta table, but no archive: give another directory"
+        raise ConfigError(text) from None
+
+
+class _Note(msgspec.Struct):
+    """A table's description."""
+
+    roquet: Identity
+
+
+def _partition(file: DataFile) -> dict[str, str | None]:
+    return {"day": None if file.day == NO_DAY else file.day}
+
+
+def _added(file: DataFile, now_ms: int, *, is_news: bool) -> "AddAction":
+    from deltalake.transaction import AddAction
+
+    stats: Mapping[str, Any] = {
+        "numRecords": file.rows,
+        "minValues": file.least,
+        "maxValues": file.most,
+        "nullCount": {},
+    }
+    text = msgspec.json.encode(stats).decode()
+    return AddAction(file.path, file.size, _partition(file), now_ms, is_news, text)
+
+
+def _file_of(action: Mapping[str, Any]) -> DataFile:
+    day = action["partition.day"]
+    return DataFile(
+        name=Path(action["path"]).name,
+        day=NO_DAY if day is None else str(day),
+        rows=action["num_records"],
+        size=action["size_bytes"],
+    )

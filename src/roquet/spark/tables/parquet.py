@@ -1,0 +1,143 @@
+"""Parquet directory: files in a directory for each day, published by numbered commits.
+
+A commit is a file that can be made once, `_roquet/commits/0000000007.json`: it names the files and
+the offsets that they end at. When it is there it is decided, and the files are moved to their days;
+a restart ends what the newest commit has begun. So `spark.read.parquet(DIR)` sees whole files, and
+each message once.
+
+A commit that merges files first shows the new one and then removes the old ones: who reads in that
+moment sees some messages twice. Delta and Iceberg tables have no such moment.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+import pyarrow.parquet as pq
+
+from roquet.spark.plan import Queue, from_json
+from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.staging import MARKS, Staging, check_target
+from roquet.spark.tables.table import (
+    Commit,
+    DataFile,
+    Identity,
+    State,
+    TableConflict,
+    TableDamaged,
+    agreed,
+    expect,
+)
+
+KEPT: Final = 1000
+"""Commits that are kept for eyes; the newest alone says where the archive is."""
+
+
+class ParquetTable:
+    """A directory of Parquet files."""
+
+    def __init__(self, root: Path, wanted: Identity, disk: Disk | None = None) -> None:
+        check_target(root, "parquet")
+        self._disk = disk or Disk()
+        self._staging = Staging(root, root, self._disk)
+        try:
+            self._commits = self._staging.home / "commits"
+            self._disk.make(self._commits)
+            self.identity = self._identified(root, wanted)
+            self._recover()
+        except BaseException:
+            self._staging.close()
+            raise
+
+    def state(self, queues: Iterable[Queue] = ()) -> State:  # noqa: ARG002 - it knows them all
+        """How far it has come."""
+        newest = self._newest()
+        return State(0, {}) if newest is None else State(newest.number, from_json(newest.after))
+
+    def begin(self) -> Path:
+        """A fresh directory for the files of one attempt."""
+        return self._staging.begin()
+
+    def commit(self, commit: Commit) -> None:
+        """Decide, then let readers see it."""
+        expect(commit, self.state())
+        try:
+            self._disk.create(self._file(commit.number), msgspec.json.encode(commit))
+        except FileExistsError:
+            text = f"commit {commit.number} was made by another archive; nothing was committed"
+            raise TableConflict(text) from None
+        self._publish(commit)
+        self._disk.remove(self._file(commit.number - KEPT))
+
+    def files(self) -> Sequence[DataFile]:
+        """The files that readers see now, as they lie there."""
+        return [
+            DataFile(
+                name=path.name, day=path.parent.name.removeprefix("day="), rows=rows, size=size
+            )
+            for path in sorted(self._staging.days.glob("day=*/*.parquet"))
+            for rows, size in [(pq.read_metadata(path).num_rows, path.stat().st_size)]
+        ]
+
+    def path(self, file: DataFile) -> Path:
+        """Where one of them lies."""
+        return self._staging.path(file)
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._staging.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _identified(self, root: Path, wanted: Identity) -> Identity:
+        """Whose archive it is; noted when nobody's."""
+        note = root / MARKS["parquet"]
+        found = None
+        if note.exists():
+            found = msgspec.json.decode(note.read_bytes(), type=Identity)
+        identity = agreed(wanted, found, root)
+        if found is None:
+            self._disk.create(note, msgspec.json.encode(identity))
+        return identity
+
+    def _recover(self) -> None:
+        """End what the newest commit has begun; what was not committed is gone."""
+        newest = self._newest()
+        if newest is not None:
+            self._publish(newest)
+        self._staging.sweep()
+
+    def _publish(self, commit: Commit) -> None:
+        """Show the files of a commit, which may be done in part."""
+        if self._staging.is_waiting(commit.attempt):
+            self._staging.place(commit.attempt, commit.added)
+            for file in commit.removed:
+                self._disk.remove(self.path(file))
+            self._staging.sweep()
+
+    def _newest(self) -> Commit | None:
+        names = [path.stem for path in self._commits.glob("*.json") if path.stem.isdecimal()]
+        if not names:
+            return None
+        path = self._commits / f"{max(names)}.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Commit)
+        except msgspec.DecodeError as error:
+            raise TableDamaged(f"{path} is no commit: {error}") from error
+
+    def _file(self, number: int) -> Path:
+        return self._commits / f"{number:010}.json"
+
+
+def _file_of(path: Path) -> DataFile:
+    return DataFile(
+        name=path.name,
+        day=path.parent.name.removeprefix("day="),
+        rows=pq.read_metadata(path).num_rows,
+        size=path.stat().st_size,
+    )

@@ -1,0 +1,157 @@
+"""Rows sunk into Apache RocketMQ: batches, delays, order, and transactions after every death."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import genuine
+from roquet.model.names import CHECK_MAX_TIME_TOPIC
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster import Cluster
+from roquet.spark.fetch import RangeReader
+from roquet.spark.options import SourceOptions
+from roquet.spark.plan import ranges
+from roquet.spark.sink import commit as commits
+from roquet.spark.sink.commit import commit, resolve
+from roquet.spark.sink.halves import together, unpacked
+from roquet.spark.sink.options import SinkOptions
+from roquet.spark.sink.records import Records
+from roquet.spark.sink.rows import Origin
+from roquet.spark.sink.settle import halves_at
+from roquet.spark.sink.task import send
+from roquet.wire.calls.topic import CreateTopic
+
+pytestmark = pytest.mark.interop
+
+COLUMNS = ("queue_id", "queue_offset", "body", "properties")
+BODIES = [b"%03d" % at for at in range(50)]
+
+
+class Theirs:
+    """A genuine broker that soon gives up what nobody ends."""
+
+    def __init__(self, running: genuine.Genuine) -> None:
+        self.running = running
+
+    def options(self, topic: str, **given: Any) -> SinkOptions:
+        with BlockingChannel(self.running.broker) as channel:
+            channel.call(CreateTopic(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6))
+        wait_until(lambda: self.read(topic) is not None)
+        return SinkOptions(namesrv=(self.running.namesrv,), topic=topic, **given)
+
+    def read(self, topic: str) -> list[dict[str, Any]]:
+        settings = SourceOptions(namesrv=(self.running.namesrv,), topics=(topic,))
+        cluster = Cluster(settings)
+        pieces = ranges(cluster.earliest(), cluster.latest())
+        batches = RangeReader(cluster, COLUMNS).batches(pieces)
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    def bodies(self, topic: str) -> list[bytes]:
+        return sorted(row["body"] for row in self.read(topic))
+
+
+def wait_until(is_so: Any, seconds: float = 60) -> None:
+    for _ in range(int(seconds / 0.2)):
+        try:
+            if is_so():
+                return
+        except Exception:  # the topic is not there yet
+            pass
+        threading.Event().wait(0.2)
+    raise AssertionError("it never was so")
+
+
+@pytest.fixture(scope="module")
+def theirs(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theirs]:
+    settings = {
+        "transactionCheckInterval": "3000",
+        "transactionTimeOut": "1000",
+        "transactionCheckMax": "1",
+    }
+    with genuine.cluster(tmp_path_factory.mktemp("genuine"), **settings) as running:
+        yield Theirs(running)
+
+
+def written(options: SinkOptions, **columns: Any) -> bytes:
+    batch = pa.RecordBatch.from_pydict({"body": BODIES, **columns})
+    return send(iter([batch]), options, batch.schema.names, Origin("q", 0, 0))[1]
+
+
+def test_batches_near_the_limit_are_taken(theirs: Theirs) -> None:
+    options = theirs.options("Batches", batch_bytes=4 * 1024 * 1024 - 64 * 1024)
+    small = pa.RecordBatch.from_pydict({"body": [b"x"] * 30_000, "key": ["k"] * 30_000})
+    large = pa.RecordBatch.from_pydict({"body": [b"y" * 200_000] * 40, "key": ["k"] * 40})
+    send(iter([small, large]), options, ["body", "key"], Origin("q", 0, 0))
+    wait_until(lambda: len(theirs.read("Batches")) == 30_040)
+
+
+def test_the_largest_body_and_a_delayed_one_go_alone(theirs: Theirs) -> None:
+    options = theirs.options("Alone")
+    body = b"z" * (4 * 1024 * 1024)
+    batch = pa.RecordBatch.from_pydict({"body": [b"a", body, b"b"], "delay_level": [0, 0, 1]})
+    send(iter([batch]), options, batch.schema.names, Origin("q", 0, 0))
+    wait_until(lambda: theirs.bodies("Alone") == [b"a", b"b", body])
+
+
+def test_rows_of_one_order_key_stay_in_their_order(theirs: Theirs) -> None:
+    written(theirs.options("Ordered", batch_bytes=1_024), order_key=["a", "b"] * 25)
+    wait_until(lambda: len(theirs.read("Ordered")) == 50)
+    lines: dict[str, list[bytes]] = {}
+    for row in sorted(theirs.read("Ordered"), key=lambda row: row["queue_offset"]):
+        lines.setdefault(dict(row["properties"])["__SHARDINGKEY"], []).append(row["body"])
+    assert lines == {"a": BODIES[0::2], "b": BODIES[1::2]}
+
+
+def transactional(theirs: Theirs, topic: str, folder: Path, time_ms: int = 600_000) -> SinkOptions:
+    return theirs.options(
+        topic, transactional=True, commits=str(folder), transaction_time_ms=time_ms
+    )
+
+
+def died(options: SinkOptions, ended: int) -> None:
+    """What a driver leaves that dies after so many commits."""
+    table = together([unpacked(written(options))])
+    record = commits._record(options, "q", 0, table)
+    Records(Path(options.commits or "")).write(record)
+    with commits._ending(options, options.group, 20_000) as (wait, ending):
+        wait(ending.all(halves_at(table, range(ended))))
+
+
+def test_a_commit_shows_all_rows(theirs: Theirs, tmp_path: Path) -> None:
+    options = transactional(theirs, "Committed", tmp_path)
+    halves = written(options)
+    assert theirs.bodies("Committed") == []
+    commit(options, "q", 0, [halves])
+    wait_until(lambda: theirs.bodies("Committed") == BODIES)
+
+
+def test_a_driver_that_died_half_way_is_finished_without_doubles(
+    theirs: Theirs, tmp_path: Path
+) -> None:
+    options = transactional(theirs, "HalfWay", tmp_path)
+    died(options, 20)
+    resolve(options)
+    wait_until(lambda: len(theirs.bodies("HalfWay")) >= 50)
+    assert theirs.bodies("HalfWay") == BODIES
+
+
+def test_what_the_broker_gave_up_is_visible_once(theirs: Theirs, tmp_path: Path) -> None:
+    options = transactional(theirs, "GivenUp", tmp_path, time_ms=1_000)
+    died(options, 20)
+    prefix = "q/0/0/"
+
+    def given_up() -> int:
+        found = [dict(row["properties"]) for row in theirs.read(CHECK_MAX_TIME_TOPIC)]
+        return sum(
+            row.get("ROQUET_ROW", "").startswith(prefix) and row.get("REAL_TOPIC") == "GivenUp"
+            for row in found
+        )
+
+    wait_until(lambda: given_up() >= 30)
+    resolve(options)
+    wait_until(lambda: len(theirs.bodies("GivenUp")) >= 50)
+    assert theirs.bodies("GivenUp") == BODIES

@@ -1,0 +1,121 @@
+"""A topic in a real cluster, and a Spark that does its tasks here and now."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from roquet.arrow.encode import bodies_of, encode
+from roquet.model.errors import UsageError
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster import Cluster
+from roquet.spark.options import SourceOptions
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.send import SendBatch
+from roquet.wire.calls.topic import CreateTopic
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class EagerSpark:
+    """The one thing that jobs ask of Spark; each task is done when it is asked for.
+
+    `repeats` tasks are done twice, as speculation does, and the second answer counts.
+    """
+
+    def __init__(self, *, repeats: bool = False) -> None:
+        self.jobs = 0
+        self._repeats = repeats
+
+    def range(self, start: int, end: int, step: int, parts: int) -> "EagerSpark":
+        assert (start, step, parts) == (0, 1, end)
+        self._count = end
+        return self
+
+    def mapInArrow(self, work: Work, schema: str) -> "EagerSpark":  # noqa: N802
+        assert schema == "answer string"
+        self._work = work
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        self.jobs += 1
+        found = [self._done(number) for number in range(self._count)]
+        return found if not self._repeats else [self._done(n) for n in range(self._count)]
+
+    def _done(self, number: int) -> dict[str, Any]:
+        [answer] = self._work(iter([pa.RecordBatch.from_pydict({"id": [number]})]))
+        [row] = answer.to_pylist()
+        return dict(row)
+
+
+class Topic:
+    """A topic of two brokers with two queues each, in a cluster of its own."""
+
+    name = "orders"
+    queues = tuple((broker, queue_id) for broker in ("broker-a", "broker-b") for queue_id in (0, 1))
+
+    def __init__(self, running: BlockingCluster) -> None:
+        self.running = running
+        self.namesrv = running.namesrv_addr
+        self._channels = dict(
+            zip(("broker-a", "broker-b"), map(BlockingChannel, running.broker_addrs), strict=True)
+        )
+        self.ends = dict.fromkeys(self.queues, 0)
+        self._make()
+
+    def _make(self) -> None:
+        """The topic, and a name server that knows of it."""
+        for channel in self._channels.values():
+            channel.call(
+                CreateTopic(topic=self.name, read_queue_nums=2, write_queue_nums=2, perm=6)
+            )
+        cluster = Cluster(SourceOptions(namesrv=(self.namesrv,), topics=(self.name,)))
+        for _ in range(100):
+            with suppress(UsageError):
+                if len(cluster.latest()) == len(self.queues):
+                    return
+            cluster.pause(50)
+        raise AssertionError("the name server never heard of the topic")
+
+    def send(self, count: int) -> None:
+        """So many more messages to each queue."""
+        for broker, queue_id in self.queues:
+            first = self.ends[broker, queue_id]
+            bodies = [b"%b/%d/%d" % (broker.encode(), queue_id, first + at) for at in range(count)]
+            for body in bodies_of(encode(pa.RecordBatch.from_pydict({"body": bodies})), 1_000_000):
+                call = SendBatch(
+                    producer_group="tests",
+                    topic=self.name,
+                    queue_id=queue_id,
+                    born_timestamp=1_700_000_000_000,
+                    body=body,
+                )
+                self._channels[broker].call(call)
+            self.ends[broker, queue_id] = first + count
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """All that was sent."""
+        return sorted(
+            b"%b/%d/%d" % (broker.encode(), queue_id, at)
+            for (broker, queue_id), end in self.ends.items()
+            for at in range(end)
+        )
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+
+
+@pytest.fixture
+def topic() -> Iterator[Topic]:
+    """Two brokers, and nothing in them yet."""
+    with BlockingCluster(brokers=2) as running, closing(Topic(running)) as found:
+        yield found
+
+
+@pytest.fixture
+def eager() -> type[EagerSpark]:
+    return EagerSpark

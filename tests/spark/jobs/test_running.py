@@ -1,0 +1,85 @@
+"""Tasks answer in a line each; what goes wrong is one sentence."""
+
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import CallTimeout, RoquetError
+from roquet.spark.cluster import DataLost
+from roquet.spark.jobs import running
+from roquet.spark.jobs.errand import Answer
+from roquet.spark.jobs.running import JobFailed, answers, last_line
+from roquet.spark.tasks import BrokerAway
+
+
+class Errand:
+    """Three tasks; the second one has its mood."""
+
+    def __init__(self, mood: BaseException | None = None) -> None:
+        self._mood = mood
+
+    def __len__(self) -> int:
+        return 3
+
+    def do(self, number: int) -> Answer:
+        if number == 1 and self._mood:
+            raise self._mood
+        return Answer(rows={"orders": {"broker-a": {str(number): 7}}})
+
+
+def work(eager: Any, mood: BaseException | None = None) -> list[Answer]:
+    errand: Any = Errand(mood)
+    return answers(eager(), errand)
+
+
+def test_each_task_answers(eager: Any) -> None:
+    assert [answer.rows["orders"]["broker-a"] for answer in work(eager)] == [
+        {"0": 7},
+        {"1": 7},
+        {"2": 7},
+    ]
+
+
+def test_what_will_never_go_well_is_told_as_it_is(eager: Any) -> None:
+    with pytest.raises(JobFailed, match=r"^queue 3 has no offset 5$"):
+        work(eager, DataLost("queue 3 has no offset 5"))
+
+
+def test_a_broker_that_is_away_is_told_apart(eager: Any) -> None:
+    with pytest.raises(BrokerAway, match="waited 60 s in vain"):
+        work(eager, BrokerAway("waited 60 s in vain"))
+
+
+def test_what_may_pass_is_left_to_spark_and_told_when_it_gives_up(eager: Any) -> None:
+    with pytest.raises(JobFailed, match="the Spark job failed: no answer within 5 ms") as failed:
+        work(eager, CallTimeout("no answer within 5 ms"))
+    assert isinstance(failed.value.__cause__, RoquetError)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "OSError"),
+        ("the cable is out", "the cable is out"),
+        (
+            "An exception was thrown from the Python worker:\n"
+            "Traceback (most recent call last):\n"
+            '  File "fetch.py", line 7, in read\n'
+            "roquet.model.errors.RecordError: 3 bytes too many\n\n"
+            "\tat org.apache.spark.api.python.Reader.read(Reader.scala:1)\n"
+            "\t... 3 more",
+            "roquet.model.errors.RecordError: 3 bytes too many",
+        ),
+    ],
+)
+def test_the_cause_is_found_between_the_traces(text: str, told: str) -> None:
+    assert last_line(OSError(text)) == told
+
+
+def test_a_spark_that_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in running.GIVEN:
+        monkeypatch.delenv(name, raising=False)
+    assert not running.is_given(None)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark")
+    assert running.is_given(None)
+    assert not running.is_given("local[2]"), "whoever names one gets that"

@@ -1,0 +1,56 @@
+"""A frame with columns that no message has, or of wrong types, is refused before it is written."""
+
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.sink.columns import TYPES, chosen
+from roquet.spark.sink.options import SinkOptions
+
+OPTIONS = SinkOptions(namesrv=("here:1",), topic="orders")
+
+
+def options(**given: object) -> SinkOptions:
+    return SinkOptions(**{"namesrv": ("here:1",), "topic": "orders", **given})  # type: ignore[arg-type]
+
+
+def test_every_column_may_be_there_but_one_of_two_that_say_the_same() -> None:
+    fields = [(name, kinds[0]) for name, kinds in TYPES.items() if name != "keys"]
+    assert chosen(fields, OPTIONS) == tuple(name for name in TYPES if name != "keys")
+
+
+def test_columns_are_found_however_they_are_written() -> None:
+    assert chosen([("Body", "string"), ("KEY", "varchar(20)")], OPTIONS) == ("Body", "KEY")
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ([("body", "string"), ("queue_id", "int")], "no column 'queue_id' in a message.*ignore"),
+        ([("body", "string"), ("tags", "string")], "did you mean 'tag'"),
+        ([("key", "string")], "no column 'body'"),
+        ([("body", "int")], "column 'body' is int, binary or string is wanted: cast it"),
+        ([("body", "binary"), ("deliver_at", "timestamp_ntz")], "timestamp is wanted"),
+        ([("body", "binary"), ("flag", "bigint")], "tinyint or smallint or int"),
+        ([("body", "binary"), ("Body", "binary")], "are the same one"),
+        ([("body", "binary"), ("key", "string"), ("keys", "string")], "leave one out"),
+    ],
+)
+def test_a_wrong_frame_is_refused(fields: list[tuple[str, str]], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        chosen(fields, OPTIONS)
+
+
+def test_other_columns_can_be_passed_over() -> None:
+    fields = [("body", "string"), ("broker", "string")]
+    assert chosen(fields, options(ignores_others=True)) == ("body",)
+
+
+def test_a_topic_is_wanted_from_somewhere() -> None:
+    with pytest.raises(ConfigError, match="to which topic"):
+        chosen([("body", "string")], options(topic=None))
+    assert chosen([("body", "string"), ("topic", "string")], options(topic=None))
+
+
+def test_a_transaction_has_no_delayed_messages() -> None:
+    with pytest.raises(ConfigError, match=r"column .delay. delays.*would lose them"):
+        chosen([("body", "string"), ("delay", "int")], options(transactional=True))

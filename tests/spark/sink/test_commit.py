@@ -1,0 +1,172 @@
+"""A decided batch is visible once, in full, however its driver died."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from roquet.model.errors import RecordError, StoreError
+from roquet.spark.sink import commit as commits
+from roquet.spark.sink.commit import abandon, abort, commit, recorded, resolve
+from roquet.spark.sink.halves import packed, together, unpacked
+from roquet.spark.sink.records import Records
+from roquet.spark.sink.rows import Origin
+from roquet.spark.sink.settle import halves_at
+from roquet.spark.sink.task import send
+
+BODIES = [f"{at:03d}".encode() for at in range(60)]
+
+
+def written(options: Any, bodies: list[bytes] = BODIES, **columns: Any) -> list[bytes]:
+    batch = pa.RecordBatch.from_pydict({"body": bodies, **columns})
+    return [send(iter([batch]), options, batch.schema.names, Origin("q", 0, 0))[1]]
+
+
+def options(sea: Any, topic: str, folder: Path) -> Any:
+    sea.create(topic)
+    return sea.options(topic=topic, transactional=True, commits=str(folder), timeout_ms=5_000)
+
+
+def decided(sea: Any, found: Any, halves: list[bytes]) -> Any:
+    """What a driver leaves that dies right after its decision."""
+    table = together(map(unpacked, halves))
+    record = commits._record(found, "q", 0, table)
+    Records(Path(found.commits)).write(record)
+    return record
+
+
+def test_a_commit_shows_all_rows_and_marks_the_batch_done(sea: Any, tmp_path: Path) -> None:
+    found = options(sea, "shown", tmp_path)
+    halves = written(found)
+    assert sea.bodies("shown") == []
+    commit(found, "q", 0, halves)
+    assert sea.bodies("shown") == BODIES
+    assert recorded(found) == {"q": {0}}
+    assert Records(tmp_path).open() == []
+
+
+def test_an_abort_shows_nothing_ever(sea: Any, tmp_path: Path) -> None:
+    found = options(sea, "aborted", tmp_path)
+    halves = written(found)
+    abort(found, "q", 0, halves)
+    record = decided(sea, found, halves)
+    outcomes = end_all(found, record)
+    assert {outcome.name for outcome in outcomes.values()} == {"REFUSED"}
+    assert sea.bodies("aborted") == []
+
+
+def end_all(found: Any, record: Any) -> Any:
+    with commits._ending(found, found.group, 5_000) as (wait, ending):
+        halves = halves_at(record.halves, range(record.halves.num_rows))
+        return wait(ending.all(halves))
+
+
+def test_an_abort_after_the_decision_changes_nothing(sea: Any, tmp_path: Path) -> None:
+    found = options(sea, "too-late", tmp_path)
+    halves = written(found)
+    decided(sea, found, halves)
+    abort(found, "q", 0, halves)
+    resolve(found, settled_ms=0)
+    assert sea.bodies("too-late") == BODIES
+
+
+def test_a_driver_that_died_half_way_is_finished_without_doubles(sea: Any, tmp_path: Path) -> None:
+    found = options(sea, "half-way", tmp_path)
+    halves = written(found)
+    record = decided(sea, found, halves)
+    first = halves_at(record.halves, range(25))
+    with commits._ending(found, found.group, 5_000) as (wait, ending):
+        wait(ending.all(first))
+    assert sea.bodies("half-way") == BODIES[:25]
+    resolve(found, settled_ms=0)
+    assert sea.bodies("half-way") == BODIES
+    resolve(found, settled_ms=0)
+    assert sea.bodies("half-way") == BODIES
+
+
+def test_a_batch_that_is_run_again_is_finished_and_its_new_halves_go(
+    sea: Any, tmp_path: Path
+) -> None:
+    found = options(sea, "again", tmp_path)
+    decided(sea, found, written(found))
+    commit(found, "q", 0, written(found), settled_ms=0)
+    assert sea.bodies("again") == BODIES
+    commit(found, "q", 0, written(found), settled_ms=0)
+    assert sea.bodies("again") == BODIES
+
+
+def test_halves_that_a_broker_gave_up_are_sent_anew(hasty: Any, tmp_path: Path) -> None:
+    found = options(hasty, "given-up", tmp_path)
+    found = type(found)(**{f: getattr(found, f) for f in found.__struct_fields__}
+                        | {"transaction_time_ms": 0})  # fmt: skip
+    batch: dict[str, Any] = {"key": [f"k{at}" for at in range(60)], "flag": list(range(60))}
+    record = decided(hasty, found, written(found, **batch))
+    first = halves_at(record.halves, range(25))
+    with commits._ending(found, found.group, 5_000) as (wait, ending):
+        wait(ending.all(first))
+    wait_until(
+        lambda: len(hasty.read("given-up")) + len(hasty.read("TRANS_CHECK_MAX_TIME_TOPIC")) == 60
+    )
+    resolve(found, settled_ms=0)
+    table = hasty.read("given-up")
+    assert sorted(table["body"].to_pylist()) == BODIES
+    for row in table.to_pylist():
+        number = int(row["body"])
+        properties = dict(row["properties"])
+        assert (row["flag"], properties["KEYS"]) == (number, f"k{number}")
+        assert properties["ROQUET_ROW"] == f"q/0/0/{number}"
+        assert "REAL_TOPIC" not in properties
+
+
+def wait_until(is_so: Any) -> None:
+    for _ in range(200):
+        try:
+            if is_so():
+                return
+        except Exception:  # the topic is not there yet
+            pass
+        threading.Event().wait(0.05)
+    raise AssertionError("it never was so")
+
+
+def test_rows_of_one_order_key_become_visible_in_their_order(sea: Any, tmp_path: Path) -> None:
+    found = options(sea, "in-order", tmp_path)
+    commit(found, "q", 0, written(found, order_key=[f"k{at % 5}" for at in range(60)]))
+    lines: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+    for row in sea.read("in-order").to_pylist():
+        place = (row["queue_offset"], row["body"])
+        lines.setdefault((row["broker"], row["queue_id"]), []).append(place)
+    assert sum(map(len, lines.values())) == 60
+    for line in lines.values():
+        assert [body for _, body in sorted(line)] == sorted(body for _, body in line)
+
+
+def test_a_batch_without_rows_is_recorded_too(sea: Any, tmp_path: Path) -> None:
+    found = options(sea, "empty", tmp_path)
+    commit(found, "q", 0, [])
+    assert recorded(found) == {"q": {0}}
+
+
+def test_who_cannot_have_the_lock_says_so(sea: Any, tmp_path: Path) -> None:
+    found = sea.options(topic="x", transactional=True, commits=str(tmp_path), timeout_ms=0)
+    with (
+        Records(tmp_path).locked(0, lambda _: None),
+        pytest.raises(StoreError, match="another process is committing"),
+    ):
+        commit(found, "q", 0, [])
+
+
+def test_a_half_message_that_is_nowhere_is_an_outcry_and_stays_open(
+    sea: Any, tmp_path: Path
+) -> None:
+    found = options(sea, "nowhere", tmp_path)
+    table = unpacked(written(found)[0])
+    lost = table.set_column(
+        table.schema.get_field_index("position"), "position", pa.array([7] * 60, pa.int64())
+    )
+    with pytest.raises(RecordError, match="no half message at 7 any more"):
+        commit(found, "q", 0, [packed(lost)], settled_ms=0)
+    assert len(Records(tmp_path).open()) == 1
+    abandon(found, table)

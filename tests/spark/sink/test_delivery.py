@@ -1,0 +1,156 @@
+"""A parcel is sent until a broker has it: around those at fault, or again where it is bound."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, ConnectionLost
+from roquet.model.queue import MessageQueue
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark.sink.delivery import Delivery
+from roquet.spark.sink.options import SinkOptions
+from roquet.spark.sink.parcels import Parcel
+from roquet.wire.calls.send import Send, SendBatch, SendReply
+from roquet.wire.codes import ResponseCode
+
+QUEUES = [MessageQueue("orders", name, at) for name in ("a", "b") for at in (0, 1)]
+BUSY = CallRefused(ResponseCode.SYSTEM_BUSY, "busy")
+NO_TOPIC = CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+ILLEGAL = CallRefused(ResponseCode.MESSAGE_ILLEGAL, "too long")
+NO_QUEUE = CallRefused(ResponseCode.INVALID_PARAMETER, "no such queue")
+
+
+class Net:
+    """Routes and connections in one: answers are taken from a list, then all is well."""
+
+    def __init__(self, *answers: CallError | SendReply) -> None:
+        self.answers = list(answers)
+        self.calls: list[tuple[str, Send]] = []
+        self.refreshed = 0
+        self.known = True
+
+    def writable(self, _topic: str) -> list[MessageQueue] | None:
+        return QUEUES if self.known else None
+
+    async def find_writable(self, _topic: str, _queues: int, _deadline_ms: int) -> None:
+        self.known = True
+
+    def leader(self, broker: str) -> str:
+        return f"{broker}:1"
+
+    async def refresh(self, _topic: str) -> None:
+        self.refreshed += 1
+        raise ConnectFailed("no name server")
+
+    async def call(self, address: str, call: Send, _timeout_ms: int) -> SendReply:
+        self.calls.append((address, call))
+        answer = self.answers.pop(0) if self.answers else SendReply(queue_id=call.queue_id)
+        if isinstance(answer, CallError):
+            raise answer
+        return answer
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        return [(address, call.queue_id) for address, call in self.calls]
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    found: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        found.append(seconds)
+
+    monkeypatch.setattr("roquet.spark.sink.delivery.asyncio.sleep", sleep)
+    return found
+
+
+def sending(net: Net, parcels: Sequence[Parcel], turn: int = 0, **given: Any) -> list[str]:
+    """The brokers that took them."""
+    options = SinkOptions(**{"namesrv": ("n:1",), "timeout_ms": 60_000, **given})
+
+    async def work() -> list[str]:
+        made = Delivery(net, net, options, SYSTEM_CLOCK, turn)  # type: ignore[arg-type]
+        return [(await made.send(parcel)).broker for parcel in parcels]
+
+    return asyncio.run(work())
+
+
+def parcel(queue: MessageQueue | None = None, properties: str | None = None) -> Parcel:
+    return Parcel("orders", 10, 5, b"body", queue, properties, 3)
+
+
+def test_queues_have_their_turns_and_neighbours_are_of_other_brokers() -> None:
+    net = Net()
+    sending(net, [parcel()] * 5, turn=1)
+    assert net.places == [("b:1", 0), ("a:1", 1), ("b:1", 1), ("a:1", 0), ("b:1", 0)]
+
+
+def test_a_batch_and_a_message_alone_have_their_own_requests() -> None:
+    net = Net()
+    net.known = False
+    sending(net, [parcel(), parcel(properties="K\x01v\x02")])
+    (_, batch), (_, alone) = net.calls
+    assert isinstance(batch, SendBatch)
+    assert batch.batch
+    assert type(alone) is Send
+    assert (alone.properties, alone.flag, alone.body, alone.batch) == (
+        "K\x01v\x02",
+        3,
+        b"body",
+        False,
+    )
+
+
+def test_others_take_what_a_broker_at_fault_does_not(pauses: list[float]) -> None:
+    net = Net(ConnectionLost("gone"))
+    assert sending(net, [parcel()] * 4) == ["b", "b", "b", "b"]
+    assert pauses == []
+    assert net.refreshed == 1
+
+
+def test_what_is_bound_waits_for_its_broker(pauses: list[float]) -> None:
+    net = Net(BUSY, ConnectFailed("restarting"), CallTimeout("slow"))
+    assert sending(net, [parcel(QUEUES[1])]) == ["a"]
+    assert net.places == [("a:1", 1)] * 4
+    assert pauses == [0.02, 0.05, 0.1]
+
+
+def test_a_refusal_for_good_is_told_at_once() -> None:
+    with pytest.raises(CallRefused, match="too long") as caught:
+        sending(Net(ILLEGAL), [parcel()])
+    assert "rows from 10 to about 14" in caught.value.__notes__[0]
+
+
+def test_a_topic_that_one_broker_lacks_goes_to_the_other() -> None:
+    assert sending(Net(NO_TOPIC), [parcel()]) == ["b"]
+    with pytest.raises(CallRefused, match="no such topic"):
+        sending(Net(NO_TOPIC, NO_TOPIC), [parcel()])
+
+
+def test_a_queue_that_is_not_known_yet_is_tried_again_unless_an_order_is_at_stake() -> None:
+    net = Net(NO_QUEUE, NO_QUEUE)
+    assert sending(net, [parcel()]) == ["a"]
+    assert net.refreshed == 2
+    with pytest.raises(CallRefused, match="no such queue"):
+        sending(Net(NO_QUEUE), [parcel(QUEUES[0])])
+    with pytest.raises(CallRefused, match="no such queue"):
+        sending(Net(*[NO_QUEUE] * 100), [parcel()])
+
+
+def test_the_time_ends_all_tries() -> None:
+    with pytest.raises(CallRefused, match="busy"):
+        sending(Net(BUSY), [parcel()], timeout_ms=0)
+
+
+def test_a_half_message_wants_the_whole_promise() -> None:
+    weak = SendReply(code=ResponseCode.FLUSH_DISK_TIMEOUT)
+    net = Net(weak)
+    sending(net, [parcel(properties="TRAN_MSG\x01true\x02")], transactional=True)
+    assert len(net.calls) == 2
+    assert net.calls[0][1].sys_flag == 4
+    net = Net(weak)
+    sending(net, [parcel()])
+    assert len(net.calls) == 1

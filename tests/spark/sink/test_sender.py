@@ -1,0 +1,147 @@
+"""Parcels leave several at a time, those of one queue in turn, and a failure ends the task."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
+from roquet.spark.sink import sender
+from roquet.spark.sink.delivery import Sent
+from roquet.spark.sink.options import SinkOptions
+from roquet.spark.sink.parcels import Parcel
+from roquet.spark.sink.rows import Origin
+from roquet.spark.sink.sender import Sender
+from roquet.spark.sink.task import send
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.send import SendReply
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+OTHER = MessageQueue("orders", "broker-a", 1)
+QUEUES = [MessageQueue("orders", "broker-a", at % 4) for at in range(20)]
+
+
+class Slow:
+    """Stands in for `Delivery`: takes its time, and notes what was under way together."""
+
+    def __init__(self, *_: Any) -> None:
+        self.under_way: list[int] = []
+        self.most = 0
+        self.order: list[int] = []
+        self.together: list[set[object]] = []
+        self._queues: list[object] = []
+
+    async def queues(self, _topic: str) -> list[MessageQueue]:
+        return [QUEUE, OTHER]
+
+    async def send(self, parcel: Parcel) -> Sent:
+        self.under_way.append(parcel.row)
+        is_free = parcel.queue is None or parcel.properties is not None
+        assert is_free or parcel.queue not in self._queues, "two of one queue"
+        self._queues.append(parcel.queue)
+        self.most = max(self.most, len(self.under_way))
+        await asyncio.sleep(0.001 * (5 - parcel.row % 5))
+        self.under_way.remove(parcel.row)
+        self._queues.remove(parcel.queue)
+        self.order.append(parcel.row)
+        if parcel.body == b"bad":
+            raise CallRefused(13, "too long")
+        return Sent(parcel, "broker-a", SendReply())
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    made = Slow()
+    monkeypatch.setattr(sender, "Delivery", lambda *_: made)
+    return made
+
+
+OPTIONS = SinkOptions(namesrv=("127.0.0.1:1",), topic="orders")
+
+
+def parcels(count: int, queue: MessageQueue | None = None, text: str | None = None) -> list[Parcel]:
+    return [Parcel("orders", row, 1, b"x", queue, text) for row in range(count)]
+
+
+def test_two_batches_are_under_way_for_each_broker(slow: Slow) -> None:
+    with Sender(OPTIONS) as sending:
+        sending.put(parcels(20))
+        sending.finish()
+    assert sorted(slow.order) == list(range(20))
+    assert slow.most == sender.BATCHES_MAX
+
+
+def test_many_messages_that_go_alone_are_under_way(slow: Slow) -> None:
+    taken: list[int] = []
+    with Sender(OPTIONS, taken=lambda sent: taken.append(sent.parcel.row)) as sending:
+        sending.put(parcels(600, text=""))
+        sending.finish()
+    assert sorted(taken) == list(range(600))
+    assert 64 < slow.most <= sender.SINGLES_MAX
+
+
+def test_a_queue_of_an_order_gets_one_after_the_other(slow: Slow) -> None:
+    with Sender(OPTIONS) as sending:
+        assert sending.queues("orders") == [QUEUE, OTHER]
+        mixed = [
+            one for pair in zip(parcels(9, QUEUE), parcels(9, OTHER), strict=True) for one in pair
+        ]
+        sending.put(mixed)
+        sending.finish()
+    assert len(slow.order) == 18
+    assert slow.most == 2
+
+
+def test_half_messages_need_no_order_yet(slow: Slow) -> None:
+    with Sender(msgspec.structs.replace(OPTIONS, transactional=True)) as sending:
+        sending.put([replaced for at in range(20) for replaced in parcels(1, QUEUES[at], "")])
+        sending.finish()
+    assert slow.most == 20
+
+
+def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: Slow) -> None:
+    bad = Parcel("orders", 2, 1, b"bad", QUEUE)
+    lane = [*parcels(2, QUEUE), bad, *parcels(20, QUEUE)[3:]]
+
+    def everything() -> None:
+        with Sender(OPTIONS) as sending:
+            sending.put(lane)
+            sending.finish()
+
+    with pytest.raises(CallRefused, match="too long"):
+        everything()
+    assert slow.order == [0, 1, 2]
+
+
+def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(tmp_path: Path, sea_of: Any) -> None:
+    bodies = [b"%d" % at for at in range(3_000)]
+    batch = pa.RecordBatch.from_pydict({"body": bodies, "order_key": ["k"] * 3_000})
+    with BlockingCluster(store=tmp_path) as running:
+        options = SinkOptions(
+            namesrv=(running.namesrv_addr,), topic="away", timeout_ms=30_000, batch_bytes=4_096
+        )
+
+        def restart() -> None:
+            running.stop_broker(0)
+            running.start_broker(0)
+
+        def batches() -> Any:
+            for at in range(0, 3_000, 300):
+                if at == 900:
+                    thread.start()
+                yield batch.slice(at, 300)
+
+        thread = threading.Thread(target=restart)
+        assert send(batches(), options, batch.schema.names, Origin("q", 0, 0))[0] == 3_000
+        thread.join()
+        table = sea_of(running).read("away")
+    rows: dict[int, int] = {}
+    for row in table.to_pylist():
+        rows.setdefault(int(row["body"]), row["queue_offset"])
+    assert sorted(rows) == list(range(3_000))
+    assert list(rows) == sorted(rows), "the first copy of each is in its order"

@@ -1,0 +1,121 @@
+"""A task's rows are all there afterwards: in batches, alone, in their order, in two topics."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from roquet.model.errors import CallRefused, MessageIllegal
+from roquet.spark.sink.halves import unpacked
+from roquet.spark.sink.rows import Origin
+from roquet.spark.sink.task import new_keys, send
+
+ORIGIN = Origin("q", 0, 3)
+
+
+def write(options: Any, *batches: dict[str, Any]) -> tuple[int, bytes]:
+    made = [pa.RecordBatch.from_pydict(batch) for batch in batches]
+    return send(iter(made), options, made[0].schema.names, ORIGIN)
+
+
+def test_rows_are_spread_over_all_queues_and_none_is_missing(sea: Any) -> None:
+    sea.create("spread")
+    bodies = [b"%05d" % at for at in range(3_000)]
+    halves = {"body": bodies[:1_500]}, {"body": bodies[1_500:]}
+    options = sea.options(topic="spread", batch_bytes=20_000)
+    assert write(options, *halves) == (3_000, b"")
+    table = sea.read("spread")
+    assert sorted(table["body"].to_pylist()) == bodies
+    used = set(zip(table["broker"].to_pylist(), table["queue_id"].to_pylist(), strict=True))
+    assert len(used) == 4
+    rows = [dict(pairs)["ROQUET_ROW"] for pairs in table["properties"].to_pylist()]
+    assert sorted(rows) == sorted(f"q/0/3/{at}" for at in range(3_000))
+    assert len({dict(pairs)["UNIQ_KEY"] for pairs in table["properties"].to_pylist()}) == 3_000
+
+
+def test_what_a_row_says_arrives(sea: Any) -> None:
+    sea.create("said")
+    properties = pa.array([[("colour", "red")]], pa.map_(pa.string(), pa.string()))
+    row = {"body": ["é"], "key": ["k"], "tag": ["t"], "flag": [7], "properties": properties}
+    write(sea.options(topic="said"), row)
+    (found,) = sea.read("said").to_pylist()
+    assert (found["body"], found["flag"]) == ("é".encode(), 7)
+    said = {"KEYS": "k", "TAGS": "t", "colour": "red", "ROQUET_ROW": "q/0/3/0"}
+    assert said.items() <= dict(found["properties"]).items()
+
+
+def test_rows_of_one_order_key_stay_in_their_order(sea: Any) -> None:
+    sea.create("ordered", 3)
+    count = 4_000
+    columns = {
+        "body": [b"%d" % at for at in range(count)],
+        "order_key": [f"k{at % 17}" for at in range(count)],
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    batches = [batch.slice(at, 900) for at in range(0, count, 900)]
+    send(iter(batches), sea.options(topic="ordered", batch_bytes=3_000), batch.schema.names, ORIGIN)
+    lines: dict[str, list[tuple[str, int, int, int]]] = {}
+    for row in sea.read("ordered").to_pylist():
+        key = dict(row["properties"])["__SHARDINGKEY"]
+        place = (row["broker"], row["queue_id"], row["queue_offset"], int(row["body"]))
+        lines.setdefault(key, []).append(place)
+    assert sum(map(len, lines.values())) == count
+    for line in lines.values():
+        assert len({place[:2] for place in line}) == 1
+        numbers = [place[3] for place in sorted(line)]
+        assert numbers == sorted(numbers)
+
+
+def test_delayed_rows_wait_and_others_do_not(sea: Any) -> None:
+    sea.create("later")
+    delays = [None, 3_600, None]
+    write(sea.options(topic="later"), {"body": ["a", "b", "c"], "delay": delays})
+    assert sea.bodies("later") == [b"a", b"c"]
+    write(sea.options(topic="later"), {"body": ["d"], "delay_level": [18]})
+    assert sea.bodies("later") == [b"a", b"c"]
+    at = pa.array([1_000_000], pa.timestamp("us", "UTC"))
+    write(sea.options(topic="later"), {"body": ["past"], "deliver_at": at})
+    assert sea.bodies("later") == [b"a", b"c", b"past"]
+
+
+def test_topics_come_from_their_column(sea: Any) -> None:
+    for topic in ("left", "right"):
+        sea.create(topic)
+    write(sea.options(), {"body": ["a", "b", "c"], "topic": ["left", "right", "left"]})
+    assert (sea.bodies("left"), sea.bodies("right")) == ([b"a", b"c"], [b"b"])
+
+
+def test_a_batch_with_a_wrong_row_is_not_sent_at_all(sea: Any) -> None:
+    sea.create("wrong")
+    with pytest.raises(MessageIllegal, match="row 3 of partition 3 of batch 0 has no body"):
+        write(sea.options(topic="wrong"), {"body": ["a", "b"]}, {"body": ["c", None]})
+    assert sea.bodies("wrong") in ([b"a", b"b"], [])
+
+
+def test_what_a_broker_refuses_for_good_is_told_with_its_rows(sea: Any) -> None:
+    sea.create("small")
+    body = b"x" * (4 * 1024 * 1024 + 1)
+    options = sea.options(topic="small", body_bytes_max=8 * 1024 * 1024)
+    with pytest.raises(CallRefused, match="this broker takes") as caught:
+        write(options, {"body": [b"a", body]})
+    assert "row 1 of this partition could not be sent" in caught.value.__notes__[0]
+
+
+def test_half_messages_are_invisible_and_their_places_are_known(sea: Any) -> None:
+    sea.create("halves")
+    count, data = write(sea.options(topic="halves", transactional=True), {"body": ["a", "b"]})
+    assert count == 2
+    assert sea.bodies("halves") == []
+    table = unpacked(data)
+    assert table["row"].to_pylist() == [0, 1]
+    assert set(table["broker"].to_pylist()) <= {"broker-a", "broker-b"}
+
+
+def test_a_task_without_rows_sends_nothing(sea: Any) -> None:
+    names = ["body"]
+    assert send(iter([]), sea.options(topic="none"), names, ORIGIN) == (0, b"")
+    assert send(iter([]), sea.options(topic="none", transactional=True), names, ORIGIN)[0] == 0
+
+
+def test_two_tasks_have_other_keys() -> None:
+    assert not set(new_keys()(0, 9).to_pylist()) & set(new_keys()(0, 9).to_pylist())

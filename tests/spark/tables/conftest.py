@@ -1,0 +1,187 @@
+"""Tables of each kind, batches for them, and a disk that ends the world at a chosen step."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from roquet.spark.plan import Offsets
+from roquet.spark.tables.days import schema_of
+from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.table import DataFile, Identity, State, Table
+from roquet.spark.tables.writing import Writer
+
+COLUMNS = ("topic", "broker", "queue_id", "queue_offset", "body", "properties", "stored_at")
+WANTED = Identity(topic="orders", columns=COLUMNS)
+START = datetime(2026, 1, 31, 23, 50, tzinfo=UTC)
+QUEUES = (("orders", "broker-a", 0), ("orders", "broker-b", 1))
+
+Place = tuple[str, int, int]
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class EndingDisk(Disk):
+    """Does so many things, and then no more: the last one is done, or is not."""
+
+    def __init__(self, steps: int, *, last_is_done: bool) -> None:
+        self.left, self._last_is_done = steps, last_is_done
+
+    def _step(self, action: Callable[..., None], *args: Any) -> None:
+        self.left -= 1
+        if self.left > 0:
+            return action(*args)
+        if self.left == 0 and self._last_is_done:
+            action(*args)
+        raise Crash
+
+    def make(self, directory: Path) -> None:
+        self._step(super().make, directory)
+
+    def create(self, path: Path, data: bytes) -> None:
+        self._step(super().create, path, data)
+
+    def put(self, path: Path, data: bytes) -> None:
+        self._step(super().put, path, data)
+
+    def move(self, source: Path, target: Path) -> None:
+        self._step(super().move, source, target)
+
+    def remove(self, path: Path) -> None:
+        self._step(super().remove, path)
+
+    def clear(self, directory: Path) -> None:
+        self._step(super().clear, directory)
+
+    def sync(self, directory: Path) -> None:
+        self._step(super().sync, directory)
+
+
+def batch(offsets: Iterable[int], *, broker: str = "broker-a", queue_id: int = 0) -> pa.RecordBatch:
+    """Messages of one queue; one a minute, so that a day ends after ten."""
+    places = list(offsets)
+    rows: dict[str, list[Any]] = {
+        "topic": ["orders"] * len(places),
+        "broker": [broker] * len(places),
+        "queue_id": [queue_id] * len(places),
+        "queue_offset": places,
+        "body": [b"%d" % at for at in places],
+        "properties": [[("TAGS", "red")] for _ in places],
+        "stored_at": [START + timedelta(minutes=at) for at in places],
+    }
+    return pa.RecordBatch.from_pydict(rows, schema=schema_of(COLUMNS))
+
+
+def written(directory: Path, *batches: pa.RecordBatch) -> list[DataFile]:
+    """What a task would write."""
+    writer = Writer(directory, schema_of(COLUMNS))
+    for one in batches:
+        writer.write(one)
+    return writer.close()
+
+
+def archive(table: Table, before: int, after: int) -> None:
+    """One batch, of both queues, as the driver does it."""
+    state = table.state(QUEUES)
+    directory = table.begin()
+    files = [
+        file
+        for _, broker, queue_id in QUEUES
+        for file in written(
+            directory, batch(range(before, after), broker=broker, queue_id=queue_id)
+        )
+    ]
+    table.commit(state.then(dict.fromkeys(QUEUES, after), directory.name, files, ()))
+
+
+def places(rows: pa.Table) -> list[Place]:
+    """Broker, queue and offset of each row, in order."""
+    names = ("broker", "queue_id", "queue_offset")
+    return sorted(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+
+
+def whole(after: int) -> list[Place]:
+    return sorted((broker, queue, at) for _, broker, queue in QUEUES for at in range(after))
+
+
+def offsets(after: int, queues: Sequence[tuple[str, str, int]] = QUEUES) -> Offsets:
+    return dict.fromkeys(queues, after)
+
+
+class Kind:
+    """One kind of table in a directory, and how others read it."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name, self.root = name, root
+
+    def open(self, disk: Disk | None = None, wanted: Identity = WANTED) -> Table:
+        if self.name == "parquet":
+            from roquet.spark.tables.parquet import ParquetTable
+
+            return ParquetTable(self.root, wanted, disk)
+        if self.name == "delta":
+            from roquet.spark.tables.delta import DeltaTable
+
+            return DeltaTable(self.root, wanted, disk)
+        from roquet.spark.tables.iceberg import IcebergTable
+
+        return IcebergTable(self.root, wanted, disk)
+
+    def rows(self) -> pa.Table:
+        """What anybody else sees."""
+        if self.name == "parquet":
+            files = [str(path) for path in self.root.glob("day=*/*.parquet")]
+            return ds.dataset(files, schema=schema_of(COLUMNS)).to_table()
+        if self.name == "delta":
+            from deltalake import DeltaTable
+
+            return DeltaTable(str(self.root)).to_pyarrow_table()
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        with SqlCatalog("roquet", uri=f"sqlite:///{self.root}/catalog.db") as catalog:
+            return catalog.load_table("roquet.orders").scan().to_arrow()
+
+    def state(self) -> State:
+        with self.open() as table:
+            return table.state(QUEUES)
+
+    def places(self) -> list[Place]:
+        """Broker, queue and offset of each row that anybody else sees, in order."""
+        return places(self.rows())
+
+    def on_disk(self) -> set[str]:
+        """Every Parquet file, wherever it is."""
+        return {path.name for path in self.root.rglob("*.parquet")}
+
+    def listed(self) -> set[str]:
+        """Every file that the table names."""
+        with self.open() as table:
+            return {file.name for file in table.files()}
+
+    wanted = WANTED
+    queues = QUEUES
+    crash = Crash
+    ending = EndingDisk
+    batch = staticmethod(batch)
+    written = staticmethod(written)
+    archive = staticmethod(archive)
+    whole = staticmethod(whole)
+    offsets = staticmethod(offsets)
+
+
+@pytest.fixture
+def kinds(tmp_path: Path) -> Callable[[str], Kind]:
+    """A kind by its name, in a directory that there is not yet."""
+    return lambda name: Kind(name, tmp_path / "lake of orders")
+
+
+@pytest.fixture(params=["parquet", "delta", "iceberg"])
+def kind(request: pytest.FixtureRequest, kinds: Callable[[str], Kind]) -> Kind:
+    """Each kind."""
+    return kinds(request.param)

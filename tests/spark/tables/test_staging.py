@@ -1,0 +1,92 @@
+"""Files wait unseen, go to their days once, and are taken back when their commit was not made."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.staging import MARKS, Staging, check_target
+from roquet.spark.tables.table import DataFile, State, TableConflict, TableDamaged
+
+FILE = DataFile(name="roquet-1.parquet", day="2026-01-31", rows=3, size=4)
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Iterator[Staging]:
+    found = Staging(tmp_path, tmp_path, Disk())
+    yield found
+    found.close()
+
+
+def waiting(staging: Staging) -> str:
+    attempt = staging.begin()
+    (attempt / FILE.name).write_bytes(b"rows")
+    return attempt.name
+
+
+def test_placing_twice_is_placing_once(staging: Staging) -> None:
+    attempt = waiting(staging)
+    for _ in range(2):
+        staging.place(attempt, [FILE])
+        assert staging.path(FILE).read_bytes() == b"rows"
+    assert staging.is_waiting(attempt)
+
+
+def test_a_file_that_is_nowhere_is_said(staging: Staging) -> None:
+    with pytest.raises(TableDamaged, match=r"roquet-1\.parquet is neither there nor in"):
+        staging.place(staging.begin().name, [FILE])
+
+
+def test_a_new_attempt_ends_all_earlier_ones(staging: Staging) -> None:
+    old = waiting(staging)
+    assert staging.begin().is_dir()
+    assert not staging.is_waiting(old)
+
+
+@pytest.mark.parametrize(("number", "is_there"), [(0, False), (1, True)])
+def test_what_was_placed_is_taken_back_unless_the_commit_was_made(
+    staging: Staging, number: int, is_there: bool
+) -> None:
+    commit = State(0, {}).then({}, waiting(staging), [FILE], ())
+    staging.intend(commit)
+    staging.place(commit.attempt, commit.added)
+    staging.settle(number)
+    assert staging.path(FILE).exists() == is_there
+    staging.settle(0)
+    assert staging.path(FILE).exists() == is_there, "it is settled once and for all"
+
+
+def test_one_archive_holds_it(tmp_path: Path, staging: Staging) -> None:
+    with pytest.raises(TableConflict, match="another archive writes to"):
+        Staging(tmp_path, tmp_path, Disk())
+    staging.close()
+    Staging(tmp_path, tmp_path, Disk()).close()
+
+
+def test_notes_that_were_not_whole_are_gone(tmp_path: Path, staging: Staging) -> None:
+    staging.close()
+    torn = staging.home / "intent.json.0a1b2c3d"
+    torn.write_bytes(b"{")
+    Staging(tmp_path, tmp_path, Disk()).close()
+    assert not torn.exists()
+
+
+@pytest.mark.parametrize("kind", MARKS)
+@pytest.mark.parametrize("other", MARKS)
+def test_a_table_of_another_kind_is_no_target(tmp_path: Path, kind: str, other: str) -> None:
+    (tmp_path / MARKS[other]).parent.mkdir(exist_ok=True)
+    (tmp_path / MARKS[other]).touch()
+    if kind == other:
+        check_target(tmp_path, kind)
+        return
+    with pytest.raises(ConfigError, match=f"holds a table of kind {other}"):
+        check_target(tmp_path, kind)
+
+
+def test_nothing_an_empty_directory_and_one_that_was_begun_are_targets(tmp_path: Path) -> None:
+    check_target(tmp_path / "none", "delta")
+    check_target(tmp_path, "delta")
+    (tmp_path / "_roquet").mkdir()
+    check_target(tmp_path, "delta")

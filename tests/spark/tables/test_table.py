@@ -1,0 +1,215 @@
+"""What every kind of table promises: each message once, whenever the world ends."""
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables import table as tables
+from roquet.spark.tables.table import Identity, State, TableConflict
+
+STEPS_MAX = 200
+"""More than any course of events has."""
+
+EVERY = pytest.param(1, marks=pytest.mark.spark_suite, id="every step")
+SOME = pytest.param(None, id="some steps")
+STRIDES = {"parquet": 3, "delta": 5, "iceberg": 9}
+""" `make test` has no time for all of them."""
+
+
+def test_a_new_table_is_nowhere(kind: Any) -> None:
+    with kind.open() as table:
+        assert table.state(kind.queues) == State(0, {})
+        assert table.files() == []
+        assert table.identity == kind.wanted
+
+
+def test_a_commit_publishes_rows_and_offsets(kind: Any) -> None:
+    with kind.open() as table:
+        kind.archive(table, 0, 5)
+        kind.archive(table, 5, 25)
+        assert table.state(kind.queues) == State(2, kind.offsets(25))
+    assert kind.places() == kind.whole(25)
+    assert kind.state() == State(2, kind.offsets(25)), "also for the next run"
+
+
+def test_rows_lie_in_the_day_in_which_they_were_stored(kind: Any) -> None:
+    with kind.open() as table:
+        kind.archive(table, 0, 12)
+        days = [(file.day, file.rows) for file in table.files()]
+        assert sorted(days) == [("2026-01-31", 10)] * 2 + [("2026-02-01", 2)] * 2
+        assert all(table.path(file).parent.name == f"day={file.day}" for file in table.files())
+
+
+def test_what_is_read_back_is_what_was_written(kind: Any) -> None:
+    with kind.open() as table:
+        kind.archive(table, 0, 3)
+    rows = kind.rows().select(kind.wanted.columns).sort_by([("broker", "ascending")]).to_pylist()
+    for found, sent in zip(rows, kind.batch(range(3)).to_pylist(), strict=False):
+        assert {**found, "properties": dict(found["properties"])} == {
+            **sent,
+            "properties": dict(sent["properties"]),
+        }
+
+
+def test_a_commit_of_nothing_moves_the_offsets_alone(kind: Any) -> None:
+    with kind.open() as table:
+        state = table.state(())
+        table.commit(state.then(kind.offsets(7), table.begin().name, (), ()))
+    assert kind.state() == State(1, kind.offsets(7))
+    assert kind.on_disk() == set()
+
+
+def test_rows_without_a_time_have_a_day_of_their_own(kind: Any) -> None:
+    timeless = kind.batch([0])
+    place = timeless.schema.get_field_index("stored_at")
+    timeless = timeless.set_column(
+        place, timeless.schema.field(place), pa.nulls(1, timeless.schema.types[place])
+    )
+    with kind.open() as table:
+        directory = table.begin()
+        files = kind.written(directory, timeless, kind.batch([1]))
+        table.commit(table.state(()).then({kind.queues[0]: 2}, directory.name, files, ()))
+        assert sorted(file.day for file in table.files()) == [
+            "2026-01-31",
+            "__HIVE_DEFAULT_PARTITION__",
+        ]
+    assert kind.places() == [("broker-a", 0, 0), ("broker-a", 0, 1)]
+
+
+def test_a_second_archive_is_turned_away(kind: Any) -> None:
+    with kind.open() as table:
+        with pytest.raises(TableConflict, match="another archive writes to"):
+            kind.open()
+        kind.archive(table, 0, 5)
+    assert kind.places() == kind.whole(5)
+
+
+def test_a_commit_that_goes_on_from_elsewhere_is_refused(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two archives at once, where the file system has no locks that hold."""
+
+    class NoLock:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def release(self) -> None:
+            pass
+
+    monkeypatch.setattr("roquet.spark.tables.staging.FileLock", NoLock)
+    with kind.open() as first, kind.open() as second:
+        kind.archive(first, 0, 5)
+        stale = State(0, {}).then(kind.offsets(5), second.begin().name, (), ())
+        with pytest.raises(TableConflict, match="at commit 1, not at 0"):
+            second.commit(stale)
+        kind.archive(first, 5, 9)
+    assert kind.places() == kind.whole(9)
+    assert kind.state() == State(2, kind.offsets(9))
+
+
+def test_a_table_of_another_topic_is_left_alone(kind: Any) -> None:
+    kind.open().close()
+    if kind.name == "iceberg":
+        pytest.skip("an Iceberg catalog has many tables")
+    with pytest.raises(ConfigError, match="archive of topic 'orders', not of 'bills'"):
+        kind.open(wanted=Identity(topic="bills", columns=()))
+
+
+def test_the_columns_of_a_table_stay_as_they_are(kind: Any) -> None:
+    kind.open().close()
+    with kind.open(wanted=Identity(topic="orders", columns=())) as table:
+        assert table.identity == kind.wanted, "who asks for none gets these"
+    with pytest.raises(ConfigError, match="has the columns topic,broker"):
+        kind.open(wanted=Identity(topic="orders", columns=("broker", "body")))
+
+
+def test_a_file_is_no_target(kind: Any) -> None:
+    kind.root.write_text("notes")
+    with pytest.raises(ConfigError, match="is a file"):
+        kind.open()
+
+
+def test_a_directory_of_other_things_is_left_alone(kind: Any) -> None:
+    kind.root.mkdir()
+    (kind.root / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty"):
+        kind.open()
+    assert [path.name for path in kind.root.iterdir()] == ["notes.txt"]
+
+
+def test_what_killed_tasks_left_is_gone_at_the_next_start(kind: Any) -> None:
+    with kind.open() as table:
+        kind.archive(table, 0, 5)
+        kind.written(table.begin(), kind.batch(range(5, 9)))
+    assert kind.on_disk() != kind.listed(), "after the run: left"
+    kind.open().close()
+    assert kind.on_disk() == kind.listed()
+
+
+def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: Any) -> None:
+    with kind.open() as table:
+        for first in range(0, 8, 2):
+            kind.archive(table, first, first + 2)
+        state, directory, old = table.state(kind.queues), table.begin(), table.files()
+        new = kind.written(
+            directory, *(kind.batch(range(8), broker=b, queue_id=q) for _, b, q in kind.queues)
+        )
+        table.commit(state.then(state.offsets, directory.name, new, old))
+        assert [file.name for file in table.files()] == [file.name for file in new]
+        assert table.state(kind.queues) == State(5, kind.offsets(8))
+        kind.archive(table, 8, 10)
+    assert kind.places() == kind.whole(10)
+
+
+# -- the end of the world --------------------------------------------------------------------
+
+
+def whole_life(kind: Any, disk: Any) -> None:
+    """Two batches and a merge, from wherever the table is."""
+    with kind.open(disk) as table:
+        for after in (4, 9):
+            state = table.state(kind.queues)
+            if state.number == 0 or state.offsets[kind.queues[0]] < after:
+                kind.archive(table, 0 if after == 4 else 4, after)
+        state = table.state(kind.queues)
+        if state.number == 2:
+            directory, old = table.begin(), table.files()
+            new = kind.written(
+                directory, *(kind.batch(range(9), broker=b, queue_id=q) for _, b, q in kind.queues)
+            )
+            table.commit(state.then(state.offsets, directory.name, new, old))
+
+
+@pytest.mark.parametrize("stride", [SOME, EVERY])
+@pytest.mark.parametrize("last_is_done", [False, True])
+def test_whenever_the_world_ends_each_message_is_there_once(
+    kind: Any, last_is_done: bool, stride: int | None
+) -> None:
+    root = kind.root
+    for steps in range(1 + last_is_done, STEPS_MAX, stride or STRIDES[kind.name]):
+        kind.root = root / str(steps)
+        disk = kind.ending(steps, last_is_done=last_is_done)
+        try:
+            whole_life(kind, disk)
+        except kind.crash:
+            pass
+        else:
+            assert steps > 10
+            return
+        before = kind.state()
+        assert kind.places() == kind.whole(max(before.offsets.values(), default=0)), steps
+        whole_life(kind, None)
+        assert kind.places() == kind.whole(9), steps
+        assert kind.state() == State(3, kind.offsets(9)), steps
+        # The merged files of the others are named by their older commits.
+        assert len(kind.on_disk()) == (1 if kind.name == "parquet" else 5), steps
+    pytest.fail("it never comes to its end")
+
+
+def test_a_newer_format_is_not_touched() -> None:
+    newer = Identity(topic="orders", columns=("broker",), format=tables.FORMAT + 1)
+    with pytest.raises(ConfigError, match="newer Roquet"):
+        tables.agreed(msgspec.structs.replace(newer, format=1), newer, "here")

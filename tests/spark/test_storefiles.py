@@ -1,0 +1,183 @@
+"""Commit-log files, ours and genuine ones, are a table without any broker."""
+
+import gzip
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from roquet.model.errors import ConfigError, RecordError
+from roquet.spark import storefiles
+from roquet.spark.schema import TYPES
+from roquet.spark.source import RoquetDataSource, fields_of
+from roquet.spark.storefiles import LogPart, StoreReader, parse_store, parts_of
+from roquet.store.store import Draft, Store
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "store"
+KINDS = [f"{version}-{kind}" for version in ("4.9.7", "5.5.0") for kind in ("clean", "torn")]
+NOW = 1_800_000_000_000
+ALL = [(name, TYPES[name]) for name in ("topic", "queue_id", "queue_offset", "body", "position")]
+HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+
+
+def rows(folder: Path, *fields: tuple[str, str], **options: str) -> list[dict[str, Any]]:
+    """What a read gives, as Spark would ask for it."""
+    settings = parse_store({"store": str(folder), **options}, NOW)
+    reader = StoreReader(settings, list(fields or ALL))
+    found: list[dict[str, Any]] = []
+    for task in reader.partitions():
+        for batch in reader.read(task):
+            found += batch.to_pylist()
+    return found
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """Ninety messages of two topics, stored a second apart, in three log files."""
+    store = Store.open(tmp_path / "store", _small(), now_ms=NOW, pid=1)
+    for number in range(90):
+        draft = Draft(
+            topic="paid" if number % 3 else "orders",
+            queue_id=number % 2,
+            body=b"%d" % number * 300,
+            properties=b"UNIQ_KEY\x01K%d\x02" % number,
+            born_host=HOST,
+            store_host=HOST,
+        )
+        store.append(draft, NOW + number * 1000)
+    store.close(NOW)
+    return tmp_path / "store"
+
+
+def _small() -> Any:
+    from roquet.store.config import StoreConfig
+
+    return StoreConfig(log_file_size=32 * 1024, queue_file_entries=100)
+
+
+def test_all_messages_come_in_the_order_of_the_log(ours: Path) -> None:
+    found = rows(ours)
+    assert [row["body"][:2].rstrip(b"%") for row in found] == [
+        (b"%d" % number * 300)[:2] for number in range(90)
+    ]
+    assert [row["position"] for row in found] == sorted(row["position"] for row in found)
+    assert len(list((ours / "commitlog").iterdir())) >= 2
+
+
+def test_a_topic_a_pattern_and_a_time_choose(ours: Path) -> None:
+    assert {row["topic"] for row in rows(ours)} == {"orders", "paid"}
+    assert len(rows(ours, topic="orders")) == 30
+    assert len(rows(ours, topic="orders,paid")) == 90
+    assert len(rows(ours, topicPattern="or.*")) == 30
+    assert rows(ours, topic="other") == []
+    some = rows(ours, startingTime=str(NOW + 10_000), endingTime=str(NOW + 20_000))
+    assert [row["body"][:2] for row in some] == [b"%d" % number for number in range(10, 20)]
+
+
+def test_tasks_share_the_bytes_and_hold_each_message_once(
+    ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storefiles, "PIECE_MIN", 5_000)
+    parts = parts_of(ours, parse_store({"store": str(ours), "maxPartitions": "7"}, NOW).given)
+    assert 5 <= len(parts) <= 9
+    assert len(rows(ours, maxPartitions="7")) == 90
+    positions = [row["position"] for row in rows(ours, maxPartitions="7")]
+    assert positions == sorted(set(positions))
+
+
+def test_a_damaged_record_is_an_error_a_row_or_stepped_over(ours: Path) -> None:
+    victim = rows(ours)[40]
+    path = sorted((ours / "commitlog").iterdir())[victim["position"] // 32768]
+    raw = bytearray(path.read_bytes())
+    raw[victim["position"] % 32768 + 100] ^= 0xFF
+    path.write_bytes(raw)
+    with pytest.raises(RecordError, match=r"checksum of the body disagrees; badRecords=true"):
+        rows(ours)
+    assert len(rows(ours, failOnDataLoss="false")) == 89
+    fields = [("problem", "string"), ("position", "bigint"), ("body", "binary"), ("size", "int")]
+    found = rows(ours, *fields, badRecords="true")
+    assert len(found) == 90
+    (bad,) = [row for row in found if row["problem"]]
+    assert bad["problem"] == "the checksum of the body disagrees"
+    assert bad["position"] == victim["position"]
+    assert bad["size"] == len(bad["body"])
+
+
+def test_a_store_in_use_is_read_too(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, _small(), now_ms=NOW, pid=1)
+    draft = Draft(topic="t", queue_id=0, body=b"x", properties=b"", born_host=HOST, store_host=HOST)
+    store.append(draft, NOW)
+    assert len(rows(tmp_path)) == 1
+    store.append(draft, NOW)
+    assert [row["queue_offset"] for row in rows(tmp_path)] == [0, 1]
+    store.close(NOW)
+
+
+def expected(kind: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    path = VECTORS / f"{kind}.expected.jsonl"
+    with path.open() if path.exists() else gzip.open(f"{path}.gz", "rt") as lines:
+        for line in lines:
+            case = json.loads(line)
+            if case["in"]["what"] == "message":
+                yield case["in"], case["out"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_genuine_directory_gives_every_message_of_its_queues(kind: str, tmp_path: Path) -> None:
+    with tarfile.open(VECTORS / f"{kind}.tar.xz") as archive:
+        wanted = [member for member in archive.getmembers() if "commitlog" in member.name]
+        archive.extractall(tmp_path, wanted, filter="data")
+    fields = ["topic", "queue_id", "queue_offset", "position", "size", "properties"]
+    typed = [(name, TYPES[name]) for name in fields]
+    found = {row["position"]: row for row in rows(tmp_path, *typed)}
+    for given, out in expected(kind):
+        row = found[out["physical_offset"]]
+        assert row["size"] == out["size"], given
+        assert row["topic"] == out["stored_topic"]
+        assert (row["queue_id"], row["queue_offset"]) == (
+            out["stored_queue_id"], out["stored_queue_offset"],
+        )  # fmt: skip
+        assert dict(row["properties"]) == out["properties"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"namesrv": "a:1"}, "option 'namesrv' is for brokers"),
+        ({"tags": "red"}, "option 'tags' is for brokers"),
+        ({"badRecord": "true"}, "no option 'badRecord'; did you mean 'badRecords'"),
+        ({"badRecords": "some"}, "badRecords"),
+        ({"columns": "bodi"}, "no column 'bodi'"),
+    ],
+)
+def test_what_means_nothing_for_files_is_named(options: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse_store({"store": "/x", **options}, NOW)
+
+
+def test_a_directory_without_a_log_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no directory on this machine"):
+        rows(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="holds no commit log"):
+        rows(tmp_path)
+
+
+def test_a_file_that_went_away_is_named(ours: Path) -> None:
+    settings = parse_store({"store": str(ours)}, NOW)
+    part = LogPart(str(ours / "commitlog" / ("9" * 20)), 0, 0, 10)
+    with pytest.raises(RecordError, match="is gone: retention took it meanwhile"):
+        list(storefiles.Reading(settings, ("body",), part).batches())
+
+
+def test_spark_is_told_the_columns_and_that_files_are_no_stream(ours: Path) -> None:
+    source = RoquetDataSource({"store": str(ours), "badRecords": "true", "columns": "body"})
+    assert source.schema() == "body binary, problem string"
+    schema = StructType().add("body", "binary").add("problem", "string")
+    assert fields_of(schema) == [("body", "binary"), ("problem", "string")]
+    assert isinstance(source.reader(schema), StoreReader)
+    with pytest.raises(ConfigError, match=r"for spark\.read"):
+        source.streamReader(schema)

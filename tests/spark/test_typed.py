@@ -1,0 +1,73 @@
+"""JSON bodies become typed columns, and what cannot be one is named."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from roquet.model.errors import ConfigError
+from roquet.spark.typed import fields_of, read_json, typed
+
+BODIES = ['{"id": 1, "sum": 9}', "{oops", '{"id": "x", "sum": 5}', "", '{"id": 4, "more": 1}']
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> DataFrame:
+    rows = [(at, bytearray(body.encode())) for at, body in enumerate(BODIES)]
+    return spark.createDataFrame(rows, "queue_offset bigint, body binary")
+
+
+def test_every_mode(frame: DataFrame) -> None:
+    found = typed(frame, "id int, sum int")
+    assert found.columns == ["queue_offset", "id", "sum"]
+    assert [tuple(row) for row in found.collect()] == [
+        (0, 1, 9), (1, None, None), (2, None, 5), (3, None, None), (4, 4, None),
+    ]  # fmt: skip
+    whole = typed(frame, "id int, sum int", mode="dropmalformed")
+    assert [tuple(row) for row in whole.collect()] == [(0, 1, 9), (4, 4, None)]
+    kept = typed(frame, "id int, _corrupt_record string", into="value").collect()
+    assert [row.value._corrupt_record for row in kept[:3]] == [None, "{oops", BODIES[2]]
+    with pytest.raises(Exception, match="MALFORMED_RECORD_IN_PARSING"):
+        typed(frame, "id int, sum int", mode="failfast").collect()
+
+
+def test_a_schema_in_each_of_its_forms(spark: SparkSession) -> None:
+    wanted = StructType([StructField("id", LongType()), StructField("n", IntegerType())])
+    assert fields_of(wanted) == wanted
+    assert fields_of(wanted.json()) == wanted
+    assert fields_of(" id long, n int ") == wanted
+
+
+@pytest.mark.parametrize("schema", ["id lonk", "{", '{"type": "struct"}', "", "int"])
+def test_a_schema_that_is_none_is_named(spark: SparkSession, schema: str) -> None:
+    with pytest.raises(ConfigError, match="bodySchema: "):
+        fields_of(schema)
+
+
+def test_names_that_are_taken_are_named(frame: DataFrame) -> None:
+    with pytest.raises(ConfigError, match="field 'Queue_Offset' is a column of the message, too"):
+        typed(frame, "Queue_Offset int")
+    assert typed(frame, "queue_offset int", into="value").columns == ["queue_offset", "value"]
+    with pytest.raises(ConfigError, match="no column 'body'"):
+        typed(frame.drop("body"), "id int")
+
+
+def test_other_mistakes_are_named(frame: DataFrame) -> None:
+    mode: Any = "permisive"
+    with pytest.raises(ConfigError, match="did you mean 'permissive'"):
+        typed(frame, "id int", mode=mode)
+    spark = frame.sparkSession
+    with pytest.raises(ConfigError, match="the bodies need a schema"):
+        read_json(spark, {"topic": "t"})
+    with pytest.raises(ConfigError, match="bodyFormat: 'avro' is not json"):
+        read_json(spark, {"topic": "t", "bodyFormat": "avro"}, "id int")
+
+
+def test_the_schema_may_stand_in_the_options(spark: SparkSession) -> None:
+    options = {
+        "namesrv": "nowhere:1", "topic": "t", "columns": "key,body",
+        "bodyFormat": "json", "bodySchema": "id long",
+    }  # fmt: skip
+    assert read_json(spark, options).columns == ["key", "id"]
+    assert read_json(spark, options, stream=True).isStreaming

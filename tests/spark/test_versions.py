@@ -1,0 +1,39 @@
+"""Another pyspark than the one the source was made for is named, with what to install."""
+
+import importlib
+import re
+import sys
+
+import pytest
+
+from roquet.spark import versions
+from roquet.spark.versions import require_spark
+
+
+def test_the_installed_one_will_do() -> None:
+    require_spark()
+    require_spark("4.3.7")
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.2.9", "4.4.0", "4.30.0", "5.0"])
+def test_any_other_will_not(version: str) -> None:
+    text = f"needs pyspark 4.3, this is {version}: pip install 'roquet[spark]'"
+    with pytest.raises(ImportError, match=re.escape(text)):
+        require_spark(version)
+
+
+def test_spark_itself_is_left_alone_then_and_the_log_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(versions, "WANTED", (4, 9))
+    monkeypatch.delitem(sys.modules, "pyspark_roquet", raising=False)
+    found = importlib.import_module("pyspark_roquet")
+    monkeypatch.delitem(sys.modules, "pyspark_roquet")
+    assert not hasattr(found, "DefaultSource"), "an error would hide all other sources, too"
+    assert "needs pyspark 4.9, this is 4.3" in caplog.text
+
+
+def test_none_is_named_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(ImportError, match="pip install"):
+        require_spark()

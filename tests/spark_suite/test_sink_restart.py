@@ -1,0 +1,31 @@
+"""A driver killed in the middle of its commits: afterwards all rows are visible, each once.
+
+The broker's times are short, so that what takes 15 minutes and more at its defaults (it gives up
+the half messages that nobody ended) is over in 30 s. `bench/sink_restart.py` does it in real time.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark_suite
+
+ROOT = Path(__file__).parents[2]
+ROWS = 20_000
+
+
+@pytest.mark.timeout(600)
+def test_rows_are_visible_once_after_their_driver_was_killed(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "sink_restart.py"), str(tmp_path / "run")]
+    command += ["--hasty", "--rows", str(ROWS)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert ROWS * 0.4 <= found["visible_when_killed"] < ROWS
+    assert found["given_up_by_the_broker"] > 0
+    assert (found["visible"], found["missing"], found["doubled"]) == (ROWS, 0, 0), found
