@@ -9,7 +9,9 @@ CI_FLIGHTS_WITHOUT_JAVA ?= 2000
 KILL_ROUNDS ?= 20
 CI_KILL_ROUNDS ?= 3
 KILL_SPARK_ROUNDS ?= 17
+KILL_SPARK_MESSAGES ?= 400000
 CI_KILL_SPARK_ROUNDS ?= 3
+CI_KILL_SPARK_MESSAGES ?= 100000
 PYTEST_ARGS ?=
 INTEROP_ARGS ?=
 SIM_SEEDS ?= 2000
@@ -36,7 +38,7 @@ test: install ## every test, shared by as many processes as there are cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup $(PYTEST_ARGS)
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
-	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/spark_suite $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/spark tests/spark_suite $(PYTEST_ARGS)
 
 check: lint types contracts coverage ## all that needs no broker and no Spark
 
@@ -63,7 +65,8 @@ kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 
 kill-spark: install ## kill -9 of driver, Java, worker and broker under an archive of each kind (KILL_SPARK_ROUNDS)
 	for kind in parquet delta iceberg; do \
-		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) || exit 1; done
+		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
+			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
 
 sim: install ## clusters that live and die, and days that pass, in virtual time (SIM_SEEDS)
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
@@ -85,7 +88,7 @@ ci: lint types contracts test demo-slice demo-without-java ## what has to pass b
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)
 	$(MAKE) test-spark
-	$(MAKE) kill-spark KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS)
+	$(MAKE) kill-spark KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS) KILL_SPARK_MESSAGES=$(CI_KILL_SPARK_MESSAGES)
 	@# Foreign processes on a busy machine have their own clocks: what fails is tried once more, alone, and has to pass then.
 	$(MAKE) interop INTEROP_ARGS="$(CI_INTEROP_ARGS)" || $(MAKE) interop INTEROP_ARGS="$(CI_INTEROP_ARGS) --last-failed"
 

@@ -1,7 +1,5 @@
 """Archives through Spark: restarts of all that there is, and real kills; minutes long."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -24,7 +22,6 @@ from roquet.wire.calls.topic import CreateTopic
 
 pytestmark = pytest.mark.spark_suite
 
-ROOT = Path(__file__).parents[2]
 KINDS = ("parquet", "delta", "iceberg")
 ROWS = 3_000
 
@@ -180,15 +177,3 @@ class _InProcess:
     def collect(self) -> list[Any]:
         numbers = (pa.RecordBatch.from_pydict({"id": [at]}) for at in range(self._count))
         return [row for answer in self._work(numbers) for row in answer.to_pylist()]
-
-
-@pytest.mark.kill
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_lost_or_doubled_whoever_is_killed(kind: str) -> None:
-    command = [sys.executable, str(ROOT / "bench" / "kill_spark.py"), "--rounds", "1"]
-    told = subprocess.run(
-        [*command, "--kind", kind, "--messages", "200000"], capture_output=True, text=True
-    )
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "each message once" in told.stdout

@@ -369,5 +369,5 @@ def test_a_late_flush_leaves_a_later_one_what_is_its(shelf: "Shelf", fill: "Fill
 def test_nothing_is_called_durable_that_was_not_written(shelf: "Shelf", fill: "Fill") -> None:
     store = shelf.open()
     one_for_each(store, fill)
-    with pytest.raises(AssertionError):
+    with pytest.raises(RuntimeError, match="not written"):
         store.flushing(NOW)()
