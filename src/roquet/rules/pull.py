@@ -26,9 +26,6 @@ BYTES_DEFAULT: Final = 256 * 1024
 BYTES_MAX: Final = 8 * 1024 * 1024
 """Of one reply: half of the longest frame that peers accept."""
 
-SCAN_MIN: Final = 800
-"""Entries that a filtered pull looks at before it answers with what it has."""
-
 
 class Found(msgspec.Struct, frozen=True):
     """The queue holds this offset."""

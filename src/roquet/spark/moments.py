@@ -7,11 +7,9 @@ one that is wanted, or any of several stored in the same millisecond. So what th
 from typing import TYPE_CHECKING, Final
 
 from roquet.arrow.records import Records
-from roquet.model.flags import PullFlag
-from roquet.model.subscription import ALL, TAG
+from roquet.spark.glance import glance
 from roquet.spark.plan import Queue
 from roquet.wire.calls.offset import OffsetByTime
-from roquet.wire.calls.pull import Pull
 
 if TYPE_CHECKING:
     from roquet.spark.cluster import Cluster
@@ -49,20 +47,8 @@ def _searched(cluster: "Cluster", queue: Queue, ms: int) -> int:
 
 def _stored(cluster: "Cluster", queue: Queue, at: int, count: int) -> dict[int, int]:
     """When some messages were stored, by their offset."""
-    topic, broker, queue_id = queue
-    call = Pull(
-        consumer_group=cluster.settings.group,
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=at,
-        max_msg_nums=count,
-        sys_flag=int(PullFlag.SUBSCRIPTION),
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription=ALL,
-        sub_version=0,
-        expression_type=TAG,
-    )
+    _, broker, _ = queue
+    call = glance(cluster.settings.group, queue, at, count)
     records = Records.of(cluster.ask(broker, call).body, broker=broker)
     stored = zip(records.queue_offsets.tolist(), records.stored_ms.tolist(), strict=True)
     return {offset: ms for offset, ms in stored if offset >= at}

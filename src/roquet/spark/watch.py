@@ -11,12 +11,11 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import CallError, CallRefused, UsageError
-from roquet.model.flags import PullFlag
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import PAUSES_MS, Cluster
+from roquet.spark.glance import glance
 from roquet.spark.options import SourceOptions
 from roquet.spark.plan import Offsets, Queue
-from roquet.wire.calls.pull import Pull
 
 log = logging.getLogger(__name__)
 
@@ -103,21 +102,8 @@ class Watch:
 
     def size(self, queue: Queue, at: int) -> float | None:
         """The mean size of messages from an offset on, in bytes; None when nobody tells."""
-        topic, broker, queue_id = queue
-        call = Pull(
-            consumer_group=self._settings.group,
-            topic=topic,
-            queue_id=queue_id,
-            queue_offset=at,
-            max_msg_nums=SAMPLE_MESSAGES,
-            sys_flag=int(PullFlag.SUBSCRIPTION),
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription="*",
-            sub_version=0,
-            expression_type="TAG",
-            max_msg_bytes=SAMPLE_BYTES,
-        )
+        _, broker, _ = queue
+        call = glance(self._settings.group, queue, at, SAMPLE_MESSAGES, SAMPLE_BYTES)
         try:
             reply = self._cluster.ask(broker, call)
         except (CallError, UsageError):
