@@ -1,7 +1,7 @@
 """Offsets to partitions: nothing twice, nothing left out, nothing too large."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roquet.model.errors import ConfigError
@@ -230,12 +230,12 @@ def test_large_queues_are_cut_alike_so_that_a_partition_has_what_was_written_at_
     assert first == (
         Piece("orders", "a", 0, 0, half),
         Piece("orders", "a", 1, 7, 7 + half),
-        Piece("orders", "b", 0, 0, half),
+        Piece("orders", "b", 0, 0, half + 1),
     )
     assert second == (
         Piece("orders", "a", 0, half, ten),
         Piece("orders", "a", 1, 7 + half, 7 + ten),
-        Piece("orders", "b", 0, half, ten + 1),
+        Piece("orders", "b", 0, half + 1, ten + 1),
     )
 
 
@@ -243,6 +243,7 @@ wide = st.lists(st.integers(1, 40 * PARTITION_ROWS_MIN), min_size=1, max_size=6)
 
 
 @given(wide, st.integers(1, 7))
+@example([1, 1, 1, 10 * PARTITION_ROWS_MIN], 5)
 def test_large_queues_are_dealt_evenly_too(sizes: list[int], count: int) -> None:
     pieces = [Piece("orders", "a", queue_id, 3, 3 + size) for queue_id, size in enumerate(sizes)]
     packed = plan.pack(pieces, count)

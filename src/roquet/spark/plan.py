@@ -270,20 +270,18 @@ def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
 
 
 def _layered(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
-    """Of each piece an equal part for each partition, by running totals."""
+    """Of each piece an equal part for each partition; what is over is dealt on in turn."""
     packed: list[list[Piece]] = [[] for _ in range(count)]
-    before = 0
+    turn = 0
     for piece in pieces:
-        after = before + len(piece)
-        # What came before has had its share of every partition already.
-        cuts = [
-            piece.start + after * number // count - before * number // count
-            for number in range(count + 1)
-        ]
-        for part, start, end in zip(packed, cuts, cuts[1:], strict=False):
+        share, over = divmod(len(piece), count)
+        start = piece.start
+        for number, part in enumerate(packed):
+            end = start + share + ((number - turn) % count < over)
             if start < end:
                 part.append(piece.cut(start, end))
-        before = after
+            start = end
+        turn = (turn + over) % count
     return [tuple(part) for part in packed if part]
 
 
