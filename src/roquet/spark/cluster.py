@@ -117,7 +117,7 @@ class Cluster:
 
     def ask(self, broker: str, call: Call[R]) -> R:
         """A broker's answer, waited for until the time is up."""
-        return self.patiently(lambda: self._ask_once(broker, call), broker)
+        return self.patiently(lambda: self.ask_once(broker, call), broker)
 
     def ask_ahead(self, broker: str, call: Call[Any]) -> None:
         """Have a broker begin with what it will be asked next; what fails now is asked then."""
@@ -156,7 +156,7 @@ class Cluster:
         for queue_id in ids:
             if queue_id not in found:
                 first, last = (
-                    self._ask_once(broker, kind(topic=topic, queue_id=queue_id)).offset
+                    self.ask_once(broker, kind(topic=topic, queue_id=queue_id)).offset
                     for kind in (MinOffset, MaxOffset)
                 )
                 found[queue_id] = max(first, 0), max(last, 0)  # -1 is of a queue never used
@@ -210,7 +210,7 @@ class Cluster:
 
     def _told_at_once(self, topic: str, broker: str) -> dict[int, tuple[int, int]]:
         try:
-            reply = self._ask_once(broker, GetTopicStats(topic=topic))
+            reply = self.ask_once(broker, GetTopicStats(topic=topic))
         except CallRefused as error:
             if error.code in _BUSY:
                 raise
@@ -254,7 +254,8 @@ class Cluster:
             raise failure
         raise ConnectFailed(f"no name server of {self.settings.namesrv} helps: {failure}")
 
-    def _ask_once(self, broker: str, call: Call[R]) -> R:
+    def ask_once(self, broker: str, call: Call[R]) -> R:
+        """A broker's answer, asked for once: the caller knows what a failure means."""
         if broker not in self._addresses:
             for topic in self.topics():
                 self.route(topic)
