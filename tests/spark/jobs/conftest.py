@@ -158,7 +158,8 @@ class Lake:
     def archive(self, **params: Any) -> None:
         options = {"namesrv": self.topic.namesrv}
         given = {"topic": "orders", "target": str(self.root), "options": options, **params}
-        archive.run(archive.Params(**given), EagerSpark)
+        eager: Any = EagerSpark
+        archive.run(archive.Params(**given), eager)
 
     def rows(self, name: str = again) -> pa.Table:
         """What a topic holds, queue by queue."""

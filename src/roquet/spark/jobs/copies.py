@@ -6,7 +6,7 @@ coordinates: TOPIC/BROKER/QUEUE/OFFSET. Readers drop doubles by the first; a job
 knows by the second what is there.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal
 from roquet.spark.jobs.runs import Runs
 from roquet.spark.plan import Queue
-from roquet.spark.sink.texts import texts_of
+from roquet.spark.sink.texts import texts_of, without
 
 NEEDED: Final = ("broker", "queue_id", "queue_offset", "body")
 """Columns without which a row cannot be sent again and be known again."""
@@ -30,8 +30,6 @@ TAKEN: Final = (*NEEDED, "topic", "stored_at", "properties", "flag", *TOLD)
 """Columns of which something is made, where they are there."""
 
 _FORM: Final = r"^(?P<topic>[^/]+)/(?P<broker>[^/]+)/(?P<queue>\d{1,9})/(?P<offset>\d{1,18})$"
-
-NewKeys = Callable[[int, int], pa.Array]
 
 
 def coordinates(rows: pa.RecordBatch, topic: str) -> pa.Array:
@@ -45,10 +43,12 @@ def coordinates(rows: pa.RecordBatch, topic: str) -> pa.Array:
 def items(
     rows: pa.RecordBatch,
     topic: str,
-    new_keys: NewKeys,
+    unique: pa.Array,
     more: Mapping[str, pa.Array] | None = None,
 ) -> pa.Array:
-    """Each row as an item of a batch; `more` are properties of ours besides.
+    """Each row as an item of a batch; `unique` are ids for those that have none.
+
+    `more` are properties of ours besides, and perhaps other ids (`message_id`) for all.
 
     MessageIllegal names the row that cannot be sent.
     """
@@ -56,9 +56,7 @@ def items(
     bodies = rows.column("body").cast(pa.binary())
     sizes = pc.fill_null(pc.binary_length(bodies), 0)
     _refuse(pc.equal(sizes, 0), where, "has no body: brokers take no such message")
-    texts = _texts(
-        rows, where, new_keys(0, len(rows)), {names.REPLAYED_FROM: where, **(more or {})}
-    )
+    texts = _texts(rows, where, unique, {names.REPLAYED_FROM: where, **(more or {})})
     too_long = pc.greater(pc.binary_length(texts), names.PROPERTIES_SIZE_MAX)
     _refuse(too_long, where, f"has more properties than fit: {names.PROPERTIES_SIZE_MAX} bytes")
     flags = np.zeros(len(rows), np.int32)
@@ -101,13 +99,15 @@ def _texts(
     said = {name: rows.column(name) for name in taken}
     if "keys" in said:
         said.pop("key", None)
+    if "properties" in said:  # a copy may be copied, and what is ours is said once
+        said["properties"] = without(said["properties"], pa.array(sorted(ours), pa.string()))
     if "message_id" in ours:
         said["message_id"] = ours["message_id"]
-    texts = texts_of(said, unique, where).cast(pa.binary())
-    pieces = [texts]
+    pieces = [texts_of(said, unique, where).cast(pa.binary())]
     for name, values in ours.items():
         if name != "message_id":
-            pieces += [pa.scalar(f"{name}\x01".encode()), values.cast(pa.binary()), _END]
+            texts = pc.fill_null(values.cast(pa.binary()), b"")
+            pieces += [pa.scalar(f"{name}\x01".encode()), texts, _END]
     return pc.binary_join_element_wise(*pieces, pa.scalar(b""))
 
 

@@ -50,7 +50,8 @@ class _Feed(Generic[K]):
 def moments(rows: pa.RecordBatch) -> Numbers:
     """When rows were stored, in ms, never falling: within a queue the order is that of offsets."""
     if "stored_at" not in rows.schema.names:
-        return rows.column("queue_offset").to_numpy().astype(np.int64)
+        offsets: Numbers = rows.column("queue_offset").to_numpy().astype(np.int64)
+        return offsets
     stored = rows.column("stored_at").cast(pa.timestamp("ms", "UTC"), safe=False)
     times: Numbers = np.maximum.accumulate(stored.cast(pa.int64()).fill_null(0).to_numpy())
     return times

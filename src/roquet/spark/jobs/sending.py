@@ -62,7 +62,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
         }
         made = 0
         for source, batch in in_turns(feeds):
-            texts = items(batch, source[0], lambda _, count, at=made: make(at, count))
+            texts = items(batch, source[0], make(made, len(batch)))
             courier.send(source, batch.column("queue_offset"), texts)
             rows[source] += len(batch)
             made += len(batch)
