@@ -1,5 +1,10 @@
 """An archive becomes a topic again: each row once and in order, whatever ends a run."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -205,3 +210,47 @@ def test_a_destination_that_lost_messages_wants_to_know_since_when(
         replay(lake_of, eager())
     with pytest.raises(ConfigError, match="say --since"):
         replay(lake_of, eager(), since="-1 hour")
+
+
+CHILD = """
+import sys
+import pyarrow as pa
+from roquet.spark.jobs.replay import Params, run
+
+class Here:
+    def range(self, start, end, step, parts):
+        self.count = end
+        return self
+    def mapInArrow(self, work, schema):
+        self.work = work
+        return self
+    def collect(self):
+        numbers = (pa.RecordBatch.from_pydict({"id": [at]}) for at in range(self.count))
+        return [row for answer in self.work(numbers) for row in answer.to_pylist()]
+
+source, namesrv = sys.argv[1:]
+run(Params(source=source, topic="again", options={"namesrv": namesrv}, rate=4000.0, tasks=1), Here)
+"""
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("share", [0.05, 0.4, 0.8])
+def test_a_process_that_is_killed_leaves_no_row_twice_or_out(
+    lake_of: Any, eager: Any, share: float
+) -> None:
+    lake_of.topic.send(500)
+    lake_of.archive()
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    command = [sys.executable, "-c", CHILD, str(lake_of.root), lake_of.topic.namesrv]
+    cluster = lake_of.cluster()
+    with subprocess.Popen(command, env=environ) as child:
+        deadline_ms = SYSTEM_CLOCK.monotonic_ms() + 30_000
+        while sum(cluster.latest().values()) < share * 2000:
+            assert child.poll() is None
+            assert SYSTEM_CLOCK.monotonic_ms() < deadline_ms
+            time.sleep(0.002)
+        child.kill()
+    assert share * 2000 <= len(lake_of.bodies()) < 2000
+    done = replay(lake_of, eager())
+    assert (done.rows + done.there, done.doubled) == (2000, 0)
+    assert lake_of.places() == lake_of.places("orders")
