@@ -14,6 +14,7 @@ from roquet.model.errors import CallTimeout, ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Cluster
 from roquet.spark.jobs import courier
+from roquet.spark.jobs import replay as replaying
 from roquet.spark.jobs.replay import Params, Progress, choice_of, run, settings_of
 from roquet.wire.calls.send import SendBatch
 
@@ -153,6 +154,20 @@ def test_a_replay_has_no_more_than_its_rate(lake_of: Any, eager: Any) -> None:
     began_ms = SYSTEM_CLOCK.monotonic_ms()
     replay(lake_of, eager(), rate=200.0, tasks=1)
     assert SYSTEM_CLOCK.monotonic_ms() - began_ms >= 70, "four requests, 25 ms apart"
+
+
+def test_progress_is_told_while_rows_go(
+    lake_of: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "LOOK_S", 0.01)
+    lake_of.topic.send(10)
+    lake_of.archive()
+    told: list[Progress] = []
+    params = {"source": str(lake_of.root), "topic": lake_of.again, "rate": 200.0, "tasks": 1}
+    run(Params(**params, options={"namesrv": lake_of.topic.namesrv}), eager, told.append)
+    assert told[0] == Progress(left=40)
+    assert told[-1] == Progress(rows=40)
+    assert any(0 < one.rows < 40 and one.rows + one.left == 40 for one in told)
 
 
 def test_nothing_is_meant_by_a_time_before_all(lake_of: Any, eager: Any) -> None:

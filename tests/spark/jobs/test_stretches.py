@@ -133,3 +133,27 @@ def test_files_without_the_columns_are_named(tmp_path: Path) -> None:
     files = written(tmp_path, table([("a", 0, 0)]).drop_columns(["body"]))
     with pytest.raises(ConfigError, match=r"0\.parquet has no column 'body'"):
         stretches(files, "orders", ALL, {})
+
+
+def test_times_need_a_column(tmp_path: Path) -> None:
+    files = written(tmp_path, table([("a", 0, 0)]).drop_columns(["stored_at"]))
+    assert read(files) == {("orders", "a", 0): [0]}
+    with pytest.raises(ConfigError, match="has no column 'stored_at', by which a time chooses"):
+        stretches(files, "orders", Choice(from_ms=0), {})
+
+
+def test_rows_that_nobody_could_know_again_are_said(tmp_path: Path) -> None:
+    rows = table([("a", 0, 0)]).set_column(0, "broker", pa.array([None], pa.string()))
+    with pytest.raises(ConfigError, match="has rows without a value for 'broker'"):
+        stretches(written(tmp_path, rows), "orders", ALL, {})
+
+
+def test_tables_of_others_have_other_types(tmp_path: Path) -> None:
+    rows = table([("a", 0, 0), ("a", 0, 1)])
+    wide = rows.set_column(0, "broker", rows["broker"].cast(pa.large_string()))
+    wide = wide.set_column(1, "queue_id", wide["queue_id"].cast(pa.int64()))
+    assert read(written(tmp_path, wide)) == {("orders", "a", 0): [0, 1]}
+    odd = rows.set_column(3, "body", pa.array([1, 2]))
+    [file] = written(tmp_path, odd)
+    with pytest.raises(ConfigError, match="has columns of other types"):
+        read([file])

@@ -12,7 +12,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.model.names import is_dlq, is_retry, takes_clients
+from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Bounds, Cluster
 from roquet.spark.edges import Ago, parse_time
@@ -35,6 +35,7 @@ from roquet.spark.jobs.stretches import Choice, Stretch, select, stretches
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.plan import Offsets, Queue, from_json, named, ranges
 from roquet.spark.tables.listing import listed
+from roquet.spark.tables.opening import directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +136,7 @@ def replay_frame(frame: "DataFrame", params: Params, spark: "SparkSession") -> P
     So rows keep what they are, however often the run is repeated: with the directory there, it is
     what is sent.
     """
-    if not Path(params.source, "_SUCCESS").exists():
+    if not (directory(params.source) / "_SUCCESS").exists():
         missing = [name for name in NEEDED if name not in frame.columns]
         if missing:
             raise ConfigError(f"the frame has no column {missing[0]!r}")
@@ -233,12 +234,13 @@ def _watched(
     settings: SourceOptions, before: Offsets, progress: Progress, tell: Tell
 ) -> Iterator[None]:
     """Meanwhile the destination is asked how much has come."""
-    ended = threading.Event()
+    ended, channels = threading.Event(), dict[str, BlockingChannel]()
+    cluster = Cluster(settings, channels=channels)
 
     def watch() -> None:
         while not ended.wait(LOOK_S):
             with suppress(RoquetError):
-                come = sum(map(len, ranges(before, Cluster(settings).latest())))
+                come = sum(map(len, ranges(before, cluster.latest())))
                 rows = min(come, progress.left)
                 tell(Progress(rows=rows, there=progress.there, left=progress.left - rows))
 
@@ -249,6 +251,8 @@ def _watched(
     finally:
         ended.set()
         watching.join()
+        for channel in channels.values():
+            channel.close()
 
 
 def _check(wanted: Sequence[Stretch], done: Sequence[Answer]) -> None:

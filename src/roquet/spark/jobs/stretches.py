@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from roquet.arrow.records import SCHEMA
+from roquet.model import properties as names
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.copies import NEEDED, TAKEN
 from roquet.spark.jobs.runs import Numbers, Runs
@@ -150,10 +152,20 @@ def _looked_through(file: str, topic: str, choice: Choice) -> dict[Queue, _Span]
     found: dict[Queue, list[Numbers]] = {}
     columns = ("topic", *NEEDED[:-1], *choice.columns)
     for batch in _dataset([file], columns):
+        _check(batch, file, choice)
         rows = select(batch, choice)
         for queue, at in _queues(rows, topic):
             found.setdefault(queue, []).append(rows.column("queue_offset").to_numpy()[at])
     return {queue: _span(file, np.concatenate(offsets)) for queue, offsets in found.items()}
+
+
+def _check(rows: pa.RecordBatch, file: str, choice: Choice) -> None:
+    """ConfigError for a table in which rows cannot be told apart, or chosen as it was said."""
+    for name in NEEDED[:-1]:
+        if rows.column(name).null_count:
+            raise ConfigError(f"{file} has rows without a value for {name!r}: leave them out")
+    if "stored_at" in choice.columns and "stored_at" not in rows.schema.names:
+        raise ConfigError(f"{file} has no column 'stored_at', by which a time chooses")
 
 
 def _span(file: str, offsets: Numbers) -> _Span:
@@ -203,19 +215,30 @@ def _dataset(
         if missing:
             raise ConfigError(f"{file} has no column {missing[0]!r}: its rows cannot be sent again")
         wanted = [name for name in dict.fromkeys(columns) if name in data.schema.names]
-        yield from data.to_batches(
+        batches = data.to_batches(
             columns=wanted,
             filter=condition,
             batch_size=BATCH_ROWS,
             batch_readahead=1,
             fragment_readahead=1,
         )
+        yield from (_typed(batch, file) for batch in batches)
+
+
+def _typed(rows: pa.RecordBatch, file: str) -> pa.RecordBatch:
+    """The columns as a message's are typed: others write long strings, or long numbers."""
+    wanted = pa.schema([SCHEMA.field(name) for name in rows.schema.names])
+    if rows.schema.equals(wanted):
+        return rows
+    try:
+        columns = [rows.column(field.name).cast(field.type) for field in wanted]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigError(f"{file} has columns of other types: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def _has_key(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.Array:
     """Which rows have one of the keys: blanks part the keys of a message."""
-    from roquet.model import properties as names
-
     present = rows.schema.names
     if "keys" in present:
         column = rows.column("keys")

@@ -20,9 +20,7 @@ KEPT: Final = frozenset({names.UNIQUE_KEY, names.KEYS, names.TAGS, names.SHARDIN
 """System properties that are taken from the map, where no column says them; the others say what
 became of another message, the one that this one is a copy of."""
 
-DROPPED: Final = pa.array(
-    sorted((names.RESERVED | {names.SINK_ROW, names.REPLAYED_FROM}) - KEPT), pa.string()
-)
+DROPPED: Final = pa.array(sorted((names.RESERVED | {names.SINK_ROW}) - KEPT))
 
 Columns = Mapping[str, pa.Array]
 NewKeys = Callable[[int, int], pa.Array]
