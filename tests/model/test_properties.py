@@ -10,8 +10,8 @@ TEXTS = {
     for name, value in vars(properties).items()
     if isinstance(value, str) and name.isupper() and "SEPARATOR" not in name
 }
-OURS = {properties.SINK_ROW}
-"""No system's: genuine peers see a user's property."""
+OURS = {properties.SINK_ROW, properties.REPLAYED_FROM}
+"""No system's: genuine peers see those of a user."""
 
 
 def test_every_name_is_a_genuine_one() -> None:

@@ -30,9 +30,17 @@ def test_each_key_is_kept_once_and_what_has_none_always(batches: list[list[str |
 
 
 def test_keys_of_another_form_are_kept() -> None:
-    odd = ["", "a/b/c/d", "q/1/2", "q/1/2/-3", "q/1/2/99999999999", f"q/1/2/{2**31}"]
+    odd = ["", "a/b/c/d", "q/1/2", "q/1/2/-3", f"q/1/2/{10**18}", "q/1/2/"]
     for _ in range(2):
         assert Doubles().firsts(pa.array(odd * 2)).all()
+
+
+def test_what_a_replay_writes_is_a_key_wherever_its_queue_is() -> None:
+    doubles = Doubles()
+    keys = [f"orders/broker-a/0/{offset}" for offset in (7, 2**31, 7, 10**17, 2**31)]
+    assert doubles.firsts(pa.array(keys)).tolist() == [True, True, False, True, False]
+    assert doubles.firsts(pa.array([keys[3], "orders/broker-b/0/7"])).tolist() == [False, True]
+    assert doubles._bytes < 2**20, "far offsets take no more room than near ones"
 
 
 def test_a_batch_that_was_forgotten_gives_its_messages_again() -> None:

@@ -24,6 +24,8 @@ from roquet.cli import (
     serve,
     simulate,
     spark,
+    spark_repair,
+    spark_replay,
     supervise,
     topic,
 )
@@ -62,6 +64,8 @@ app.add_typer(message.app)
 app.add_typer(cluster.app)
 app.add_typer(lab.app)
 app.add_typer(broker.app)
+for _command in (spark_replay.replay, spark_repair.repair):
+    spark.app.command()(_command)
 app.add_typer(spark.app)
 
 

@@ -100,12 +100,12 @@ def archive(  # noqa: PLR0913 - each is an option
         topic=topic,
         target=directory,
         kind=kind,
-        options={**options, **_pairs(option, "--option"), **_servers(namesrv)},
+        options={**options, **pairs(option, "--option"), **servers(namesrv)},
         columns=tuple(part.strip() for part in columns.split(",")) if columns else (),
         every_ms=parse_millis(every, "--every") if every else None,
         compact=compact,
         name=table,
-        catalog=_pairs(catalog, "--catalog"),
+        catalog=pairs(catalog, "--catalog"),
         master=master,
     )
     if clean:
@@ -123,14 +123,24 @@ def check_installed(needed: Sequence[str] = NEEDED) -> None:
         raise UsageError(f"this needs {', '.join(missing)}: pip install 'roquet[spark]'")
 
 
-def _servers(namesrv: str | None) -> Mapping[str, str]:
+def check_java(master: str | None) -> None:
+    """ConfigError without a Java, unless somebody else has chosen a Spark: nothing is begun."""
+    from roquet.spark.java import java_home
+    from roquet.spark.jobs.running import is_given
+
+    if not is_given(master):
+        java_home()
+
+
+def servers(namesrv: str | None) -> Mapping[str, str]:
     """Where the name servers are, for the source."""
     import os
 
     return {"namesrv": namesrv or os.environ.get("NAMESRV_ADDR") or NAMESRV}
 
 
-def _pairs(given: Sequence[str] | None, name: str) -> dict[str, str]:
+def pairs(given: Sequence[str] | None, name: str) -> dict[str, str]:
+    """NAME=VALUE, as often as it was said."""
     found = {}
     for text in given or ():
         key, equals, value = text.partition("=")
@@ -151,15 +161,17 @@ def _clean(params: "Params") -> None:
 
 def _archive(params: "Params", *, as_json: bool) -> None:
     from roquet.net.clock import SYSTEM_CLOCK
-    from roquet.spark.java import java_home
     from roquet.spark.jobs.archive import run
-    from roquet.spark.jobs.running import is_given, spark_for
+    from roquet.spark.jobs.running import spark_for
 
-    if not is_given(params.master):
-        java_home()  # without one nothing is begun
+    check_java(params.master)
     began_ms = SYSTEM_CLOCK.monotonic_ms()
     stopped = _stopped()
-    with _shown(params.topic, quiet=as_json) as tell:
+    with bar(params.topic, quiet=as_json) as show:
+
+        def tell(done: "Progress") -> None:
+            show(done.rows, done.lag)
+
         done = run(params, lambda: spark_for("roquet archive", params.master), tell, stopped.is_set)
     seconds = (SYSTEM_CLOCK.monotonic_ms() - began_ms) / 1000
     if as_json:
@@ -189,29 +201,31 @@ def _stopped() -> threading.Event:
     return asked
 
 
+Show = Callable[[int, int], None]
+"""Told of rows that are done, and of those that are left."""
+
+
 @contextmanager
-def _shown(topic: str, *, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
+def bar(title: str, *, quiet: bool, left: str = "behind") -> Iterator[Show]:
     """A bar on stderr: rows, rows a second, and how many are left."""
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    bar = Bar(
-        TextColumn(f"{topic}"),
+    shown = Progress(
+        TextColumn(f"{title}"),
         BarColumn(),
         TextColumn("{task.completed:,.0f} rows"),
         TextColumn("{task.fields[rate]}"),
-        TextColumn("{task.fields[lag]:,} behind"),
+        TextColumn("{task.fields[lag]:,} " + left),
         TimeElapsedColumn(),
         console=Console(stderr=True, quiet=quiet),
     )
-    with bar:
-        task = bar.add_task(topic, total=None, rate="", lag=0)
+    with shown:
+        task = shown.add_task(title, total=None, rate="", lag=0)
 
-        def tell(done: "Progress") -> None:
-            speed = bar.tasks[0].speed
+        def show(rows: int, lag: int) -> None:
+            speed = shown.tasks[0].speed
             rate = f"{speed:,.0f} rows/s" if speed else ""
-            total = done.rows + done.lag
-            bar.update(task, completed=done.rows, total=total, rate=rate, lag=done.lag)
+            shown.update(task, completed=rows, total=rows + lag, rate=rate, lag=lag)
 
-        yield tell
+        yield show

@@ -65,6 +65,10 @@ SINK_ROW: Final = "ROQUET_ROW"
 """Which row of which query a message was made of: our Spark sink says it, readers drop doubles by
 it. It is no system property: brokers and other clients see one of a user's."""
 
+REPLAYED_FROM: Final = "ROQUET_FROM"
+"""Of which message a replayed one is a copy: TOPIC/BROKER/QUEUE/OFFSET. By it a replay that is
+repeated knows what is there already. No system property either."""
+
 KEYS_SEPARATOR: Final = " "
 """Between the keys of one message."""
 

@@ -76,7 +76,10 @@ class Cluster:
         settings: SourceOptions,
         addresses: Mapping[str, str] | None = None,
         pause: Callable[[int], object] = lambda ms: time.sleep(ms / 1000),
+        channels: dict[str, BlockingChannel] | None = None,
     ) -> None:
+        """`channels` are for a thread of its own: those of the process are for one."""
+        self._own = channels
         self.settings = settings
         self._addresses = dict(addresses or {})
         self._is_planned = bool(addresses)
@@ -87,6 +90,10 @@ class Cluster:
         """Messages that were found to be gone, by this object."""
         self._silent: set[str] = set()
         """Brokers that do not tell of all queues of a topic at once."""
+
+    @property
+    def _channels(self) -> dict[str, BlockingChannel]:
+        return _channels if self._own is None else self._own
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -117,12 +124,12 @@ class Cluster:
 
     def ask(self, broker: str, call: Call[R]) -> R:
         """A broker's answer, waited for until the time is up."""
-        return self.patiently(lambda: self._ask_once(broker, call), broker)
+        return self.patiently(lambda: self.ask_once(broker, call), broker)
 
     def ask_ahead(self, broker: str, call: Call[Any]) -> None:
         """Have a broker begin with what it will be asked next; what fails now is asked then."""
         address = self._addresses.get(broker)
-        channel = _channels.get(address) if address else None
+        channel = self._channels.get(address) if address else None
         if channel is not None:
             channel.ask_ahead(call)
 
@@ -156,7 +163,7 @@ class Cluster:
         for queue_id in ids:
             if queue_id not in found:
                 first, last = (
-                    self._ask_once(broker, kind(topic=topic, queue_id=queue_id)).offset
+                    self.ask_once(broker, kind(topic=topic, queue_id=queue_id)).offset
                     for kind in (MinOffset, MaxOffset)
                 )
                 found[queue_id] = max(first, 0), max(last, 0)  # -1 is of a queue never used
@@ -210,7 +217,7 @@ class Cluster:
 
     def _told_at_once(self, topic: str, broker: str) -> dict[int, tuple[int, int]]:
         try:
-            reply = self._ask_once(broker, GetTopicStats(topic=topic))
+            reply = self.ask_once(broker, GetTopicStats(topic=topic))
         except CallRefused as error:
             if error.code in _BUSY:
                 raise
@@ -247,14 +254,15 @@ class Cluster:
         failure: CallError | None = None
         for address in self.settings.namesrv:
             try:
-                return _call(address, call)
+                return _call(self._channels, address, call)
             except CallError as error:
                 failure = error
         if isinstance(failure, CallRefused):
             raise failure
         raise ConnectFailed(f"no name server of {self.settings.namesrv} helps: {failure}")
 
-    def _ask_once(self, broker: str, call: Call[R]) -> R:
+    def ask_once(self, broker: str, call: Call[R]) -> R:
+        """A broker's answer, asked for once: the caller knows what a failure means."""
         if broker not in self._addresses:
             for topic in self.topics():
                 self.route(topic)
@@ -263,7 +271,7 @@ class Cluster:
             topics = ", ".join(self.topics())
             raise ConnectFailed(f"broker {broker!r} is not in the route of {topics}")
         try:
-            return _call(address, call)
+            return _call(self._channels, address, call)
         except CallRefused:
             raise
         except CallError:
@@ -281,16 +289,16 @@ def _may_pass(error: CallError) -> bool:
     return not isinstance(error, CallRefused) or error.code in _BUSY
 
 
-def _call(address: str, call: Call[R]) -> R:
-    channel = _channels.get(address)
+def _call(channels: dict[str, BlockingChannel], address: str, call: Call[R]) -> R:
+    channel = channels.get(address)
     if channel is None:
-        channel = _channels[address] = BlockingChannel(address)
+        channel = channels[address] = BlockingChannel(address)
     try:
         return channel.call(call, CALL_TIMEOUT_MS)
     except CallRefused:
         raise
     except (CallError, RemoteProtocolError) as error:
-        del _channels[address]
+        del channels[address]
         channel.close()
         if isinstance(error, RemoteProtocolError):
             raise ConnectionLost(str(error)) from error

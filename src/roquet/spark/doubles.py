@@ -5,7 +5,8 @@ r"""Doubles: of messages with one key (ROQUET_ROW) the first is kept.
 
 A row can be there twice when a send was repeated whose answer got lost, or when Spark ran a task
 again. Both copies come from one batch, so keys are remembered batch by batch, the newest of them:
-a bit for each row. What is guaranteed:
+a bit for each row. A queue, or a batch of very many rows, counts as several batches, each of
+1,048,576 rows: an offset may be any number. What is guaranteed:
 
 - The first message of a key is never dropped, whatever was forgotten.
 - A double is dropped as long as the key's batch is remembered: those that were met last are, as
@@ -32,10 +33,13 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 BATCHES_MAX: Final = 1_024
 """Remembered batches, each partition by itself: one of few rows costs more than its bits."""
 
-ROW_MAX: Final = 2**31
-"""Rows of a batch and partition; a key beyond is no row's that we wrote."""
+BLOCK: Final = 2**20
+"""Rows that are remembered together: 128 KiB of bits."""
 
-_KEY: Final = r"^(?P<head>.+/\d{1,18}/\d{1,9})/(?P<row>\d{1,10})$"
+_KEY: Final = r"^(?P<head>[^/].*/[^/]+/\d{1,9})/(?P<row>\d{1,18})$"
+
+Block = tuple[str, int]
+"""What a key begins with, and which of its blocks of rows."""
 
 
 class Doubles:
@@ -44,7 +48,7 @@ class Doubles:
     def __init__(self, bytes_max: int = BYTES_MAX, batches_max: int = BATCHES_MAX) -> None:
         self._bytes_max = bytes_max
         self._batches_max = batches_max
-        self._met: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
+        self._met: OrderedDict[Block, NDArray[np.uint8]] = OrderedDict()
         self._bytes = 0
         self.dropped = 0
         """How many messages were doubles."""
@@ -57,29 +61,29 @@ class Doubles:
         codes = pc.fill_null(heads.indices, -1).to_numpy()
         kept = np.ones(len(keys), np.bool_)
         for code, head in enumerate(heads.dictionary.to_pylist()):
-            at = np.flatnonzero((codes == code) & (rows < ROW_MAX))
-            kept[at] = self._new(head, rows[at])
+            own = codes == code
+            for number in np.unique(rows[own] // BLOCK).tolist():
+                at = np.flatnonzero(own & (rows // BLOCK == number))
+                kept[at] = self._new((head, number), rows[at] % BLOCK)
         self.dropped += int(len(kept) - kept.sum())
         return kept
 
-    def _new(self, head: str, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _new(self, block: Block, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of a batch's rows were not met before; now they are."""
-        if not len(rows):
-            return np.empty(0, np.bool_)
-        bits = self._bits(head, int(rows.max()))
+        bits = self._bits(block, int(rows.max()))
         places, masks = rows >> 3, np.uint8(1) << (rows & 7).astype(np.uint8)
         new = (bits[places] & masks) == 0
         _, firsts = np.unique(rows, return_index=True)
         only = np.zeros(len(rows), np.bool_)
         only[firsts] = True
         np.bitwise_or.at(bits, places, masks)
-        self._forget(head)
+        self._forget(block)
         found: NDArray[np.bool_] = new & only
         return found
 
-    def _bits(self, head: str, row: int) -> NDArray[np.uint8]:
+    def _bits(self, block: Block, row: int) -> NDArray[np.uint8]:
         """The bits of a batch, at least as far as this row."""
-        bits = self._met.get(head)
+        bits = self._met.get(block)
         size = (row >> 3) + 1
         if bits is None or len(bits) < size:
             # Half as much again: rows come in order, and each step is a copy.
@@ -87,17 +91,17 @@ class Doubles:
             if bits is not None:
                 larger[: len(bits)] = bits
             self._bytes += len(larger) - (0 if bits is None else len(bits))
-            self._met[head] = bits = larger
-        self._met.move_to_end(head)
+            self._met[block] = bits = larger
+        self._met.move_to_end(block)
         return bits
 
-    def _forget(self, but: str) -> None:
+    def _forget(self, but: Block) -> None:
         """Forget the batches that were not met for longest."""
         while len(self._met) > 1 and (
             self._bytes > self._bytes_max or len(self._met) > self._batches_max
         ):
-            head, bits = self._met.popitem(last=False)
-            assert head != but, "it was met this moment"
+            block, bits = self._met.popitem(last=False)
+            assert block != but, "it was met this moment"
             self._bytes -= len(bits)
 
 

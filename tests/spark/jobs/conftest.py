@@ -2,16 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from roquet.arrow.encode import bodies_of, encode
+from roquet.arrow.records import SCHEMA
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster import Cluster
+from roquet.spark.fetch import RangeReader
+from roquet.spark.jobs import archive
 from roquet.spark.options import SourceOptions
+from roquet.spark.plan import ranges
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendBatch
 from roquet.wire.calls.topic import CreateTopic
@@ -119,3 +124,62 @@ def topic() -> Iterator[Topic]:
 @pytest.fixture
 def eager() -> type[EagerSpark]:
     return EagerSpark
+
+
+class Lake:
+    """A topic, its archive, and a second topic that the archive is replayed to."""
+
+    again = "again"
+
+    def __init__(self, topic: Topic, root: Path) -> None:
+        self.topic, self.root = topic, root / "lake"
+        self.make(self.again)
+
+    def make(self, name: str, queues: int = 2) -> None:
+        """A further topic."""
+        for address in self.topic.running.broker_addrs:
+            with closing(BlockingChannel(address)) as channel:
+                call = CreateTopic(
+                    topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=6
+                )
+                channel.call(call)
+        cluster = self.cluster(name)
+        for _ in range(100):
+            with suppress(UsageError):
+                if len(cluster.latest()) == 2 * queues:
+                    return
+            cluster.pause(50)
+        raise AssertionError("the name server never heard of the topic")
+
+    def cluster(self, name: str = again, **settings: Any) -> Cluster:
+        options = {"namesrv": (self.topic.namesrv,), "topics": (name,), "timeout_ms": 5_000}
+        return Cluster(SourceOptions(**{**options, **settings}), None, lambda ms: None)
+
+    def archive(self, **params: Any) -> None:
+        options = {"namesrv": self.topic.namesrv}
+        given = {"topic": "orders", "target": str(self.root), "options": options, **params}
+        eager: Any = EagerSpark
+        archive.run(archive.Params(**given), eager)
+
+    def rows(self, name: str = again) -> pa.Table:
+        """What a topic holds, queue by queue."""
+        cluster = self.cluster(name)
+        pieces = ranges(cluster.earliest(), cluster.latest())
+        columns = ("broker", "queue_id", "queue_offset", "body", "properties", "tag", "keys")
+        schema = pa.schema([SCHEMA.field(column) for column in columns])
+        batches = list(RangeReader(cluster, columns).batches(pieces)) if pieces else []
+        return pa.Table.from_batches(batches, schema)
+
+    def bodies(self, name: str = again) -> list[bytes]:
+        """All bodies, sorted."""
+        return sorted(self.rows(name)["body"].to_pylist())
+
+    def places(self, name: str = again) -> list[tuple[str, int, int, bytes]]:
+        """Where each body lies."""
+        rows = self.rows(name).select(["broker", "queue_id", "queue_offset", "body"])
+        return sorted(tuple(row.values()) for row in rows.to_pylist())
+
+
+@pytest.fixture
+def lake_of(topic: Topic, tmp_path: Path) -> Lake:
+    return Lake(topic, tmp_path)

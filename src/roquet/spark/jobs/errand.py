@@ -1,12 +1,14 @@
-"""Errand: what one task of an archive does: pull ranges, write files, tell what is in them.
+"""Errand: what one task of a job does; an archive's pulls ranges and writes files.
 
 It runs in Spark's workers, and rows go no further: what Spark gets is a line of JSON from each
-task. One thread pulls and decodes while another encodes; both leave Python for most of the time.
+task. In an archive's one thread pulls and decodes while another encodes; both leave Python for most
+of the time.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -33,6 +35,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     is_away: bool = False
     """Whether it may go well another time: a broker was away."""
+    doubled: int = 0
+    """Of what was sent how many are known to be there twice."""
+
+
+class Errand(Protocol):
+    """Work that is done in so many tasks."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def do(self, number: int) -> Answer:
+        """One of them."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,9 +107,6 @@ class Merging(msgspec.Struct, frozen=True, kw_only=True):
         except BaseException:
             writer.abort()
             raise
-
-
-Errand = Reading | Merging
 
 
 def perform(errand: Errand, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

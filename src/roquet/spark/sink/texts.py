@@ -90,10 +90,15 @@ def _joined(keys: pa.Array) -> pa.Array:
 
 def _users(column: pa.Array) -> pa.Array:
     """The properties of a user, without what only the system may say."""
+    return without(column, DROPPED)
+
+
+def without(column: pa.Array, dropped: pa.Array) -> pa.Array:
+    """A map of properties less those of some names."""
     lists = column.cast(_PAIRS)
     flat = lists.flatten()
     keys, values = pc.struct_field(flat, 0), pc.struct_field(flat, 1)
-    kept = pc.invert(pc.is_in(keys, DROPPED))
+    kept = pc.invert(pc.is_in(keys, dropped))
     if pc.all(kept, min_count=0).as_py():
         return column.cast(_MAP)
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()

@@ -39,7 +39,7 @@ class DeltaTable:
     """A Delta table in a directory, made when there is none."""
 
     def __init__(self, root: Path, wanted: Identity, disk: Disk | None = None) -> None:
-        _check_installed()
+        check_installed()
         check_target(root, "delta")
         self._root = root
         self._disk = disk or Disk()
@@ -107,7 +107,7 @@ class DeltaTable:
 
         if Log.is_deltatable(str(self._root)):
             log = Log(str(self._root))
-            return log, agreed(wanted, _identity(log, self._root), self._root)
+            return log, agreed(wanted, identity_of(log, self._root), self._root)
         identity = agreed(wanted, None, self._root)
         columns = schema_of(identity.columns).append(pa.field("day", pa.date32()))
         log = Log.create(
@@ -180,14 +180,16 @@ class DeltaTable:
         return name if queue is None else f"{name}/{queue[1]}/{queue[2]}"
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """ConfigError, which says what to do, without deltalake."""
     try:
         import deltalake  # noqa: F401
     except ImportError as error:
         raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
 
 
-def _identity(log: "Log", root: Path) -> Identity:
+def identity_of(log: "Log", root: Path) -> Identity:
+    """Whose archive it is; ConfigError when it is none."""
     try:
         return msgspec.json.decode(log.metadata().description or "", type=_Note).roquet
     except msgspec.MsgspecError:

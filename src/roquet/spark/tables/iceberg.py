@@ -73,15 +73,15 @@ class IcebergTable:
         name: str = "",
         catalog: Mapping[str, str] | None = None,
     ) -> None:
-        _check_installed()
+        check_installed()
         if not catalog:
             check_target(root, "iceberg")
         self._disk = disk or Disk()
         self._disk.make(root)
         self._name = name or f"{NAMESPACE}.{_plain(wanted.topic)}"
-        self._catalog = _catalog(root, catalog or {})
+        self._catalog = catalog_of(root, catalog or {})
         self._table, self.identity = self._opened(root, wanted)
-        home = _local(self._table.location())
+        home = local_path(self._table.location())
         self._staging = Staging(home, home / "data", self._disk)
         try:
             self._staging.settle(self.state().number)
@@ -170,7 +170,7 @@ class IcebergTable:
             spec.add_field("stored_at", DayTransform(), "day")
         table = self._catalog.load_table(self._name)
         try:
-            _local(table.location())
+            local_path(table.location())
         except ConfigError:
             self._catalog.drop_table(self._name)
             raise
@@ -211,16 +211,17 @@ class IcebergTable:
                     yield entry.data_file
 
 
-def _catalog(root: Path, options: Mapping[str, str]) -> "Catalog":
+def catalog_of(root: Path, options: Mapping[str, str]) -> "Catalog":
+    """The catalog that is given, else the one of the directory."""
     from pyiceberg.catalog import load_catalog
 
-    _local(options.get("warehouse", ""))
+    local_path(options.get("warehouse", ""))
     mark = root.resolve() / "catalog.db"
     own = {"type": "sql", "uri": f"sqlite:///{mark}", "warehouse": f"file://{root.resolve()}"}
     return load_catalog("roquet", **{**(own if not options else {}), **options})
 
 
-def _local(location: str) -> Path:
+def local_path(location: str) -> Path:
     """The directory of a table; pyiceberg takes what follows the scheme as it stands."""
     scheme, separator, path = location.partition("://")
     if separator and scheme != "file":
@@ -243,7 +244,8 @@ def _file_of(entry: "Entry") -> DataFile:
     )
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """ConfigError, which says what to do, without pyiceberg."""
     try:
         import pyiceberg  # noqa: F401
         import sqlalchemy  # noqa: F401

@@ -1,0 +1,201 @@
+"""Courier: sends rows to queues in their order, each once, also when an answer gets lost.
+
+To one queue one request goes at a time, and the next one when a broker has it:
+
+- An attempt that begins reads what earlier ones of the same run have sent.
+- When an answer is lost, the queue is read before anything is sent again.
+- An answer says where the messages lie. What others have sent in between is looked at: when it is
+  ours, a second courier is under way, and this one stops.
+
+One thing nobody can exclude: a broker that takes a request long after its connection ended, when
+the same rows were sent again already. That is seen, and counted in `doubled`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roquet.arrow.encode import cuts, joined
+from roquet.model.errors import CallError, CallRefused, RoquetError
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark.cluster import PAUSES_MS, Cluster
+from roquet.spark.fetch import RangeReader
+from roquet.spark.jobs.copies import copied
+from roquet.spark.jobs.pace import Pace
+from roquet.spark.jobs.runs import Numbers, Runs
+from roquet.spark.plan import Offsets, Piece, Queue, named
+from roquet.spark.tasks import BrokerAway
+from roquet.wire.calls.send import SendBatch, SendReply
+from roquet.wire.codes import ResponseCode
+
+GROUP: Final = "roquet-spark-replay"
+"""The producer group."""
+
+BATCH_BYTES: Final = 1024 * 1024
+"""Of one request, as the broker stores it."""
+
+STORED_BYTES: Final = 256
+"""What a broker adds to a message: the fixed part of a record, names and addresses."""
+
+COUNT_MAX: Final = 8_192
+"""Messages of one request."""
+
+PASSING: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals that may pass."""
+
+
+class TwoAtOnce(RoquetError):
+    """Somebody else sends the same rows at this moment."""
+
+
+class Load:
+    """Rows of one source that go in one request."""
+
+    def __init__(self, source: Queue, offsets: Numbers, body: bytes) -> None:
+        self.source, self.body = source, body
+        self.offsets = Runs.of(offsets)
+        self.count = len(offsets)
+
+
+class Courier:
+    """Sends the rows of some sources; nobody else sends to their queues."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ways: Mapping[Queue, Queue],
+        since: Offsets,
+        pace: Pace | None = None,
+    ) -> None:
+        """`ways` lead from sources to queues; `since` is where the queues were before the run."""
+        self._cluster, self._ways = cluster, ways
+        self._at = {queue: since.get(queue, 0) for queue in set(ways.values())}
+        self._pace = pace or Pace(None, cluster.pause)
+        self._there = dict.fromkeys(ways, Runs())
+        """What earlier attempts have sent."""
+        self._last = dict.fromkeys(ways, -1)
+        """The offset of each source that was sent last."""
+        self.doubled = 0
+
+    def begin(self) -> int:
+        """Find what earlier attempts have sent; gives how many messages."""
+        count = 0
+        for queue in sorted(self._at):
+            for source, runs in self._look(queue).items():
+                if self._ways.get(source) == queue:
+                    self._there[source] |= runs
+                    count += len(runs)
+        return count
+
+    def send(self, source: Queue, offsets: pa.Array, items: pa.Array) -> int:
+        """Send rows of one source, in their order; gives how many were not there before."""
+        numbers = offsets.cast(pa.int64()).to_numpy()
+        is_new = (numbers > self._last[source]) & ~self._there[source].holds(numbers)
+        fresh = np.flatnonzero(is_new)
+        if not len(fresh):
+            return 0
+        items, numbers = items.take(pa.array(fresh)), numbers[fresh]
+        sizes = pc.binary_length(items).to_numpy().astype(np.int64) + STORED_BYTES
+        step = min(self._pace.step or COUNT_MAX, COUNT_MAX)
+        for first, end in cuts(sizes, BATCH_BYTES, step):
+            self._pace.wait(end - first)
+            load = Load(source, numbers[first:end], joined(items, first, end))
+            self._deliver(load, self._ways[source])
+            self._last[source] = load.offsets.last
+        return len(fresh)
+
+    def _deliver(self, load: Load, queue: Queue) -> None:
+        """Have a load stored, once."""
+        deadline_ms = SYSTEM_CLOCK.monotonic_ms() + self._cluster.settings.timeout_ms
+        tries = 0
+        while True:
+            try:
+                reply = self._cluster.ask_once(queue[1], _call(load, queue))
+            except CallError as error:
+                _check_passing(error, load, queue)
+                if SYSTEM_CLOCK.monotonic_ms() >= deadline_ms:
+                    raise BrokerAway(
+                        f"{named(queue)} takes nothing: {error}; start again"
+                    ) from error
+                self._cluster.pause(PAUSES_MS[min(tries, len(PAUSES_MS) - 1)])
+                tries += 1
+                if self._has_come(load, queue):
+                    return
+            else:
+                self._settle(load, queue, reply)
+                return
+
+    def _settle(self, load: Load, queue: Queue, reply: SendReply) -> None:
+        """A load is stored; look at what came before it since the last one."""
+        at = reply.queue_offset
+        if at > self._at[queue]:
+            self._judge(load, self._read(queue, self._at[queue], at), is_late=True)
+        self._at[queue] = at + load.count
+
+    def _has_come(self, load: Load, queue: Queue) -> bool:
+        """Whether a load whose answer was lost is there."""
+        return self._judge(load, self._look(queue), is_late=False)
+
+    def _judge(self, load: Load, found: Mapping[Queue, Runs], *, is_late: bool) -> bool:
+        """Whether what was found is the load itself; TwoAtOnce for other rows of ours."""
+        ours = {source: runs for source, runs in found.items() if source in self._ways}
+        if not ours:
+            return False
+        runs = ours.get(load.source, Runs())
+        is_it = len(ours) == 1 and len(runs | load.offsets) == load.count
+        if not is_it:
+            raise TwoAtOnce(
+                f"another run sends messages of {named(load.source)} at this moment: wait until "
+                "it has ended, and start again"
+            )
+        self.doubled += len(runs) if is_late else 0
+        return True
+
+    def _look(self, queue: Queue) -> dict[Queue, Runs]:
+        """What is new in a queue; from now on it is known."""
+        topic, broker, queue_id = queue
+        told = self._cluster.patiently(
+            lambda: self._cluster.told(topic, broker, (queue_id,)), broker
+        )
+        first, end = told[queue_id]
+        start, self._at[queue] = max(first, self._at[queue]), max(end, self._at[queue])
+        return self._read(queue, start, end)
+
+    def _read(self, queue: Queue, start: int, end: int) -> dict[Queue, Runs]:
+        return copies_in(self._cluster, [Piece(*queue, start, end)] if start < end else [])
+
+
+def copies_in(cluster: Cluster, pieces: Sequence[Piece]) -> dict[Queue, Runs]:
+    """The originals of the copies that lie in these ranges."""
+    return copied(RangeReader(cluster, ("properties",)).batches(pieces)) if pieces else {}
+
+
+def _call(load: Load, queue: Queue) -> SendBatch:
+    topic, _, queue_id = queue
+    return SendBatch(
+        body=load.body,
+        producer_group=GROUP,
+        topic=topic,
+        queue_id=queue_id,
+        born_timestamp=SYSTEM_CLOCK.now_ms(),
+    )
+
+
+def _check_passing(error: CallError, load: Load, queue: Queue) -> None:
+    """RoquetError for a refusal that will be the same each time."""
+    if isinstance(error, CallRefused) and error.code not in PASSING:
+        first = int(load.offsets.starts[0])
+        raise RoquetError(
+            f"{named(queue)} refuses {named(load.source)}, offsets {first} to {load.offsets.last}: "
+            f"{error}"
+        ) from error

@@ -1,0 +1,266 @@
+"""replay: rows of a table become messages of a topic, in order and at a rate, each once.
+
+    main(Params(source="/lake/orders", topic="OrdersAgain", options={"namesrv": "127.0.0.1:9876"}))
+
+The truth is in the destination: each message says whose copy it is (ROQUET_FROM). A run reads which
+rows are there, and sends the others; so whatever is killed, the same run again does the rest. There
+is no state to keep. A run that reads only what is there `since` a time knows only of runs after it.
+"""
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+
+from roquet.model.errors import ConfigError, RoquetError
+from roquet.model.names import is_dlq, is_retry, takes_clients
+from roquet.net.blocking import BlockingChannel
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark.cluster import Bounds, Cluster
+from roquet.spark.edges import Ago, parse_time
+from roquet.spark.jobs.copies import NEEDED
+from roquet.spark.jobs.copies import TAKEN as TAKEN_COLUMNS
+from roquet.spark.jobs.courier import copies_in
+from roquet.spark.jobs.errand import Answer
+from roquet.spark.jobs.lanes import dealt, lanes, shares
+from roquet.spark.jobs.running import JobFailed, answers, spark_for
+from roquet.spark.jobs.runs import Runs
+from roquet.spark.jobs.sending import Hand, Sending
+from roquet.spark.jobs.stretches import Choice, Stretch, select, stretches
+from roquet.spark.options import SourceOptions, parse
+from roquet.spark.plan import Offsets, Queue, from_json, named, ranges
+from roquet.spark.tables.listing import listed
+from roquet.spark.tables.opening import directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TAKEN: Final = ("namesrv", "timeout", "group")
+"""Options of the source that say something of a destination, too."""
+
+LOOK_S: Final = 1.0
+"""How often the destination is asked how far it is."""
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user wants of a replay."""
+
+    source: str
+    """A directory: an archive of any kind, or Parquet files with the columns."""
+    topic: str
+    """Where to."""
+    kind: str | None = None
+    """None: as the directory looks."""
+    options: Mapping[str, str] = {}
+    """Of the destination: namesrv, timeout."""
+    only_topic: str | None = None
+    """Of a table with several topics this one."""
+    begin: str | None = None
+    until: str | None = None
+    """Stored from a time on, and before another."""
+    keys: tuple[str, ...] = ()
+    """Only messages with one of these keys."""
+    rate: float | None = None
+    """Messages a second, of all tasks together; None is as fast as it goes."""
+    since: str | None = None
+    """From when on the destination may hold what earlier runs have sent; None is always."""
+    tasks: int | None = None
+    name: str = ""
+    catalog: Mapping[str, str] = {}
+    master: str | None = None
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """How far a run has come."""
+
+    rows: int = 0
+    """Sent, by this run."""
+    there: int = 0
+    """Chosen rows that were there before."""
+    left: int = 0
+    doubled: int = 0
+    """Messages that are known to be there twice: dropDoubles drops them."""
+
+
+Tell = Callable[[Progress], object]
+
+
+def transform(rows: pa.RecordBatch, choice: Choice) -> pa.RecordBatch:
+    """Which rows are replayed."""
+    return select(rows, choice)
+
+
+def main(params: Params) -> Progress:
+    """Replay with the Spark that is there, or one on this machine."""
+    return run(params, lambda: spark_for("roquet replay", params.master))
+
+
+def run(
+    params: Params, spark: "Callable[[], SparkSession]", tell: Tell = lambda _: None
+) -> Progress:
+    """Send what is not there yet; Spark is asked for when there is something to be sent."""
+    settings = settings_of(params)
+    choice = choice_of(params)
+    found = listed(params.source, params.kind, name=params.name, catalog=params.catalog)
+    if found.topic is not None and params.only_topic not in (None, found.topic):
+        raise ConfigError(f"{params.source} is the archive of {found.topic!r} alone")
+    cluster = Cluster(settings)
+    bounds = cluster.bounds()
+    there = copies_in(cluster, ranges(_since(params, cluster, bounds), bounds.latest))
+    topic = found.topic or params.only_topic or ""
+    wanted = stretches(found.files, topic, choice, there)
+    progress = Progress(
+        left=sum(stretch.rows for stretch in wanted), there=sum(one.there for one in wanted)
+    )
+    tell(progress)
+    if not progress.left:
+        return progress
+    errand = _errand(params, cluster, bounds.latest, wanted, there, choice)
+    with _watched(settings, bounds.latest, progress, tell):
+        done = answers(spark(), errand)
+    _check(wanted, done)
+    last = Progress(rows=progress.left, there=progress.there)
+    last.doubled = sum(answer.doubled for answer in done)
+    tell(last)
+    return last
+
+
+def replay_frame(frame: "DataFrame", params: Params, spark: "SparkSession") -> Progress:
+    """Replay any frame with the columns; it is written to `params.source` first, where it stays.
+
+    So rows keep what they are, however often the run is repeated: with the directory there, it is
+    what is sent.
+    """
+    if not (directory(params.source) / "_SUCCESS").exists():
+        missing = [name for name in NEEDED if name not in frame.columns]
+        if missing:
+            raise ConfigError(f"the frame has no column {missing[0]!r}")
+        columns = [name for name in TAKEN_COLUMNS if name in frame.columns]
+        queue = [name for name in ("topic", "broker", "queue_id") if name in columns]
+        rows = frame.select(*columns).repartition(*queue)
+        ordered = rows.sortWithinPartitions(*queue, "queue_offset")
+        ordered.write.mode("overwrite").parquet(params.source)
+    return run(params, lambda: spark)
+
+
+def settings_of(params: Params) -> SourceOptions:
+    """The destination's settings, checked."""
+    known = {name.lower() for name in TAKEN}
+    for name in params.options:
+        if name.lower() not in known:
+            raise ConfigError(f"option {name!r} is not for replays: there are {', '.join(TAKEN)}")
+    if not params.topic.strip() or "," in params.topic:
+        raise ConfigError(f"a replay goes to one topic, not to {params.topic!r}")
+    if is_retry(params.topic) or is_dlq(params.topic) or not takes_clients(params.topic):
+        raise ConfigError(f"topic {params.topic} is the broker's own: give another one")
+    if params.rate is not None and not params.rate > 0:
+        raise ConfigError(f"a rate of {params.rate:g} messages a second sends nothing")
+    return parse({**params.options, "topic": params.topic}, os.environ)
+
+
+def choice_of(params: Params) -> Choice:
+    """Which rows are meant."""
+    first = _ms(params.begin, "--from")
+    end = _ms(params.until, "--until")
+    if first is not None and end is not None and first >= end:
+        raise ConfigError("--from is not before --until: nothing is meant")
+    return Choice(topic=params.only_topic, from_ms=first, until_ms=end, keys=params.keys)
+
+
+def _ms(text: str | None, name: str) -> int | None:
+    if text is None:
+        return None
+    time = parse_time(text, name)
+    return SYSTEM_CLOCK.now_ms() - time.ms if isinstance(time, Ago) else time.ms
+
+
+def _since(params: Params, cluster: Cluster, bounds: Bounds) -> Offsets:
+    """From where on the destination is read; ConfigError where retention may hide earlier runs."""
+    since_ms = _ms(params.since, "--since")
+    found = dict(bounds.earliest)
+    for queue, first in sorted(bounds.earliest.items()):
+        last = bounds.latest[queue]
+        if since_ms is not None:
+            found[queue] = cluster.first_since(queue, (first, last), since_ms)
+        if first > 0 and found[queue] == first < last:
+            raise ConfigError(
+                f"{named(queue)} has lost its messages before offset {first}, and with them what "
+                "earlier runs may have sent: say --since with a time before the first run of this "
+                "replay, and behind the oldest message that is there"
+            )
+    return found
+
+
+def _errand(
+    params: Params,
+    cluster: Cluster,
+    latest: Offsets,
+    wanted: Sequence[Stretch],
+    there: Mapping[Queue, Runs],
+    choice: Choice,
+) -> Sending:
+    """What the tasks have to do."""
+    route = cluster.patiently(lambda: cluster.route(params.topic), "name server")
+    queues = [
+        queue
+        for one in route.write_queues(params.topic)
+        if (queue := (one.topic, one.broker_name, one.queue_id)) in latest
+    ]
+    ways = lanes((stretch.source for stretch in wanted), queues)
+    by_source = {stretch.source: stretch for stretch in wanted if stretch.rows}
+    rows = {source: stretch.rows for source, stretch in by_source.items()}
+    hands = dealt(rows, ways, params.tasks or os.cpu_count() or 1)
+    rates = shares(params.rate, [sum(rows[source] for source in hand) for hand in hands])
+    return Sending(
+        settings=cluster.settings,
+        hands=[
+            Hand(stretches=tuple(by_source[source] for source in hand), rate=rate)
+            for hand, rate in zip(hands, rates, strict=True)
+        ],
+        ways={source: ways[source] for source in rows},
+        since=latest,
+        there={source: there[source] for source in rows if source in there},
+        choice=choice,
+    )
+
+
+@contextmanager
+def _watched(
+    settings: SourceOptions, before: Offsets, progress: Progress, tell: Tell
+) -> Iterator[None]:
+    """Meanwhile the destination is asked how much has come."""
+    ended, channels = threading.Event(), dict[str, BlockingChannel]()
+    cluster = Cluster(settings, channels=channels)
+
+    def watch() -> None:
+        while not ended.wait(LOOK_S):
+            with suppress(RoquetError):
+                come = sum(map(len, ranges(before, cluster.latest())))
+                rows = min(come, progress.left)
+                tell(Progress(rows=rows, there=progress.there, left=progress.left - rows))
+
+    watching = threading.Thread(target=watch, name="roquet-replay-watch", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+        for channel in channels.values():
+            channel.close()
+
+
+def _check(wanted: Sequence[Stretch], done: Sequence[Answer]) -> None:
+    """JobFailed unless each row was sent that was to be."""
+    rows = sum((Counter(from_json(answer.rows)) for answer in done), Counter[Queue]())
+    for stretch in wanted:
+        if rows[stretch.source] != stretch.rows:
+            raise JobFailed(
+                f"{named(stretch.source)}: {rows[stretch.source]} rows of {stretch.rows} were "
+                "sent: was the table changed meanwhile? Start again, the others follow"
+            )

@@ -1,0 +1,173 @@
+"""Rows go to their queues in order and once, whatever becomes of answers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from roquet.model.errors import CallError, CallRefused, CallTimeout, RoquetError
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster import Cluster
+from roquet.spark.jobs import courier
+from roquet.spark.jobs.copies import items
+from roquet.spark.jobs.courier import Courier, TwoAtOnce
+from roquet.spark.tasks import BrokerAway
+from roquet.wire.calls.send import SendBatch
+from roquet.wire.codes import ResponseCode
+
+SOURCE = ("orders", "x", 0)
+QUEUE = ("again", "broker-a", 1)
+EMPTY = {("again", broker, number): 0 for broker in ("broker-a", "broker-b") for number in (0, 1)}
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "broker": ["x"] * count,
+            "queue_id": pa.array([0] * count, pa.int32()),
+            "queue_offset": range(first, first + count),
+            "body": [b"%d" % at for at in range(first, first + count)],
+        }
+    )
+
+
+def send(sending: Courier, first: int, count: int) -> int:
+    batch = rows(first, count)
+    ids = pa.array([f"ID{at}" for at in range(count)])
+    return sending.send(SOURCE, batch["queue_offset"], items(batch, "orders", ids))
+
+
+def courier_of(lake: Any, **settings: Any) -> Courier:
+    return Courier(lake.cluster(**settings), {SOURCE: QUEUE}, EMPTY)
+
+
+def bodies(lake: Any) -> list[int]:
+    """What is there, as it lies there."""
+    return [int(body) for *_, body in lake.places()]
+
+
+Answer = Callable[[Callable[[], Any]], Any]
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: Answer) -> None:
+    """What becomes of the next batches."""
+    ask, waiting = Cluster.ask_once, list(answers)
+
+    def asked(self: Cluster, broker: str, call: Any) -> Any:
+        if isinstance(call, SendBatch) and waiting:
+            return waiting.pop(0)(lambda: ask(self, broker, call))
+        return ask(self, broker, call)
+
+    monkeypatch.setattr(Cluster, "ask_once", asked)
+
+
+def lost(error: CallError, *, stored: bool) -> Answer:
+    def answer(really: Callable[[], Any]) -> Any:
+        if stored:
+            really()
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    "error", [CallTimeout("slow"), CallRefused(ResponseCode.SYSTEM_BUSY), CallRefused(1)]
+)
+def test_a_batch_without_an_answer_is_looked_for(
+    lake_of: Any, monkeypatch: pytest.MonkeyPatch, error: CallError, stored: bool
+) -> None:
+    answering(monkeypatch, lost(error, stored=stored), lost(error, stored=False))
+    sending = courier_of(lake_of)
+    assert send(sending, 0, 5) == 5
+    assert send(sending, 5, 5) == 5
+    assert bodies(lake_of) == list(range(10))
+    assert sending.doubled == 0
+
+
+def test_rows_that_come_again_are_passed(lake_of: Any) -> None:
+    sending = courier_of(lake_of)
+    assert [send(sending, 0, 5), send(sending, 3, 4), send(sending, 0, 7)] == [5, 2, 0]
+    assert bodies(lake_of) == list(range(7))
+
+
+def test_a_second_attempt_knows_of_the_first(lake_of: Any) -> None:
+    send(courier_of(lake_of), 0, 5)
+    sending = courier_of(lake_of)
+    assert sending.begin() == 5
+    assert send(sending, 0, 8) == 3
+    assert bodies(lake_of) == list(range(8))
+
+
+def test_what_a_second_attempt_finds_may_have_gaps(lake_of: Any) -> None:
+    first = courier_of(lake_of)
+    send(first, 2, 2)
+    sending = courier_of(lake_of)
+    sending.begin()
+    assert send(sending, 0, 6) == 4
+    assert sorted(bodies(lake_of)) == list(range(6))
+
+
+def test_a_request_that_comes_late_is_counted(
+    lake_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker takes it when the same rows are sent again already."""
+
+    def twice(really: Callable[[], Any]) -> Any:
+        really()
+        return really()
+
+    answering(monkeypatch, lost(CallTimeout("slow"), stored=False), twice)
+    sending = courier_of(lake_of)
+    send(sending, 0, 3)
+    assert sending.doubled == 3
+    assert bodies(lake_of) == [0, 1, 2, 0, 1, 2]
+
+
+def test_two_couriers_of_the_same_rows_do_not_go_on(lake_of: Any) -> None:
+    one, other = courier_of(lake_of), courier_of(lake_of)
+    send(one, 0, 5)
+    with pytest.raises(TwoAtOnce, match="another run sends messages of topic 'orders', queue 0"):
+        send(other, 0, 2)
+
+
+def test_others_may_send_to_the_same_queue(lake_of: Any) -> None:
+    sending = courier_of(lake_of)
+    send(sending, 0, 2)
+    with BlockingChannel(lake_of.topic.running.broker_addrs[0]) as channel:
+        body = b"".join(items(rows(70, 1), "bills", pa.array(["ID"])).to_pylist())
+        call = SendBatch(producer_group="t", topic="again", queue_id=1, born_timestamp=1, body=body)
+        channel.call(call)
+    send(sending, 2, 2)
+    assert bodies(lake_of) == [0, 1, 70, 2, 3]
+
+
+def test_a_broker_that_stays_away_is_said(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, *[lost(CallTimeout("slow"), stored=False)] * 3)
+    with pytest.raises(BrokerAway, match="queue 1 of broker 'broker-a' takes nothing: slow"):
+        send(courier_of(lake_of, timeout_ms=0), 0, 2)
+
+
+def test_a_refusal_that_stays_names_the_rows(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = CallRefused(ResponseCode.MESSAGE_ILLEGAL, "too long")
+    answering(monkeypatch, lost(refused, stored=False))
+    with pytest.raises(RoquetError, match=r"refuses topic 'orders'.*offsets 4 to 5: .*too long"):
+        send(courier_of(lake_of), 4, 2)
+
+
+def test_requests_are_cut(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "COUNT_MAX", 3)
+    sizes: list[int] = []
+    deliver = Courier._deliver
+
+    def delivered(self: Courier, load: Any, queue: Any) -> None:
+        sizes.append(load.count)
+        deliver(self, load, queue)
+
+    monkeypatch.setattr(Courier, "_deliver", delivered)
+    send(courier_of(lake_of), 0, 10)
+    assert sum(sizes) == 10
+    assert max(sizes) <= 3
+    assert bodies(lake_of) == np.arange(10).tolist()

@@ -1,0 +1,127 @@
+"""Replays and repairs through Spark: all kinds of tables, frames, conditions; minutes long."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from roquet.arrow.encode import encode
+from roquet.model.errors import UsageError
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster import Cluster
+from roquet.spark.fetch import RangeReader
+from roquet.spark.jobs import archive, repair, replay
+from roquet.spark.options import SourceOptions
+from roquet.spark.plan import ranges
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.send import SendBatch
+from roquet.wire.calls.topic import CreateTopic
+
+pytestmark = pytest.mark.spark_suite
+
+ROWS = 2_000
+MAP = pa.map_(pa.string(), pa.string())
+
+
+class Town:
+    """A broker with topics of four queues."""
+
+    def __init__(self, running: BlockingCluster) -> None:
+        self.running, self.namesrv = running, running.namesrv_addr
+        self.options = {"namesrv": self.namesrv}
+
+    def make(self, topic: str) -> None:
+        with BlockingChannel(self.running.broker_addrs[0]) as channel:
+            channel.call(CreateTopic(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6))
+        for _ in range(100):
+            with suppress(UsageError):
+                if len(self.cluster(topic).latest()) == 4:
+                    return
+            self.cluster(topic).pause(50)
+        raise AssertionError("the name server never heard of the topic")
+
+    def cluster(self, topic: str) -> Cluster:
+        return Cluster(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
+
+    def send(self, topic: str, count: int = ROWS, **properties: str) -> None:
+        """So many to each queue."""
+        with BlockingChannel(self.running.broker_addrs[0]) as channel:
+            for queue_id in range(4):
+                bodies = [b"%d/%d" % (queue_id, at) for at in range(count)]
+                told = pa.array([list(properties.items())] * count, MAP)
+                rows = pa.RecordBatch.from_pydict({"body": bodies, "properties": told})
+                body = b"".join(encode(rows).to_pylist())
+                call = SendBatch(
+                    producer_group="t", topic=topic, queue_id=queue_id, born_timestamp=1, body=body
+                )
+                channel.call(call)
+
+    def places(self, topic: str) -> list[tuple[Any, ...]]:
+        cluster = self.cluster(topic)
+        reader = RangeReader(cluster, ("queue_id", "queue_offset", "body"))
+        batches = reader.batches(ranges(cluster.earliest(), cluster.latest()))
+        return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Town]:
+    with BlockingCluster(store=tmp_path / "brokers") as running:
+        found = Town(running)
+        found.make("orders")
+        found.make("again")
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_a_replay_of_an_archive_is_the_same_topic(
+    spark: Any, town: Town, tmp_path: Path, kind: str
+) -> None:
+    town.send("orders")
+    lake = str(tmp_path / "lake")
+    wanted = archive.Params(topic="orders", target=lake, kind=kind, options=town.options)
+    archive.run(wanted, lambda: spark)
+    params = replay.Params(source=lake, topic="again", options=town.options, tasks=2)
+    assert replay.run(params, lambda: spark).rows == 4 * ROWS
+    assert town.places("again") == town.places("orders")
+    assert replay.run(params, lambda: spark) == replay.Progress(there=4 * ROWS)
+
+
+def test_any_frame_with_the_columns_is_replayed(spark: Any, town: Town, tmp_path: Path) -> None:
+    town.send("orders")
+    frame = spark.read.format("roquet").options(topic="orders", **town.options).load()
+    odd = frame.where("queue_offset % 2 = 1")
+    params = replay.Params(source=str(tmp_path / "odd"), topic="again", options=town.options)
+    assert replay.replay_frame(odd, params, spark).rows == 2 * ROWS
+    assert replay.replay_frame(odd, params, spark).rows == 0
+    wanted = [body for *_, offset, body in town.places("orders") if offset % 2]
+    assert sorted(body for *_, body in town.places("again")) == sorted(wanted)
+
+
+def test_doubles_of_a_replay_are_dropped_by_the_source(
+    spark: Any, town: Town, tmp_path: Path
+) -> None:
+    for _ in range(2):  # as two requests with one row
+        town.send("again", 1, ROQUET_ROW="orders/broker-a/0/5")
+    reader = spark.read.format("roquet").options(topic="again", dropDoubles="true", **town.options)
+    assert reader.option("maxPartitions", "1").load().count() == 1
+
+
+def test_letters_are_chosen_by_a_condition(spark: Any, town: Town, tmp_path: Path) -> None:
+    town.make("%DLQ%billing")
+    for tag in ("new", "paid"):
+        town.send("%DLQ%billing", 10, DLQ_ORIGIN_TOPIC="again", TAGS=tag)
+    params = repair.Params(
+        group="billing",
+        directory=str(tmp_path / "letters"),
+        options=town.options,
+        resend=True,
+        where="tag = 'paid' and queue_id < 2",
+    )
+    done = repair.run(params, lambda: spark)
+    assert (done.letters, done.chosen, done.sent) == (80, 20, 20)
+    done = repair.run(params, lambda: spark)
+    assert (done.new, done.sent, done.before) == (0, 0, 20)
+    assert len(town.places("again")) == 20
