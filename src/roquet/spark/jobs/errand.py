@@ -7,6 +7,7 @@ task. One thread pulls and decodes while another encodes; both leave Python for 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -33,6 +34,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     is_away: bool = False
     """Whether it may go well another time: a broker was away."""
+    found: str = ""
+    """What else it has found, as JSON."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +98,14 @@ class Merging(msgspec.Struct, frozen=True, kw_only=True):
             raise
 
 
-Errand = Reading | Merging
+class Errand(Protocol):
+    """Work in numbered parts, which Spark's workers get as it is."""
+
+    def __len__(self) -> int:
+        """How many parts."""
+
+    def do(self, number: int) -> Answer:
+        """One of them."""
 
 
 def perform(errand: Errand, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

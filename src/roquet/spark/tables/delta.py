@@ -107,7 +107,7 @@ class DeltaTable:
 
         if Log.is_deltatable(str(self._root)):
             log = Log(str(self._root))
-            return log, agreed(wanted, _identity(log, self._root), self._root)
+            return log, agreed(wanted, identity_of(log, self._root), self._root)
         identity = agreed(wanted, None, self._root)
         columns = schema_of(identity.columns).append(pa.field("day", pa.date32()))
         log = Log.create(
@@ -187,7 +187,8 @@ def _check_installed() -> None:
         raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
 
 
-def _identity(log: "Log", root: Path) -> Identity:
+def identity_of(log: "Log", root: Path) -> Identity:
+    """Whose archive a Delta table is; ConfigError when it is none."""
     try:
         return msgspec.json.decode(log.metadata().description or "", type=_Note).roquet
     except msgspec.MsgspecError:

@@ -78,10 +78,10 @@ class IcebergTable:
             check_target(root, "iceberg")
         self._disk = disk or Disk()
         self._disk.make(root)
-        self._name = name or f"{NAMESPACE}.{_plain(wanted.topic)}"
+        self._name = name or name_of(wanted.topic)
         self._catalog = _catalog(root, catalog or {})
         self._table, self.identity = self._opened(root, wanted)
-        home = _local(self._table.location())
+        home = local(self._table.location())
         self._staging = Staging(home, home / "data", self._disk)
         try:
             self._staging.settle(self.state().number)
@@ -170,7 +170,7 @@ class IcebergTable:
             spec.add_field("stored_at", DayTransform(), "day")
         table = self._catalog.load_table(self._name)
         try:
-            _local(table.location())
+            local(table.location())
         except ConfigError:
             self._catalog.drop_table(self._name)
             raise
@@ -214,18 +214,34 @@ class IcebergTable:
 def _catalog(root: Path, options: Mapping[str, str]) -> "Catalog":
     from pyiceberg.catalog import load_catalog
 
-    _local(options.get("warehouse", ""))
+    local(options.get("warehouse", ""))
     mark = root.resolve() / "catalog.db"
     own = {"type": "sql", "uri": f"sqlite:///{mark}", "warehouse": f"file://{root.resolve()}"}
     return load_catalog("roquet", **{**(own if not options else {}), **options})
 
 
-def _local(location: str) -> Path:
+def local(location: str) -> Path:
     """The directory of a table; pyiceberg takes what follows the scheme as it stands."""
     scheme, separator, path = location.partition("://")
     if separator and scheme != "file":
         raise ConfigError(f"{location} is no directory: a warehouse of files is needed")
     return Path(path if separator else location)
+
+
+def loaded(root: Path, name: str, catalog: Mapping[str, str]) -> "IceTable | None":
+    """A table as it is now, looked at from outside; None when the catalog has none."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    _check_installed()
+    try:
+        return _catalog(root, catalog).load_table(name)
+    except NoSuchTableError:
+        return None
+
+
+def name_of(topic: str) -> str:
+    """What a topic's table is called where nobody names it."""
+    return f"{NAMESPACE}.{_plain(topic)}"
 
 
 def _plain(topic: str) -> str:
