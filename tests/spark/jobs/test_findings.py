@@ -41,7 +41,10 @@ def test_three_that_were_removed_and_two_that_were_doubled_are_named() -> None:
 
 
 def test_the_first_and_the_last_can_be_missing() -> None:
-    assert said(queue(1, 2, begin=0, end=4, first=0, next=4)) == [("missing", "0"), ("missing", "3")]
+    assert said(queue(1, 2, begin=0, end=4, first=0, next=4)) == [
+        ("missing", "0"),
+        ("missing", "3"),
+    ]
     assert said(queue(begin=0, end=2, first=0, next=2)) == [("missing", "0..1")]
 
 

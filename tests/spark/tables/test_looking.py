@@ -71,7 +71,7 @@ def test_a_table_is_seen_while_it_is_held(kind: str, tmp_path: Path) -> None:
 def test_another_topics_table_is_told_so(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path / "lake") as table:
         append(table, 0, 1)
-    with pytest.raises(ConfigError, match="of topic 'orders', not of 'paid'|has no table"):
+    with pytest.raises(ConfigError, match=r"of topic 'orders', not of 'paid'|has no table"):
         look(str(tmp_path / "lake"), "paid")
 
 

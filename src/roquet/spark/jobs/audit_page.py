@@ -40,7 +40,8 @@ def verdict(report: Report) -> str:
         more = sum(one.more for one in report.producer)
         counts.append(f"{more:+,} against the producer's count")
     if report.row_gaps:
-        counts.append(f"{len(report.row_gaps):,} faults in the numbers of rows")
+        gaps = len(report.row_gaps)
+        counts.append(f"{gaps:,} fault{'' if gaps == 1 else 's'} in the numbers of rows")
     rest = f"; {report.waiting:,} wait in the topic" if report.waiting else ""
     said = ", ".join(counts) or "nothing is missing or doubled"
     return f"{report.topic}: {report.rows:,} rows in {report.table}: {said}{rest}"

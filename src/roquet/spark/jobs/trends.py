@@ -181,7 +181,7 @@ def _cut_off(course: Course, handled: Slope, retention_s: float | None) -> float
     closing = begins.value - max(handled.value, 0.0)
     if begins.low > 0 and closing > 0:
         found.append(max(course.committed[-1] - course.begin[-1], 0.0) / closing)
-    return min(found, default=None)
+    return float(min(found)) if found else None
 
 
 def _thinned(values: Series) -> Series:
