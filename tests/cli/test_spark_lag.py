@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from roquet.cli.main import app
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs import lag
-from roquet.spark.jobs.lag import Done, Params, Progress, Standing
+from roquet.spark.jobs.lag import Params, Progress
+from roquet.spark.jobs.standings import Done, Standing
 from roquet.spark.jobs.trends import Outlook, State
 
 run = CliRunner().invoke

@@ -13,7 +13,8 @@ from roquet.cli import output
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from roquet.spark.jobs.lag import Done, Params, Progress
+    from roquet.spark.jobs.lag import Params, Progress
+    from roquet.spark.jobs.standings import Done
 
 FAILED: Final = 1
 

@@ -1,5 +1,7 @@
 """What is amiss with a queue, and how the sides' counts compare."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,6 @@ from hypothesis import strategies as st
 from roquet.spark.jobs.coverage import Runs, runs_of
 from roquet.spark.jobs.findings import (
     Finding,
-    Footprint,
     Hour,
     Queue,
     against,
@@ -15,13 +16,14 @@ from roquet.spark.jobs.findings import (
     of_queue,
     waiting,
 )
+from roquet.spark.jobs.footprint import Footprint
 
 
 def runs(*numbers: int) -> Runs:
     return runs_of(np.array(numbers, np.int64))
 
 
-def queue(*numbers: int, **known: int) -> Queue:
+def queue(*numbers: int, **known: Any) -> Queue:
     return Queue(broker="a", queue_id=3, runs=runs(*numbers), **known)
 
 

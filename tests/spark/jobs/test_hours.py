@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import ConfigError
 from roquet.spark.cluster import Cluster
-from roquet.spark.jobs.hours import HOUR_MS, edges, producers, rising, told
+from roquet.spark.jobs.findings import HOUR_MS
+from roquet.spark.jobs.hours import edges, producers, rising, told
 from roquet.spark.options import SourceOptions
 
 NOON = 1_769_860_800_000 // HOUR_MS

@@ -5,9 +5,9 @@ import re
 import pyarrow as pa
 import pytest
 
-from roquet.spark.jobs.lag import Done, Standing
 from roquet.spark.jobs.lag_page import html, is_late, moment, told, verdict
 from roquet.spark.jobs.sampling import SCHEMA
+from roquet.spark.jobs.standings import Done, Standing
 from roquet.spark.jobs.trends import Outlook, State
 
 NOON = 1_769_860_800_000

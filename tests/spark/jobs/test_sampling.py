@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from roquet.admin import brokers, groups
 from roquet.admin.reach import Reach
 from roquet.model.errors import UsageError
 from roquet.net import loop
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.jobs import sampling
 from roquet.spark.jobs.sampling import SCHEMA, Sample, retention, sample
 from roquet.wire.calls.offset import UpdateOffset
 
@@ -34,7 +34,6 @@ def sampled(topic: Any, *names: str) -> Sample:
 
 def make(topic: Any, *names: str) -> None:
     """Groups that brokers know."""
-    from roquet.admin import groups
 
     async def ask() -> None:
         async with Reach(topic.namesrv) as reach:
@@ -97,7 +96,7 @@ def test_brokers_tell_how_long_they_keep_messages(
     async def nothing(*_: Any) -> dict[str, str]:
         return {}
 
-    monkeypatch.setattr(sampling.brokers, "settings", nothing)
+    monkeypatch.setattr(brokers, "settings", nothing)
     assert loop.run(ask()) == {}
 
 

@@ -25,7 +25,7 @@ def course(
     committed: Any, end: Any, *, begin: Any = 0, consumed: Any = np.nan, count: int = 20
 ) -> Course:
     """Samples every ten seconds; numbers are rates a second from where `at(0)` is."""
-    at = np.arange(count) * 10.0
+    at: Any = np.arange(count) * 10.0
 
     def values(given: Any) -> Any:
         start, rate = given if isinstance(given, tuple) else (given, 0)
@@ -76,7 +76,8 @@ def test_points_that_nobody_knows_do_not_count() -> None:
 
 def test_very_many_points_are_thinned() -> None:
     count = SAMPLES_MAX * 20
-    assert slope(np.arange(count) * 1.0, np.arange(count) * 2.0).value == 2
+    at: Any = np.arange(count) * 1.0
+    assert slope(at, at * 2).value == 2
 
 
 def test_a_group_that_is_at_the_end_is_caught_up() -> None:

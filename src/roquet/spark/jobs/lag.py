@@ -14,7 +14,6 @@ from typing import Final
 from uuid import uuid4
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -23,8 +22,9 @@ import pyarrow.parquet as pq
 from roquet.admin.reach import Reach
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net import loop
-from roquet.spark.jobs import sampling, trends
-from roquet.spark.jobs.trends import Course, Outlook
+from roquet.spark.jobs import sampling
+from roquet.spark.jobs.lag_page import html
+from roquet.spark.jobs.standings import Done, transform
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,6 @@ EVERY_MIN_MS: Final = 100
 
 PAUSE_MS: Final = 200
 """How often one who waits looks whether it shall end."""
-
-_KEYS: Final = ("group", "topic", "broker", "queue_id")
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,17 +52,6 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """For brokers that do not tell how long they keep messages."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a group does in a topic, and in which queue it is worst."""
-
-    group: str
-    topic: str
-    queues: int
-    outlook: Outlook
-    worst: str
-    """Its worst queue, as `broker-a:3`."""
-
-
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the watching has come."""
 
@@ -72,16 +59,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int
     lag: int
     silent: Sequence[str] = ()
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen."""
-
-    samples: int
-    at_ms: int
-    """The time of the last one."""
-    standings: tuple[Standing, ...]
-    page: str
 
 
 Tell = Callable[[Progress], object]
@@ -96,8 +73,6 @@ def run(
     params: Params, tell: Tell = lambda _: None, ended: Callable[[], bool] = lambda: False
 ) -> Done:
     """Watch until the time is up, `ended` says so, or Ctrl-C does: then tell what was seen."""
-    from roquet.spark.jobs.lag_page import html
-
     root = opened(params)
     watch = Watch(params, root)
     try:
@@ -116,60 +91,6 @@ def run(
     _put(root / STANDINGS, msgspec.json.format(msgspec.json.encode(done)))
     _put(root / PAGE, html(done, rows).encode())
     return done
-
-
-def transform(
-    rows: pa.Table, retention_s: Mapping[str, float], otherwise_ms: int | None = None
-) -> tuple[Standing, ...]:
-    """What becomes of each group in each topic, the worst first. Pure."""
-    default = None if otherwise_ms is None else otherwise_ms / 1000
-    found: dict[tuple[str, str], list[tuple[str, Outlook]]] = {}
-    for (group, topic, broker, queue_id), course in courses(rows).items():
-        outlook = trends.outlook(course, retention_s.get(broker, default))
-        found.setdefault((group, topic), []).append((f"{broker}:{queue_id}", outlook))
-    standings = [
-        Standing(
-            group=group,
-            topic=topic,
-            queues=len(parts),
-            outlook=trends.together([one for _, one in parts]),
-            worst=max(parts, key=lambda part: (part[1].state, part[1].lag))[0],
-        )
-        for (group, topic), parts in found.items()
-    ]
-    return tuple(
-        sorted(standings, key=lambda s: (-s.outlook.state, -s.outlook.lag, s.group, s.topic))
-    )
-
-
-def courses(rows: pa.Table) -> dict[tuple[str, str, str, int], Course]:
-    """Each group in each queue, in the order of time; those that the last sample lacks are gone."""
-    if not rows.num_rows:
-        return {}
-    rows = rows.sort_by([*((name, "ascending") for name in _KEYS), ("at", "ascending")])
-    cuts = _cuts(rows)
-    starts = rows.select(_KEYS).take(cuts[:-1]).to_pylist()
-    numbers = {name: _numbers(rows[name]) for name in ("begin", "committed", "end")}
-    at, consumed = _seconds(rows["at"]), _seconds(rows["consumed_at"])
-    last = at.max()
-    return {
-        tuple(key.values()): Course(
-            at_s=at[start:end],
-            consumed_s=consumed[start:end],
-            **{name: values[start:end] for name, values in numbers.items()},
-        )
-        for key, start, end in zip(starts, cuts[:-1], cuts[1:], strict=True)
-        if at[end - 1] == last
-    }
-
-
-def _cuts(rows: pa.Table) -> list[int]:
-    """Where in sorted rows another queue or another group begins, and their end."""
-    is_cut = np.zeros(rows.num_rows - 1, np.bool_)
-    for name in _KEYS:
-        column = rows[name].combine_chunks()
-        is_cut |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    return [0, *(np.flatnonzero(is_cut) + 1).tolist(), rows.num_rows]
 
 
 def opened(params: Params) -> Path:
@@ -267,15 +188,3 @@ def _put(path: Path, data: bytes) -> None:
     waiting = path.with_name(f".{uuid4().hex}")
     waiting.write_bytes(data)
     waiting.replace(path)
-
-
-def _numbers(column: pa.ChunkedArray) -> trends.Series:
-    found: trends.Series = column.to_numpy().astype(np.float64)
-    return found
-
-
-def _seconds(column: pa.ChunkedArray) -> trends.Series:
-    """Times as seconds since 1970; NaN for none."""
-    ms = column.cast(pa.int64()).cast(pa.float64()).to_numpy()
-    found: trends.Series = ms / 1000
-    return found

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from roquet.pictures.page import Cell, Section, page, table
 from roquet.pictures.plots import COLOURS, Moment, Series, lines
-from roquet.spark.jobs.lag import Done, Standing
+from roquet.spark.jobs.standings import Done, Standing
 from roquet.spark.jobs.trends import State
 
 MINUTE_MS: Final = 60_000
