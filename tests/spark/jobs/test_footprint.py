@@ -19,6 +19,7 @@ from roquet.spark.jobs.footprint import (
     together,
     transform,
 )
+from roquet.spark.tables.table import TableDamaged
 
 TIME = pa.timestamp("us", "UTC")
 MAP = pa.map_(pa.string(), pa.string())
@@ -114,6 +115,22 @@ def test_rows_of_other_topics_do_not_count(tmp_path: Path) -> None:
     ("queue_offset", False, "no column 'queue_offset'"),
     ("properties", True, "no column 'properties': the rows' keys"),
 ])  # fmt: skip
+def test_files_that_are_none_are_told_so(tmp_path: Path) -> None:
+    (tmp_path / "f.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(TableDamaged, match=r"f\.parquet cannot be read"):
+        did(Counting(groups=[[str(tmp_path / "f.parquet")]], topic="a"))
+    with pytest.raises(TableDamaged, match="is gone: if files were merged"):
+        did(Counting(groups=[[str(tmp_path / "g.parquet")]], topic="a"))
+
+
+def test_rows_of_no_queue_are_told_so(tmp_path: Path) -> None:
+    table = rows(("a", 0, 1), ("a", 0, 2))
+    place = table.column_names.index("queue_id")
+    table = table.set_column(place, "queue_id", pa.array([0, None], pa.int32()))
+    with pytest.raises(TableDamaged, match="1 rows without queue_id"):
+        did(Counting(groups=[[written(tmp_path / "f.parquet", table)]], topic="a"))
+
+
 def test_files_of_something_else_are_told_so(
     tmp_path: Path, drop: str, keys: Any, says: str
 ) -> None:

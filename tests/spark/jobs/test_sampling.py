@@ -99,6 +99,12 @@ def test_brokers_tell_how_long_they_keep_messages(
     monkeypatch.setattr(brokers, "settings", nothing)
     assert loop.run(ask()) == {}
 
+    async def minutes(*_: Any) -> dict[str, str]:
+        return {"fileReservedTime": "0"}
+
+    monkeypatch.setattr(brokers, "settings", minutes)
+    assert loop.run(ask()) == {}, "it is some minutes, and nobody says how many"
+
 
 def test_a_broker_that_is_away_is_named(topic: Any) -> None:
     topic.send(2)

@@ -19,6 +19,7 @@ from roquet.model.errors import ConfigError
 from roquet.model.properties import SINK_ROW
 from roquet.spark.jobs.coverage import Ints, Runs, runs_of, summed
 from roquet.spark.jobs.errand import Answer
+from roquet.spark.tables.table import TableDamaged
 
 NEEDED: Final = ("broker", "queue_id", "queue_offset")
 STORED: Final = "stored_at"
@@ -86,6 +87,21 @@ def together(parts: Sequence[Found]) -> Found:
 
 
 def _of_file(path: str, topic: str, *, keys: bool) -> Found:
+    try:
+        rows = _read(path, topic, keys=keys)
+    except FileNotFoundError:
+        raise TableDamaged(f"{path} is gone: if files were merged just now, start again") from None
+    except pa.ArrowException as error:
+        raise TableDamaged(f"{path} cannot be read: {error}") from error
+    for name in NEEDED:
+        if rows[name].null_count:
+            count = rows[name].null_count
+            raise TableDamaged(f"{path} has {count} rows without {name}: no messages of a topic")
+    return transform(rows, keys=keys)
+
+
+def _read(path: str, topic: str, *, keys: bool) -> pa.Table:
+    """The columns that are looked at; ConfigError when some of them are not there."""
     schema = pq.read_schema(path)
     missing = [name for name in NEEDED if name not in schema.names]
     if missing:
@@ -98,9 +114,7 @@ def _of_file(path: str, topic: str, *, keys: bool) -> Found:
     columns = [name for name in wanted if name in schema.names]
     # As one file: a directory called day=… would be one more column.
     rows = pq.ParquetFile(Path(path)).read(columns)
-    if TOPIC in columns:
-        rows = rows.filter(pc.equal(rows[TOPIC], topic))
-    return transform(rows, keys=keys)
+    return rows.filter(pc.equal(rows[TOPIC], topic)) if TOPIC in columns else rows
 
 
 def _queues(rows: pa.Table) -> Iterator[Footprint]:

@@ -72,7 +72,7 @@ async def retention(reach: Reach) -> dict[str, float]:
             hours = (await brokers.settings(reach, broker)).get(RESERVED, "")
         except CallError:
             continue
-        if hours.isdecimal():
+        if hours.isdecimal() and int(hours):  # what is under an hour is told as none
             found[broker] = float(int(hours) * HOUR_S)
     return found
 
