@@ -111,10 +111,6 @@ def test_rows_of_other_topics_do_not_count(tmp_path: Path) -> None:
     assert found.queues[0].runs == Runs([2], [3], [1])
 
 
-@pytest.mark.parametrize(("drop", "keys", "says"), [
-    ("queue_offset", False, "no column 'queue_offset'"),
-    ("properties", True, "no column 'properties': the rows' keys"),
-])  # fmt: skip
 def test_files_that_are_none_are_told_so(tmp_path: Path) -> None:
     (tmp_path / "f.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(TableDamaged, match=r"f\.parquet cannot be read"):
@@ -131,6 +127,10 @@ def test_rows_of_no_queue_are_told_so(tmp_path: Path) -> None:
         did(Counting(groups=[[written(tmp_path / "f.parquet", table)]], topic="a"))
 
 
+@pytest.mark.parametrize(("drop", "keys", "says"), [
+    ("queue_offset", False, "no column 'queue_offset'"),
+    ("properties", True, "no column 'properties': the rows' keys"),
+])  # fmt: skip
 def test_files_of_something_else_are_told_so(
     tmp_path: Path, drop: str, keys: Any, says: str
 ) -> None:
