@@ -11,7 +11,8 @@ from roquet.cli import spark_audit
 from roquet.cli.main import app
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs import audit
-from roquet.spark.jobs.audit import Params, Progress, Report, RowGap, Surplus
+from roquet.spark.jobs.audit import Params, Progress
+from roquet.spark.jobs.audit_report import Report, RowGap, Surplus
 from roquet.spark.jobs.findings import Finding
 
 run = CliRunner().invoke

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.table import Table
 
-    from roquet.spark.jobs.audit import Params, Progress, Report
+    from roquet.spark.jobs.audit import Params, Progress
+    from roquet.spark.jobs.audit_report import Report
 
 FAILED: Final = 1
+
+PLACES_MAX: Final = 6
+"""Messages of a row that was sent more than once."""
 
 SHOWN_MAX: Final = 40
 """Findings on the terminal; the page and the JSON have more."""
@@ -66,7 +70,8 @@ def _tell(report: "Report", page: str | None) -> None:
         )
         typer.echo(f"{span}: {one.more:+,} against the producer's count")
     for gap in report.row_gaps[:SHOWN_MAX]:
-        typer.echo(f"{gap.what}: rows {gap.rows} of {gap.writer}")
+        where = ", ".join(map(str, gap.places[:PLACES_MAX]))
+        typer.echo(f"{gap.what}: rows {gap.rows} of {gap.writer}{f' ({where})' if where else ''}")
     if not report.begin_known:
         typer.echo("where the table began is not known: its first row of a queue counts as that")
     if page is not None:

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquet.model.errors import ConfigError, UsageError
+from roquet.spark.cluster import Bounds, Cluster
 from roquet.spark.jobs import archive, audit
-from roquet.spark.jobs.audit import Params, Report, RowGap, grouped, row_gaps, settings_of
-from roquet.spark.jobs.coverage import Runs
-from roquet.spark.jobs.footprint import Footprint, Found
+from roquet.spark.jobs.audit import Params, grouped, settings_of
+from roquet.spark.jobs.audit_report import Report
 from roquet.spark.jobs.hours import told
 
 KINDS = ("parquet", "delta", "iceberg")
@@ -199,20 +199,6 @@ def test_what_cannot_be_is_said(topic: str, options: dict[str, str], says: str) 
         settings_of(Params(topic=topic, target="lake", options={"namesrv": "a:1", **options}))
 
 
-def test_rows_of_the_sink_are_numbered_from_zero() -> None:
-    found = Found(
-        writers=(
-            Footprint(name="q/1/0", runs=Runs([1, 4, 6], [4, 5, 7], [1, 2, 1])),
-            Footprint(name="q/1/1", runs=Runs([0], [9], [1])),
-        )
-    )
-    assert row_gaps(found) == [
-        RowGap(what="missing", writer="q/1/0", start=0, end=1),
-        RowGap(what="doubled", writer="q/1/0", start=4, end=5, times=2),
-        RowGap(what="missing", writer="q/1/0", start=5, end=6),
-    ]
-
-
 def test_keys_of_rows_are_looked_at_when_asked_for(lake: Lake) -> None:
     lake.topic.send(5)
     lake.archive()
@@ -228,6 +214,50 @@ def test_keys_of_rows_are_looked_at_when_asked_for(lake: Lake) -> None:
     report = lake.audit(producer="rows")
     assert len(report.row_gaps) == (0 if files == 1 else 1), "each file begins with 0 again"
     assert lake.audit().row_gaps == ()
+
+
+def test_rows_that_were_sent_twice_are_named_by_queue_and_offset(lake: Lake) -> None:
+    lake.topic.send(5)
+    lake.archive(maxPartitions="1")
+    maps = pa.map_(pa.string(), pa.string())
+
+    def keyed(rows: pa.Table) -> pa.Table:
+        numbers = [3 if n == 7 else n for n in range(rows.num_rows)]
+        keys = [[("ROQUET_ROW", f"q/0/0/{n}")] for n in numbers]
+        place = rows.column_names.index("properties")
+        return rows.set_column(place, "properties", pa.array(keys, maps))
+
+    lake.change(keyed)
+    [path] = lake.root.glob("day=*/*.parquet")
+    wanted = pq.ParquetFile(path).read(["broker", "queue_id", "queue_offset"]).to_pylist()
+    twice, gone = lake.audit(producer="rows").row_gaps
+    assert (twice.what, twice.rows, gone.what, gone.rows) == ("doubled", "3", "missing", "7")
+    assert gone.places == ()
+    assert [(one.broker, one.queue_id, one.offset) for one in twice.places] == sorted(
+        tuple(wanted[n].values()) for n in (3, 7)
+    )
+
+
+def test_what_retention_took_is_lost(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.topic.send(10)
+    lake.archive()
+    lake.topic.send(8)
+    lake.change(lambda rows: rows.filter(pc.invert(at(rows, "broker-a", 0, 2, 8))))
+    real = Cluster.bounds
+
+    def bounds(cluster: Cluster) -> Bounds:
+        found = real(cluster)
+        firsts = {("broker-a", 0): 5, ("broker-b", 1): 13}
+        earliest = {q: firsts.get((q[1], q[2]), at) for q, at in found.earliest.items()}
+        return Bounds(earliest, found.latest)
+
+    monkeypatch.setattr(Cluster, "bounds", bounds)
+    assert lake.said() == [
+        ("lost", "broker-a", 0, "2"),
+        ("missing", "broker-a", 0, "8"),
+        ("lost", "broker-b", 1, "10..12"),
+    ]
+    assert lake.audit().waiting == 8 * 3 + 5
 
 
 def test_small_files_share_a_task() -> None:

@@ -2,8 +2,8 @@
 
 import re
 
-from roquet.spark.jobs.audit import Report, RowGap, Surplus
 from roquet.spark.jobs.audit_page import SHOWN_MAX, html, verdict
+from roquet.spark.jobs.audit_report import Report, RowGap, Surplus
 from roquet.spark.jobs.findings import Finding, Hour
 
 NOON = 491_628

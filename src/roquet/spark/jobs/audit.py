@@ -18,11 +18,13 @@ import msgspec
 
 from roquet.model.errors import ConfigError
 from roquet.spark.cluster import Cluster
-from roquet.spark.jobs import findings, footprint, hours
-from roquet.spark.jobs.coverage import Runs, Span, doubles, gaps
-from roquet.spark.jobs.errand import Answer
-from roquet.spark.jobs.findings import Finding, Hour, Queue
+from roquet.spark.jobs import footprint, hours
+from roquet.spark.jobs.audit_report import Report, RowGap, compared, placed
+from roquet.spark.jobs.coverage import Runs, Span
+from roquet.spark.jobs.errand import Answer, Errand
+from roquet.spark.jobs.findings import Queue
 from roquet.spark.jobs.footprint import Counting, Found
+from roquet.spark.jobs.places import Locating, Place
 from roquet.spark.jobs.running import JobFailed, answers, spark_for
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.plan import Offsets
@@ -64,58 +66,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     what: str
 
 
-class RowGap(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one writer (query, batch and partition) that are missing, or there twice."""
-
-    what: str
-    writer: str
-    start: int
-    end: int
-    times: int = 1
-
-    @property
-    def rows(self) -> str:
-        """`5`, or `5..9`."""
-        return str(Span(self.start, self.end))
-
-
-class Surplus(msgspec.Struct, frozen=True, kw_only=True):
-    """Hours in which the table and the producer's count differ."""
-
-    first: int
-    last: int
-    more: int
-    """Messages that the table has more; fewer when it is below zero."""
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit has found."""
-
-    topic: str
-    table: str
-    kind: str
-    number: int
-    rows: int
-    in_topic: int
-    waiting: int
-    """In the topic, and not archived yet: no fault."""
-    begin_known: bool
-    """Whether the table knows where it began; if not, its first row counts as that."""
-    findings: tuple[Finding, ...]
-    hours: tuple[Hour, ...]
-    producer: tuple[Surplus, ...] = ()
-    row_gaps: tuple[RowGap, ...] = ()
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is amiss."""
-        return not (self.findings or self.producer or self.row_gaps)
-
-    def count(self, what: str) -> int:
-        """Messages with this fault."""
-        return sum(one.messages for one in self.findings if one.what == what)
-
-
 Tell = Callable[[Progress], object]
 
 transform = footprint.transform
@@ -138,9 +88,11 @@ def run(
     held = look(params.target, params.topic, name=params.name, catalog=params.catalog)
     cluster = Cluster(settings)
     cluster.latest()  # a topic that there is not is said before all files are read
-    found = _looked_at(params, held, spark, tell)
+    files = _Files(held, spark, tell)
+    found = files.counted(params)
     queues = _queues(cluster, held, found, tell)
-    return compared(params, held, found, queues, counted)
+    report = compared(params.target, held, found, queues, counted)
+    return placed(report, files.located(params.topic, report.row_gaps))
 
 
 def settings_of(params: Params) -> SourceOptions:
@@ -151,47 +103,6 @@ def settings_of(params: Params) -> SourceOptions:
         if name.lower() not in ALLOWED:
             raise ConfigError(f"option {name!r} is not for audits: they are of all messages")
     return parse({**params.options, "topic": params.topic}, os.environ)
-
-
-def compared(
-    params: Params,
-    held: Held,
-    found: Found,
-    queues: Sequence[Queue],
-    counted: Mapping[int, int] | None,
-) -> Report:
-    """The report of what all sides have said. Pure."""
-    born = footprint.added([one.born or one.hours for one in found.queues])
-    differing = findings.against(counted, born) if counted is not None else []
-    return Report(
-        topic=params.topic,
-        table=params.target,
-        kind=held.kind,
-        number=held.number,
-        rows=found.rows,
-        in_topic=sum((one.next or 0) - (one.first or 0) for one in queues),
-        waiting=sum(map(findings.waiting, queues)),
-        begin_known=held.begin is not None,
-        findings=tuple(one for queue in queues for one in findings.of_queue(queue)),
-        hours=tuple(findings.by_hour(found.queues, queues, counted)),
-        producer=tuple(Surplus(first=a, last=b, more=more) for a, b, more in differing),
-        row_gaps=tuple(row_gaps(found)),
-    )
-
-
-def row_gaps(found: Found) -> list[RowGap]:
-    """What is wrong with the keys of rows: numbers that are missing, or there more than once."""
-    gone = [
-        RowGap(what="missing", writer=one.name, start=span.start, end=span.end)
-        for one in found.writers
-        for span in gaps(one.runs, 0, max(one.runs.ends, default=0))
-    ]
-    twice = [
-        RowGap(what="doubled", writer=one.name, start=span.start, end=span.end, times=times)
-        for one in found.writers
-        for span, times in doubles(one.runs)
-    ]
-    return sorted([*gone, *twice], key=lambda one: (one.writer, one.start))
 
 
 def grouped(paths: Sequence[str], size: Callable[[str], int]) -> list[list[str]]:
@@ -211,31 +122,47 @@ def _is_file(params: Params) -> bool:
     return bool(params.producer) and params.producer != ROWS
 
 
-def _looked_at(
-    params: Params, held: Held, spark: "Callable[[], SparkSession] | None", tell: Tell
-) -> Found:
-    """What is in all files."""
-    try:
-        groups = grouped(held.paths, lambda path: Path(path).stat().st_size)
-    except FileNotFoundError as error:
-        raise JobFailed(
-            f"{error.filename} is gone: files were merged meanwhile; start again"
-        ) from None
-    errand = Counting(groups=groups, topic=params.topic, keys=params.producer == ROWS)
-    tell(Progress(done=0, total=len(groups), what="files"))
-    said = answers(spark(), errand) if spark and groups else _here(errand, tell)
-    tell(Progress(done=len(groups), total=len(groups), what="files"))
-    return footprint.together([msgspec.json.decode(one.found, type=Found) for one in said])
+class _Files:
+    """The files of a table, and who looks at them."""
 
+    def __init__(self, held: Held, spark: "Callable[[], SparkSession] | None", tell: Tell) -> None:
+        self._spark, self._tell = spark, tell
+        try:
+            self._groups = grouped(held.paths, lambda path: Path(path).stat().st_size)
+        except FileNotFoundError as error:
+            text = f"{error.filename} is gone: files were merged meanwhile; start again"
+            raise JobFailed(text) from None
 
-def _here(errand: Counting, tell: Tell) -> list[Answer]:
-    """The same without Spark: reading and sorting leave Python for most of the time."""
-    done = list[Answer]()
-    with ThreadPoolExecutor(THREADS_MAX, "roquet-audit") as pool:
-        for answer in pool.map(errand.do, range(len(errand))):
-            done.append(answer)
-            tell(Progress(done=len(done), total=len(errand), what="files"))
-    return done
+    def counted(self, params: Params) -> Found:
+        """What is in all of them."""
+        keys = params.producer == ROWS
+        said = self._done(Counting(groups=self._groups, topic=params.topic, keys=keys))
+        return footprint.together([msgspec.json.decode(one.found, type=Found) for one in said])
+
+    def located(self, topic: str, row_gaps: Sequence[RowGap]) -> list[Place]:
+        """Where rows are that are there twice."""
+        wanted: dict[str, list[Span]] = {}
+        for gap in row_gaps:
+            if gap.what == "doubled":
+                wanted.setdefault(gap.writer, []).append(Span(gap.start, gap.end))
+        if not wanted:
+            return []
+        said = self._done(Locating(groups=self._groups, topic=topic, wanted=wanted))
+        return [one for part in said for one in msgspec.json.decode(part.found, type=list[Place])]
+
+    def _done(self, errand: Errand) -> list[Answer]:
+        """By Spark, or here: reading and sorting leave Python for most of the time."""
+        total, done = len(errand), list[Answer]()
+        self._tell(Progress(done=0, total=total, what="files"))
+        if self._spark is not None and total:
+            done = answers(self._spark(), errand)
+            self._tell(Progress(done=total, total=total, what="files"))
+            return done
+        with ThreadPoolExecutor(THREADS_MAX, "roquet-audit") as pool:
+            for answer in pool.map(errand.do, range(total)):
+                done.append(answer)
+                self._tell(Progress(done=len(done), total=total, what="files"))
+        return done
 
 
 def _queues(cluster: Cluster, held: Held, found: Found, tell: Tell) -> list[Queue]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from roquet.pictures.page import Cell, Section, page, table
 from roquet.pictures.ranges import Range, ranges
-from roquet.spark.jobs.audit import Report
+from roquet.spark.jobs.audit_report import Report
 from roquet.spark.jobs.findings import MEANING, Hour
 from roquet.spark.jobs.hours import told
 
@@ -61,8 +61,11 @@ def _of(report: Report) -> Iterator[Section]:
             content=table(["from", "to", "more in the table"], rows[:SHOWN_MAX]),
         )
     if report.row_gaps:
-        rows = [[g.writer, g.rows, Cell(g.what, False), g.times] for g in report.row_gaps]
-        head = ["query/batch/partition", "rows", "", "times"]
+        rows = [
+            [g.writer, g.rows, Cell(g.what, False), g.times, ", ".join(map(str, g.places))]
+            for g in report.row_gaps
+        ]
+        head = ["query/batch/partition", "rows", "", "times", "messages (queue, offset)"]
         yield Section(title="Rows of the sink", text=_ROWS, content=table(head, rows[:SHOWN_MAX]))
     yield Section(title="By hour", text=_HOURS, content=_picture(report) + _hours(report))
 

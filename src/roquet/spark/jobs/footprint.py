@@ -88,7 +88,7 @@ def together(parts: Sequence[Found]) -> Found:
 
 def _of_file(path: str, topic: str, *, keys: bool) -> Found:
     try:
-        rows = _read(path, topic, keys=keys)
+        rows = read(path, topic, keys=keys)
     except FileNotFoundError:
         raise TableDamaged(f"{path} is gone: if files were merged just now, start again") from None
     except pa.ArrowException as error:
@@ -100,7 +100,7 @@ def _of_file(path: str, topic: str, *, keys: bool) -> Found:
     return transform(rows, keys=keys)
 
 
-def _read(path: str, topic: str, *, keys: bool) -> pa.Table:
+def read(path: str, topic: str, *, keys: bool) -> pa.Table:
     """The columns that are looked at; ConfigError when some of them are not there."""
     schema = pq.read_schema(path)
     missing = [name for name in NEEDED if name not in schema.names]
@@ -135,15 +135,20 @@ def _queues(rows: pa.Table) -> Iterator[Footprint]:
 
 
 def _writers(rows: pa.Table) -> Iterator[Footprint]:
-    keys = pc.map_lookup(rows[PROPERTIES].combine_chunks(), pa.scalar(SINK_ROW), "first")
-    parts = pc.extract_regex(keys.drop_null(), ROW_KEY).drop_null()
-    if not len(parts):
-        return
-    writer = _encoded(pc.struct_field(parts, "writer"))
-    numbers = _ints(pc.struct_field(parts, "row").cast(pa.int64()))
-    names = writer.dictionary.to_pylist()
-    for one, places in _parted(_ints(writer.indices), numbers):
+    _, writers, numbers = keyed(rows)
+    names = writers.dictionary.to_pylist()
+    for one, places in _parted(_ints(writers.indices), numbers):
         yield Footprint(name=names[one], runs=runs_of(numbers[places]))
+
+
+def keyed(rows: pa.Table) -> tuple[pa.Table, pa.DictionaryArray, Ints]:
+    """The rows that our sink has numbered, their writers, and their numbers."""
+    column = rows[PROPERTIES].combine_chunks()
+    parts = pc.extract_regex(pc.map_lookup(column, pa.scalar(SINK_ROW), "first"), ROW_KEY)
+    is_numbered = parts.is_valid()
+    parts = parts.filter(is_numbered)
+    numbers = _ints(pc.struct_field(parts, "row").cast(pa.int64()))
+    return rows.filter(is_numbered), _encoded(pc.struct_field(parts, "writer")), numbers
 
 
 def _joined(parts: Sequence[Footprint]) -> tuple[Footprint, ...]:
