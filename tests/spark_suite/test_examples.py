@@ -2,23 +2,30 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from roquet.cli.demo.flights import archive, read
 from roquet.client import Producer
+from roquet.model.errors import UsageError
 from roquet.net import loop
 from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster import Cluster
+from roquet.spark.options import SourceOptions
+from roquet.spark.session import prepare
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.topic import CreateTopic
 
@@ -49,6 +56,8 @@ def namesrv() -> Iterator[str]:
                 channel.call(
                     CreateTopic(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6)
                 )
+        for topic in ("flights", "late_flights"):
+            _known(running.namesrv_addr, topic)
         loop.run(send(running.namesrv_addr))
         yield running.namesrv_addr
 
@@ -118,7 +127,7 @@ def test_the_declarative_pipeline_makes_its_tables_and_its_topic(
     [storage] = [line for line in text.splitlines() if line.startswith("storage:")]
     spec = tmp_path / "spark-pipeline.yml"
     spec.write_text(text.replace(storage, f"storage: file://{tmp_path}/storage"), "utf-8")
-    (tmp_path / "transformations").symlink_to(project / "transformations")
+    shutil.copytree(project / "transformations", tmp_path / "transformations")
     ended = subprocess.run(
         [Path(sys.executable).with_name("spark-pipelines"), "run", "--spec", spec],
         env=_environment(namesrv),
@@ -135,16 +144,23 @@ def test_the_declarative_pipeline_makes_its_tables_and_its_topic(
 
 
 def _environment(namesrv: str) -> dict[str, str]:
-    from roquet.spark.session import prepare
-
     environ = {**os.environ, "NAMESRV_ADDR": namesrv, "PYTHONPATH": str(ROOT / "src")}
+    environ["SPARK_HOME"] = pyspark.__path__[0]
     prepare(environ)
     return environ
 
 
-def _messages(namesrv: str, topic: str) -> int:
-    from roquet.spark.cluster import Cluster
-    from roquet.spark.options import SourceOptions
+def _known(namesrv: str, topic: str) -> None:
+    """Wait until the name server has heard of a topic."""
+    cluster = Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,)))
+    for _ in range(100):
+        with suppress(UsageError):
+            if len(cluster.latest()) == 4:
+                return
+        cluster.pause(50)
+    raise AssertionError("the name server never heard of the topic")
 
+
+def _messages(namesrv: str, topic: str) -> int:
     latest = Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,))).latest()
     return sum(latest.values())
