@@ -94,7 +94,11 @@ def _picture(report: Report) -> str:
         Range(name=told(one.hour), low=0, high=one.table, mean=_wanted(one), note=f"{one.table:,}")
         for one in shown
     ]
-    return ranges(rows, x="bar: rows in the table; dot: messages in the topic") if rows else ""
+    if not rows:
+        return ""
+    most = max(max(row.high, row.mean) for row in rows)
+    drawn = ranges(rows, x="bar: rows in the table; dot: messages in the topic", most=most)
+    return f'<div style="max-width:36rem">{drawn}</div>'
 
 
 def _wanted(hour: Hour) -> int:

@@ -80,18 +80,23 @@ def _standings(done: Done) -> str:
         [
             one.group,
             one.topic,
-            Cell(one.outlook.state.words, _good(one)),
+            Cell(_glued(one.outlook.state.words), _good(one)),
             one.outlook.lag,
             f"{one.outlook.come:,.1f}",
             f"{one.outlook.handled:,.1f}",
-            moment(done.at_ms, one.outlook.caught_up_s),
-            moment(done.at_ms, one.outlook.cut_off_s, "-"),
+            _glued(moment(done.at_ms, one.outlook.caught_up_s)),
+            _glued(moment(done.at_ms, one.outlook.cut_off_s, "-")),
             one.outlook.lost,
             one.worst,
         ]
         for one in done.standings
     ]
     return table(head, rows)
+
+
+def _glued(text: str) -> str:
+    """In one line."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _good(one: Standing) -> bool | None:
