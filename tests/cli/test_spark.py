@@ -135,6 +135,16 @@ def test_an_install_without_spark_is_told_what_to_do(monkeypatch: pytest.MonkeyP
         spark.check_installed()
 
 
+def test_watching_groups_needs_pictures_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name)
+    )
+    told = run(app, ["spark", "lag", "lag"])
+    assert isinstance(told.exception, UsageError)
+    assert "needs matplotlib: pip install 'roquet[spark,pictures]'" in str(told.exception)
+
+
 def test_without_java_nothing_is_begun(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Path:
         raise ConfigError("no Java 17 found: install it")

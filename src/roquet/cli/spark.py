@@ -114,13 +114,97 @@ def archive(  # noqa: PLR0913 - each is an option
         _archive(params, as_json=json)
 
 
-def check_installed(needed: Sequence[str] = NEEDED) -> None:
+@app.command()
+def lag(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Of the table and its page.")],
+    *,
+    every: Annotated[str, typer.Option(metavar="TIME", help="How often to look.")] = "10s",
+    how_long: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long to watch; rates are of it.")
+    ] = "10m",
+    groups: Annotated[
+        str | None, typer.Option(help="Only these, comma separated; else all.")
+    ] = None,
+    retention: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="For brokers that do not tell theirs: 48h."),
+    ] = None,
+    json: output.Json = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Watch all groups: which one will not catch up, and when retention will cut it off.
+
+    The samples are a table in DIR/samples, the page is DIR/lag.html. A second run adds to them.
+    Needs no Java. Exit code 1 when a group will not catch up.
+    """
+    running.log_to_stderr(verbose=False)
+    check_installed(("pyspark", "pyarrow", "numpy", "matplotlib"), "spark,pictures")
+    from roquet.cli import spark_lag
+    from roquet.spark.jobs.lag import Params
+
+    params = Params(
+        target=directory,
+        namesrv=servers(namesrv)["namesrv"],
+        every_ms=parse_millis(every, "--every"),
+        for_ms=parse_millis(how_long, "--for"),
+        groups=tuple(part.strip() for part in groups.split(",")) if groups else (),
+        retention_ms=parse_millis(retention, "--retention") if retention else None,
+    )
+    spark_lag.run(params, _stopped().is_set, as_json=json)
+
+
+@app.command()
+def audit(  # noqa: PLR0913 - each is an option
+    topic: Annotated[str, typer.Argument(help="The topic's name.")],
+    directory: Annotated[str, typer.Argument(metavar="TABLE", help="Its archive.")],
+    *,
+    producer: Annotated[
+        str,
+        typer.Option(
+            metavar="COUNTS",
+            help="A producer's counts by hour, JSON or Parquet; or rows: keys of our sink.",
+        ),
+    ] = "",
+    page: Annotated[
+        str | None, typer.Option(metavar="FILE", help="An HTML page with all of it.")
+    ] = None,
+    table: Table = "",
+    catalog: Catalog = None,
+    option: Options = None,
+    master: Annotated[
+        str | None, typer.Option(help="Look at the files on this Spark; else in this process.")
+    ] = None,
+    json: output.Json = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Hold a table against its topic: what is missing or doubled, by queue and offset.
+
+    Nothing is changed, and an archive may go on meanwhile. Exit code 1 when something is amiss.
+    """
+    running.log_to_stderr(verbose=False)
+    check_installed()
+    from roquet.cli import spark_audit
+    from roquet.spark.jobs.audit import Params
+
+    params = Params(
+        topic=topic,
+        target=directory,
+        producer=producer,
+        options={**pairs(option, "--option"), **servers(namesrv)},
+        name=table,
+        catalog=pairs(catalog, "--catalog"),
+        master=master,
+    )
+    spark_audit.run(params, page, as_json=json)
+
+
+def check_installed(needed: Sequence[str] = NEEDED, extras: str = "spark") -> None:
     """UsageError, which says what to do, when something is not there."""
     import importlib.util
 
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"this needs {', '.join(missing)}: pip install 'roquet[spark]'")
+        raise UsageError(f"this needs {', '.join(missing)}: pip install 'roquet[{extras}]'")
 
 
 def check_java(master: str | None) -> None:

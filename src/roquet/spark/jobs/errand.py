@@ -37,13 +37,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may go well another time: a broker was away."""
     doubled: int = 0
     """Of what was sent how many are known to be there twice."""
+    found: str = ""
+    """What else it has found, as JSON."""
 
 
 class Errand(Protocol):
-    """Work that is done in so many tasks."""
+    """Work in numbered parts, which Spark's workers get as it is."""
 
     def __len__(self) -> int:
-        """How many."""
+        """How many parts."""
 
     def do(self, number: int) -> Answer:
         """One of them."""

@@ -34,7 +34,7 @@ from roquet.spark.jobs.sending import Hand, Sending
 from roquet.spark.jobs.stretches import Choice, Stretch, select, stretches
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.plan import Offsets, Queue, from_json, named, ranges
-from roquet.spark.tables.listing import listed
+from roquet.spark.tables.looking import look
 from roquet.spark.tables.opening import directory
 
 if TYPE_CHECKING:
@@ -106,14 +106,17 @@ def run(
     """Send what is not there yet; Spark is asked for when there is something to be sent."""
     settings = settings_of(params)
     choice = choice_of(params)
-    found = listed(params.source, params.kind, name=params.name, catalog=params.catalog)
-    if found.topic is not None and params.only_topic not in (None, found.topic):
-        raise ConfigError(f"{params.source} is the archive of {found.topic!r} alone")
+    found = look(
+        params.source,
+        params.only_topic or "",
+        kind=params.kind,
+        name=params.name,
+        catalog=params.catalog,
+    )
     cluster = Cluster(settings)
     bounds = cluster.bounds()
     there = copies_in(cluster, ranges(_since(params, cluster, bounds), bounds.latest))
-    topic = found.topic or params.only_topic or ""
-    wanted = stretches(found.files, topic, choice, there)
+    wanted = stretches(found.paths, found.topic, choice, there)
     progress = Progress(
         left=sum(stretch.rows for stretch in wanted), there=sum(one.there for one in wanted)
     )

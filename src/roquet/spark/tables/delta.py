@@ -189,7 +189,7 @@ def check_installed() -> None:
 
 
 def identity_of(log: "Log", root: Path) -> Identity:
-    """Whose archive it is; ConfigError when it is none."""
+    """Whose archive a Delta table is; ConfigError when it is none."""
     try:
         return msgspec.json.decode(log.metadata().description or "", type=_Note).roquet
     except msgspec.MsgspecError:

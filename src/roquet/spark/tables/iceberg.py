@@ -78,7 +78,7 @@ class IcebergTable:
             check_target(root, "iceberg")
         self._disk = disk or Disk()
         self._disk.make(root)
-        self._name = name or f"{NAMESPACE}.{_plain(wanted.topic)}"
+        self._name = name or name_of(wanted.topic)
         self._catalog = catalog_of(root, catalog or {})
         self._table, self.identity = self._opened(root, wanted)
         home = local_path(self._table.location())
@@ -227,6 +227,11 @@ def local_path(location: str) -> Path:
     if separator and scheme != "file":
         raise ConfigError(f"{location} is no directory: a warehouse of files is needed")
     return Path(path if separator else location)
+
+
+def name_of(topic: str) -> str:
+    """What a topic's table is called where nobody names it."""
+    return f"{NAMESPACE}.{_plain(topic)}"
 
 
 def _plain(topic: str) -> str:

@@ -1,0 +1,141 @@
+"""The page of the lag job: who will not catch up and by when, and every group's lag over time."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roquet.pictures.page import Cell, Section, page, table
+from roquet.pictures.plots import COLOURS, Moment, Series, lines
+from roquet.spark.jobs.standings import Done, Standing
+from roquet.spark.jobs.trends import State
+
+MINUTE_MS: Final = 60_000
+HOUR_S: Final = 3600
+
+_STANDINGS: Final = (
+    "Rates are medians over all pairs of samples, in messages a second. Caught up: when nothing "
+    "waits, if all goes on like this. Cut off: from when on retention may delete what the group "
+    "has not handled; brokers delete whole files, so it may be later."
+)
+_PICTURE: Final = "Messages that wait, by minutes: the topics in which groups are furthest behind."
+
+
+def html(done: Done, rows: pa.Table) -> str:
+    """The whole page, from all samples that the table has."""
+    late = [one for one in done.standings if is_late(one)]
+    sections = [Section(title="Groups", text=_STANDINGS, content=_standings(done))]
+    sections += _pictures(done, rows)
+    return page("Lag of all groups", Cell(verdict(done), not late), sections)
+
+
+def verdict(done: Done) -> str:
+    """All groups in a sentence."""
+    late = [one for one in done.standings if is_late(one)]
+    if not done.standings:
+        return "there is no group with progress"
+    if not late:
+        return f"none of {len(done.standings)} groups is falling behind"
+    return "; ".join(told(one, done.at_ms) for one in late)
+
+
+def is_late(one: Standing) -> bool:
+    """Whether a group will not catch up, as it goes now: it stands, falls behind, or has lost."""
+    outlook = one.outlook
+    is_bad = outlook.state >= State.FALLING_BEHIND or outlook.cut_off_s is not None
+    return is_bad and outlook.lag + outlook.lost > 0
+
+
+def told(one: Standing, at_ms: int) -> str:
+    """A group that will not catch up, in a sentence."""
+    outlook = one.outlook
+    text = f"{one.group} will not catch up with {one.topic}: {outlook.state.words}"
+    text += f", {outlook.lag:,} behind"
+    if outlook.lost:
+        text += f", {outlook.lost:,} were deleted before it came"
+    if outlook.cut_off_s is not None:
+        text += f", cut off by retention from {moment(at_ms, outlook.cut_off_s)} on"
+    return text
+
+
+def moment(at_ms: int, in_s: float | None, never: str = "never") -> str:
+    """A time in the future for eyes, in UTC."""
+    if in_s is None:
+        return never
+    if not in_s:
+        return "now"
+    try:
+        found = datetime.fromtimestamp(at_ms / 1000 + in_s, UTC)
+    except (OverflowError, ValueError, OSError):
+        return never
+    return f"{found:%Y-%m-%d %H:%M} UTC"
+
+
+def _standings(done: Done) -> str:
+    head = ["group", "topic", "", "lag", "come/s", "handled/s", "caught up", "cut off", "lost",
+            "worst queue"]  # fmt: skip
+    rows = [
+        [
+            one.group,
+            one.topic,
+            Cell(_glued(one.outlook.state.words), _good(one)),
+            one.outlook.lag,
+            f"{one.outlook.come:,.1f}",
+            f"{one.outlook.handled:,.1f}",
+            _glued(moment(done.at_ms, one.outlook.caught_up_s)),
+            _glued(moment(done.at_ms, one.outlook.cut_off_s, "-")),
+            one.outlook.lost,
+            one.worst,
+        ]
+        for one in done.standings
+    ]
+    return table(head, rows)
+
+
+def _glued(text: str) -> str:
+    """In one line."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _good(one: Standing) -> bool | None:
+    if is_late(one):
+        return False
+    return True if one.outlook.state is State.CAUGHT_UP else None
+
+
+def _pictures(done: Done, rows: pa.Table) -> Iterator[Section]:
+    worst = sorted(done.standings, key=lambda one: -one.outlook.lag)[:COLOURS]
+    if not rows.num_rows or not worst:
+        return
+    first_ms = pc.min(rows["at"]).cast(pa.int64()).as_py()
+    series = [_series(rows, one, first_ms) for one in worst]
+    picture = lines(series, x="minutes", y="messages", moments=_cuts(done, worst, first_ms, series))
+    yield Section(title="Lag over time", text=_PICTURE, content=picture)
+
+
+def _series(rows: pa.Table, one: Standing, first_ms: int) -> Series:
+    own = rows.filter(
+        pc.and_(pc.equal(rows["group"], one.group), pc.equal(rows["topic"], one.topic))
+    )
+    summed = own.group_by("at").aggregate([("lag", "sum")]).sort_by("at")
+    at = summed["at"].cast(pa.int64()).to_pylist()
+    return Series(
+        name=f"{one.group}: {one.topic}",
+        x=[(ms - first_ms) / MINUTE_MS for ms in at],
+        y=summed["lag_sum"].to_pylist(),
+    )
+
+
+def _cuts(done: Done, worst: list[Standing], first_ms: int, series: list[Series]) -> list[Moment]:
+    """When retention comes, where that is not far outside of the picture."""
+    reach = max((one.x[-1] for one in series), default=0.0)
+    found = [
+        Moment(
+            (done.at_ms - first_ms) / MINUTE_MS + one.outlook.cut_off_s / 60, f"{one.group} cut off"
+        )
+        for one in worst
+        if one.outlook.cut_off_s is not None
+    ]
+    return [one for one in found if one.x <= reach * 1.5]

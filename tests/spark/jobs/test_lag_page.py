@@ -1,0 +1,94 @@
+"""Groups as a page: who will not catch up, and by when."""
+
+import re
+
+import pyarrow as pa
+import pytest
+
+from roquet.spark.jobs.lag_page import html, is_late, moment, told, verdict
+from roquet.spark.jobs.sampling import SCHEMA
+from roquet.spark.jobs.standings import Done, Standing
+from roquet.spark.jobs.trends import Outlook, State
+
+NOON = 1_769_860_800_000
+
+
+def standing(state: State, **changes: object) -> Standing:
+    given: dict[str, object] = {"state": state, "lag": 5000, "come": 5.0, "handled": 2.0}
+    outlook = Outlook(**{**given, **changes})  # type: ignore[arg-type]
+    return Standing(group="bill<ing", topic="orders", queues=4, outlook=outlook, worst="a:3")
+
+
+def done(*standings: Standing) -> Done:
+    return Done(samples=3, at_ms=NOON, standings=standings, page="lag.html")
+
+
+ROWS = pa.Table.from_pylist(
+    [
+        {
+            "at": NOON - 60_000 * n, "group": "bill<ing", "topic": "orders", "broker": "a",
+            "queue_id": queue, "begin": 0, "committed": 0, "end": 9, "lag": 9 - n,
+        }
+        for n in range(3)
+        for queue in (0, 1)
+    ],
+    SCHEMA,
+)  # fmt: skip
+
+SLOW = standing(State.FALLING_BEHIND, cut_off_s=7200.0)
+FINE = standing(State.CAUGHT_UP, caught_up_s=0.0, lag=0)
+
+
+def test_who_will_not_catch_up_is_told_with_the_time() -> None:
+    assert verdict(done(SLOW, FINE)) == (
+        "bill<ing will not catch up with orders: falling behind, 5,000 behind, cut off by "
+        "retention from 2026-01-31 14:00 UTC on"
+    )
+    assert "3 were deleted before it came" in told(standing(State.CUT_OFF, lost=3), NOON)
+
+
+def test_who_does_is_not_late() -> None:
+    assert verdict(done(FINE)) == "none of 1 groups is falling behind"
+    assert verdict(done()) == "there is no group with progress"
+
+
+@pytest.mark.parametrize(
+    ("one", "late"),
+    [
+        (FINE, False),
+        (standing(State.CATCHING_UP, caught_up_s=60.0), False),
+        (standing(State.CATCHING_UP, caught_up_s=60.0, cut_off_s=30.0), True),
+        (standing(State.STEADY), False),
+        (standing(State.UNSURE), False),
+        (standing(State.STOPPED), True),
+        (standing(State.STOPPED, lag=0), False),
+        (standing(State.CUT_OFF, lag=0, lost=4), True),
+    ],
+)
+def test_late_is_who_will_not_be_there_in_time(one: Standing, late: bool) -> None:
+    assert is_late(one) is late
+
+
+def test_the_page_has_a_table_and_a_picture_and_needs_nothing_else() -> None:
+    text = html(done(SLOW, FINE), ROWS)
+    for part in (
+        "bill&lt;ing",
+        "2026-01-31 14:00 UTC",
+        "2026-01-31\N{NO-BREAK SPACE}14",
+        "<svg",
+        "falling behind",
+        'class="bad"',
+    ):
+        assert part in text
+    assert not re.search(r"<script|<link|<img|@import|http-equiv", text)
+
+
+def test_without_samples_there_is_no_picture() -> None:
+    assert "<svg" not in html(done(), SCHEMA.empty_table())
+
+
+def test_times_that_are_far_off_are_never() -> None:
+    assert moment(NOON, None) == "never"
+    assert moment(NOON, None, "-") == "-"
+    assert moment(NOON, 0.0) == "now"
+    assert moment(NOON, 1e18) == "never"
