@@ -77,7 +77,7 @@ interop: install ## against genuine clients and the genuine broker, where they c
 bench: install ## the measured table; beside the genuine broker where Java and Maven are
 	$(BIN)/python bench/system.py $(BENCH_ARGS)
 	$(BIN)/python bench/clients.py
-	for work in produce pop takeover balance transactions filters timers spark; do \
+	for work in produce pop takeover balance transactions filters timers spark sink spark_trigger spark_memory lab; do \
 		$(BIN)/python bench/$$work.py || exit 1; done
 	$(BIN)/python bench/timers.py --level --waiting 1000
 	$(BIN)/python bench/overload.py --seconds 60

@@ -1,6 +1,6 @@
 """Rows a second from a Parquet table to a topic, plain mode, the broker included; prints JSON.
 
-    .venv/bin/python bench/sink.py /tmp/bench-sink --messages 4000000
+    python bench/sink.py --messages 4000000
 
 The table is written once; then it is sent to a new topic of 8 queues, `--rounds` times. Afterwards
 the topic is asked how many messages it has.
@@ -11,8 +11,10 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools")]
@@ -56,30 +58,21 @@ def table(spark, path: Path, count: int, size: int) -> None:  # type: ignore[no-
     frame.write.mode("overwrite").parquet(str(path))
 
 
-def main() -> None:
-    """Fill the table, serve, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--messages", type=int, default=4_000_000)
-    parser.add_argument("--size", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batch-bytes", default="1MiB")
-    parser.add_argument("--memory", action="store_true", help="the broker keeps nothing on disk")
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
+def measured(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Rows a second of each round, and what the broker has spent on a message."""
     ports = genuine.free_port(), genuine.free_port()
     command = [sys.executable, "-m", "roquet", "dev"]
-    command += ["--memory"] if args.memory else ["--data", str(args.folder / "data")]
+    command += ["--memory"] if args.memory else ["--data", str(folder / "data")]
     command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
-    log, namesrv = args.folder / "dev.log", f"127.0.0.1:{ports[0]}"
+    log, namesrv = folder / "dev.log", f"127.0.0.1:{ports[0]}"
     with contextlib.ExitStack() as stack:
-        child = stack.enter_context(genuine.process(command, args.folder / "home", log))
+        child = stack.enter_context(genuine.process(command, folder / "home", log))
         genuine.wait_for(log, "ready", child)
         from roquet.spark.session import session
 
         spark = session("bench", master="local[2]")
-        table(spark, args.folder / "table", args.messages, args.size)
-        frame = spark.read.parquet(str(args.folder / "table"))
+        table(spark, folder / "table", args.messages, args.size)
+        frame = spark.read.parquet(str(folder / "table"))
         found = []
         for at in range(args.rounds):
             topic = f"Sunk{at}"
@@ -97,7 +90,20 @@ def main() -> None:
             )
         spark.stop()
     best = max(one["per_second"] for one in found)
-    print(json.dumps({"rows_per_second": best, "goal": GOAL, "queues": QUEUES, "rounds": found}))
+    return {"rows_per_second": best, "goal": GOAL, "queues": QUEUES, "rounds": found}
+
+
+def main() -> None:
+    """Fill the table, serve, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=4_000_000)
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-bytes", default="1MiB")
+    parser.add_argument("--memory", action="store_true", help="the broker keeps nothing on disk")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="roquet-bench-") as folder:
+        print(json.dumps(measured(Path(folder), args)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""A full topic to tables, and its store files as one; prints JSON: rows a second of each work.
+
+    python bench/spark_tables.py NAMESRV TOPIC DATA MESSAGES FOLDER
+
+DATA is the directory of the broker that serves the topic. Archives have the columns that Kafka's
+source can tell as well, so that the figures stand beside Kafka's.
+"""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src")]
+
+from roquet.spark.jobs.archive import Params, run  # noqa: E402
+from roquet.spark.jobs.running import spark_for  # noqa: E402
+
+PASSES = 3
+KINDS = ("parquet", "delta", "iceberg")
+COLUMNS = ("key", "body", "topic", "broker", "queue_id", "queue_offset", "stored_at")
+
+
+def main() -> None:
+    """Each work some times; the best counts."""
+    namesrv, topic, data, count, where = sys.argv[1:]
+    folder, messages = Path(where), int(count)
+    spark = spark_for("bench", "local[2,4]")
+    spark.sparkContext.setLogLevel("ERROR")
+
+    def archive(kind: str) -> int:
+        table = folder / kind
+        shutil.rmtree(table, ignore_errors=True)
+        params = Params(
+            topic=topic,
+            target=str(table),
+            kind=kind,
+            options={"namesrv": namesrv},
+            columns=COLUMNS,
+        )
+        return run(params, lambda: spark).rows
+
+    files = spark.read.format("roquet").option("store", data).option("topic", topic)
+
+    def to_noop() -> int:
+        frame = files.option("columns", ",".join(COLUMNS)).load().select(*COLUMNS)
+        frame.write.format("noop").mode("overwrite").save()
+        return messages
+
+    def per_key() -> int:
+        frame = files.option("columns", "key").load()
+        found = frame.groupBy("key").count().agg({"count": "sum"}).collect()
+        return int(found[0][0])
+
+    works: dict[str, Callable[[], int]] = {
+        **{f"archive to {kind}": lambda kind=kind: archive(kind) for kind in KINDS},
+        "store files to noop": to_noop,
+        "store files, count per key": per_key,
+    }
+    found = {}
+    for name, work in works.items():
+        best = 0.0
+        for _ in range(PASSES):
+            began = time.monotonic()
+            rows = work()
+            assert rows == messages, f"{name}: {rows} of {messages} came"
+            best = max(best, messages / (time.monotonic() - began))
+        found[name] = best
+    spark.stop()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
