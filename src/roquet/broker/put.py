@@ -239,25 +239,18 @@ class Put:
 
     def batch(self, call: SendCall, queue_id: int, peer: Peer) -> StoredBatch:
         """Store the messages of one batch, one behind the other: all of them or none."""
-        items = self._items(call)
-        stamp, shared = self._stamps.stamp, _shared_text(call.properties)
-        waits: bool | None = None
-        parts: list[Part] = []
-        for item in items:
-            text = item.properties
-            if text and text[-1] != PAIR_END:
-                text += b"\x02"
-            stamped = stamp(text + shared)
-            parts.append((item.flag, item.body, stamped.text, stamped.tag_code))
-            if waits is None:
-                waits = stamped.waits
+        items, shared = self._items(call), _shared_text(call.properties)
+        texts = [_ended(item.properties) + shared for item in items]
+        texts, tag_codes, waits = self._stamps.stamp_all(texts)
+        flags, bodies = [item.flag for item in items], [item.body for item in items]
+        parts: list[Part] = list(zip(flags, bodies, texts, tag_codes, strict=True))
         draft = self._draft(call, queue_id, peer, b"", b"", 0)
         try:
             appended = self._store.append_batch(draft, parts, self._clock.now_ms())
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the batch is out of range: {error}") from error
-        self._arrived(call.topic, queue_id, appended.queue_offset, [part[3] for part in parts])
-        return StoredBatch(appended, waits is not False)
+        self._arrived(call.topic, queue_id, appended.queue_offset, tag_codes)
+        return StoredBatch(appended, waits)
 
     def message_id(self, position: int) -> str:
         """The broker's own id of the message at a position."""
@@ -399,6 +392,11 @@ class Put:
 def _is_half(properties: bytes) -> bool:
     """Whether a text says that its message belongs to a transaction."""
     return (property_value(properties, _PREPARED_NAME) or b"").lower() == b"true"
+
+
+def _ended(text: bytes) -> bytes:
+    """The text with an end, as other properties need it that follow."""
+    return text if not text or text[-1] == PAIR_END else text + b"\x02"
 
 
 def _shared_text(text: str) -> bytes:

@@ -11,12 +11,13 @@ million times, so what was found out of one text answers for all that are like i
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from roquet.broker.alike import are_alike
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.rules.timer import WISHES, is_timed
@@ -114,6 +115,20 @@ class Stamps:
                 raise half_message()
             return Stamped(text + self._cluster, tag_code, waits, key, True, 0, True)
         return Stamped(text + self._cluster, tag_code, waits, key)
+
+    def stamp_all(self, texts: Sequence[bytes]) -> tuple[list[bytes], list[int], bool]:
+        """A batch's texts as they are stored, their tag codes, and the first one's wish to wait.
+
+        One that is refused spoils the whole batch.
+        """
+        first = self.stamp(texts[0])
+        # One that is stored as it came was not looked into for what differs from text to text.
+        if first.text == texts[0] + self._cluster and are_alike(texts):
+            cluster = self._cluster
+            stored = [text + cluster for text in texts]
+            return stored, [first.tag_code] * len(texts), first.waits
+        stamped = [first, *map(self.stamp, texts[1:])]
+        return [one.text for one in stamped], [one.tag_code for one in stamped], first.waits
 
     def _stamp_anew(self, raw: bytes, may_wait: bool) -> Stamped:
         """The same for any text; it ends as it should."""

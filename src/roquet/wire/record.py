@@ -204,22 +204,28 @@ def pack_run(  # noqa: PLR0913, PLR0917
     """The bytes of records one behind the other; position, size and tag code of each in turn."""
     magic, topic_length = _topic_length(len(topic))
     named = topic_length + topic
-    pack_fixed, fixed_size = _PACKS[sys_flag >> 4 & 3]
-    assert fixed_size == 72 + len(born_host) + len(store_host), "hosts and system flag disagree"
-    besides, pack_short = fixed_size + len(named) + 2, _SHORT.pack
+    said = Struct(f">iq{len(born_host)}sq{len(store_host)}siq").pack(
+        sys_flag, born_ms, born_host, stored_ms, store_host, reconsume_times, prepared_position
+    )
+    own = Struct(f">iIIiiqq{len(said)}si")
+    assert own.size == _PACKS[sys_flag >> 4 & 3][1], "hosts and system flag disagree"
+    pack_own, besides, pack_short = own.pack, own.size + len(named) + 2, _SHORT.pack
+    middles: dict[int, bytes] = {}
     pieces: list[bytes] = []
     entries: list[int] = []
     for flag, body, properties, tag_code in parts:
         body_size, properties_size = len(body), len(properties)
-        if properties_size > PROPERTIES_SIZE_MAX:
-            raise _too_long(properties_size)
+        middle = middles.get(properties_size)
+        if middle is None:
+            if properties_size > PROPERTIES_SIZE_MAX:
+                raise _too_long(properties_size)
+            middle = middles[properties_size] = named + pack_short(properties_size)
         total = besides + body_size + properties_size
-        head = pack_fixed(
-            total, magic, crc32(body) & _CRC_MASK, queue_id, flag, queue_offset, position,
-            sys_flag, born_ms, born_host, stored_ms, store_host, reconsume_times,
-            prepared_position, body_size,
+        head = pack_own(
+            total, magic, crc32(body) & _CRC_MASK, queue_id, flag, queue_offset, position, said,
+            body_size,
         )  # fmt: skip
-        pieces += (head, body, named, pack_short(properties_size), properties)
+        pieces += (head, body, middle, properties)
         entries += (position, total, tag_code)
         position += total
         queue_offset += 1
