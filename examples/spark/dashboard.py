@@ -7,6 +7,7 @@ that shows it asks for it again every five seconds. Ctrl-C ends it.
 """
 
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -101,6 +102,8 @@ if __name__ == "__main__":
     print(dashboard.path.as_uri())
     query = start(session("dashboard"), dashboard)
     try:
-        query.awaitTermination()
+        while query.isActive:  # in a wait within Java Ctrl-C would end with traces of both
+            time.sleep(1)
+        query.awaitTermination()  # raises what ended it
     except KeyboardInterrupt:
         query.stop()

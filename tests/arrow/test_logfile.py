@@ -28,10 +28,13 @@ def log(bodies: list[bytes], *, queues: int = 2) -> tuple[bytes, list[int]]:
     return packed, starts
 
 
-def found(data: bytes, start: int = 0, stop: int | None = None) -> tuple[list[bytes], list[Damage]]:
+def found(
+    data: bytes, start: int = 0, stop: int | None = None, until: int | None = None
+) -> tuple[list[bytes], list[Damage]]:
     bodies: list[bytes] = []
     damage: list[Damage] = []
-    for piece in LogFile(data, BEGIN).walk(start, len(data) if stop is None else stop):
+    file = LogFile(data, BEGIN, until=until)
+    for piece in file.walk(start, len(data) if stop is None else stop):
         if isinstance(piece, Damage):
             damage.append(piece)
         else:
@@ -116,9 +119,56 @@ def test_a_torn_end_is_the_end() -> None:
         assert damage.position == BEGIN + starts[49]
 
 
+@pytest.mark.parametrize("tail", [b"", bytes(5000)])
+def test_what_comes_behind_damage_near_the_end_is_not_lost(
+    tail: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logfile, "BLOCK", 1 << 20)
+    data, starts = log(BODIES)
+    raw = data[: starts[9]] + bytes(starts[12] - starts[9]) + data[starts[12] :]
+    bodies, (damage,) = found(raw + tail)
+    assert bodies == BODIES[:9] + BODIES[12:]
+    assert (damage.position, damage.size) == (BEGIN + starts[9], starts[12] - starts[9])
+    assert not damage.is_end
+
+
+@pytest.mark.parametrize("room", [8, 9, 35, 36, 100])
+def test_a_file_that_another_follows_is_full(room: int) -> None:
+    data, starts = log(BODIES)
+    blank = room.to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big") + bytes(room - 8)
+    until = BEGIN + len(data) + room
+    assert found(data + blank) == (BODIES, []), "whether it is the last one or not"
+    assert found(data + blank, until=until) == (BODIES, [])
+    zeros = data[: starts[40]] + bytes(len(data) + room - starts[40])
+    bodies, (damage,) = found(zeros, until=until)
+    assert bodies == BODIES[:40]
+    assert (damage.position, damage.is_end) == (BEGIN + starts[40], False)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 2000])
+def test_what_is_missing_up_to_the_next_file_is_told(cut: int) -> None:
+    data, _ = log(BODIES)
+    bodies, (damage,) = found(data[:cut], until=BEGIN + 70_000)
+    assert bodies == BODIES[: len(bodies)]
+    assert f"the log goes on at {BEGIN + 70_000}, and this file ends at {BEGIN + cut}" in damage.why
+    assert damage.position + damage.size == BEGIN + 70_000
+    assert not damage.is_end
+
+
+def test_a_file_of_something_else_is_no_torn_record() -> None:
+    data, _ = log(BODIES)
+    for raw in (b"PAR1" * 500, data[3:]):
+        _, (damage, *_) = found(raw)
+        assert not damage.is_end
+    (_, starts) = log(BODIES)
+    assert found(data[: starts[1] - 1] + bytes(50))[1][0].is_end, "the first record of a new file"
+
+
+@pytest.mark.parametrize("block", [700, 1 << 20])
 @settings(max_examples=60)
-@given(st.integers(0, 2**32))
-def test_whatever_is_damaged_no_other_record_is_lost(seed: int) -> None:
+@given(seed=st.integers(0, 2**32))
+def test_whatever_is_damaged_no_other_record_is_lost(block: int, seed: int) -> None:
+    logfile.BLOCK = block  # type: ignore[misc]
     chance = random.Random(seed)
     data, starts = log(BODIES)
     at = chance.randrange(len(data))

@@ -141,6 +141,13 @@ def test_what_differs_is_another_message(desk: Desk, fields: dict[str, Any]) -> 
     assert not desk.queue.was_settled(half)
 
 
+def test_another_row_of_a_table_is_another_message(desk: Desk) -> None:
+    first, second = (desk.half(extra=f"ROQUET_ROW\x01q/1/0/{row}\x02") for row in (1, 2))
+    desk.append(topic="t", sys_flag=COMMIT, extra="ROQUET_ROW\x01q/1/0/1\x02")
+    assert desk.queue.was_delivered(first)
+    assert not desk.queue.was_delivered(second)
+
+
 def test_without_a_key_nothing_can_be_found(desk: Desk) -> None:
     half = desk.half()
     half.properties.pop("UNIQ_KEY")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from roquet.cli import lab
 from roquet.cli.main import app
-from roquet.spark import session
+from roquet.spark.jobs import running
 from roquet.spark.lab import job
 from roquet.spark.lab.scenario import PRESETS, names
 from roquet.spark.lab.study import Place, Study
@@ -23,6 +23,9 @@ from roquet.spark.lab.study import Place, Study
 run = CliRunner().invoke
 
 SMALL = {"like": "churn", "messages": 40}
+
+MASTERS: list[str | None] = []
+"""What the runs have asked for."""
 
 
 class NoSpark:
@@ -52,7 +55,11 @@ def here(_: object, study: Study, place: Place, progress: Callable[[int], None])
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "session", lambda *_, **__: NoSpark())
+    def spark_for(_: str, master: str | None) -> NoSpark:
+        MASTERS.append(master)
+        return NoSpark()
+
+    monkeypatch.setattr(running, "spark_for", spark_for)
     monkeypatch.setattr(job, "run", here)
 
 
@@ -74,6 +81,13 @@ def test_a_run_says_which_strategy_to_choose_and_leaves_a_table_and_a_page(
     assert (out / "report.html").read_text("utf-8").startswith("<!doctype html>")
     assert pq.read_table(out / "histories").num_rows == 30 * 11
     assert json.loads((out / "summary.json").read_bytes())["rows"] == 330
+
+
+def test_without_a_master_spark_submit_s_is_taken(scenario: str, tmp_path: Path) -> None:
+    words = ["lab", "run", "--scenario", scenario, "--histories", "2"]
+    run(app, [*words, "--out", str(tmp_path / "given")])
+    run(app, [*words, "--out", str(tmp_path / "said"), "--master", "spark://spark:7077"])
+    assert MASTERS[-2:] == [None, "spark://spark:7077"]
 
 
 def test_the_same_command_again_plays_nothing_anew(

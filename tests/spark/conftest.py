@@ -56,6 +56,8 @@ class CannedCluster:
         self.asked_ahead: list[Any] = []
         self.pull_max = 32
         self.gives_together = False
+        self.broker_ids: dict[str, int] = {}
+        """Of brokers that are no leaders."""
         self.position = 0
 
     def send(self, broker: str, queue_id: int, *bodies: bytes, **properties: str) -> None:
@@ -86,7 +88,11 @@ class CannedCluster:
                 for name in self.addresses
             ],
             broker_datas=[
-                BrokerData(cluster="c", broker_name=name, broker_addrs={0: address})
+                BrokerData(
+                    cluster="c",
+                    broker_name=name,
+                    broker_addrs={self.broker_ids.get(name, 0): address},
+                )
                 for name, address in self.addresses.items()
             ],
         )

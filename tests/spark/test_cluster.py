@@ -13,7 +13,7 @@ from roquet.model.errors import (
     UsageError,
 )
 from roquet.spark.cluster import Cluster, DataLost
-from roquet.spark.options import SourceOptions
+from roquet.spark.options import SourceOptions, parse
 from roquet.wire.call import Reply
 from roquet.wire.calls.namesrv import SystemTopics
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply, QueryOffset
@@ -129,6 +129,18 @@ def test_a_broker_that_came_back_elsewhere_is_found(canned: Any) -> None:
     call = MaxOffset(topic="orders", queue_id=0)
     assert cluster.ask("broker-a", call).offset == 0
     assert cluster.addresses["broker-a"] == "elsewhere:1"
+
+
+def test_who_was_promised_something_waits_for_the_leader_and_takes_no_copy(canned: Any) -> None:
+    canned.broker_ids["broker-b"] = 1
+    assert cluster_of(canned).latest() == ends(canned), "a batch may be planned with a copy"
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
+    task = Cluster(settings, {"broker-a": canned.addresses["broker-a"]}, lambda _: None)
+    with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
+        task.ask("broker-b", MaxOffset(topic="orders", queue_id=0))
+    stream = Cluster(settings, pause=lambda _: None, leaders_only=True)
+    with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
+        stream.latest()
 
 
 def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: Any) -> None:

@@ -110,6 +110,7 @@ def test_a_topic_that_is_not_read_is_named(text: str) -> None:
         ("-10 fortnights", "is not earliest"),
         ("-10", "is not earliest"),
         ("17", "x: 17 is no time in ms since 1970: it would be before 1973"),
+        ("9" * 25, "x: 9{25} is no time in ms since 1970: none is so late"),
         ("[1]", "is not earliest"),
         ("{", "is no JSON"),
         ("{}", "there is nothing in it"),

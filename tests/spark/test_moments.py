@@ -92,6 +92,28 @@ def test_the_answer_stays_within_the_span(times: list[int], ms: int, low: int, m
     assert first_since(broker, QUEUE, (low, high), ms) == expected
 
 
+@given(TIMES, st.integers(990, 1_040), st.sampled_from([exact, nearest]), st.integers(0, 5))
+def test_what_retention_takes_meanwhile_does_not_end_the_search(
+    times: list[int], ms: int, search: Search, gone: int
+) -> None:
+    gone = min(gone, len(times))
+    broker: Any = Broker(times, search, gone)
+    asked = broker.ask
+
+    def late(name: str, call: Any) -> Any:
+        if not isinstance(call, OffsetByTime):
+            return asked(name, call)
+        kept, broker._gone = broker._gone, 0  # as it was when the broker searched
+        try:
+            return asked(name, call)
+        finally:
+            broker._gone = kept
+
+    broker.ask = late
+    found = first_since(broker, QUEUE, (0, len(times)), ms)
+    assert max(found, gone) == max(bisect_left(times, ms), gone)
+
+
 def test_an_exact_search_costs_two_calls() -> None:
     broker: Any = Broker([1_000 + at // 50 for at in range(1_000)], exact)
     assert first_since(broker, QUEUE, (0, 1_000), 1_009) == 450
@@ -101,6 +123,6 @@ def test_an_exact_search_costs_two_calls() -> None:
 def test_a_queue_that_gives_nothing_is_read_rather_than_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(moments, "_stored", lambda *_: {})
+    monkeypatch.setattr(moments, "_stored", lambda *_: ({}, 0))
     broker: Any = Broker([1_000, 1_001, 1_002], exact)
     assert first_since(broker, QUEUE, (0, 3), 1_002) == 1

@@ -74,6 +74,14 @@ def test_several_topics_or_a_pattern() -> None:
     assert (settings.topics, settings.topic_pattern) == ((), "or.*")
 
 
+@pytest.mark.parametrize("said", ['{"paid": "latest"}', '{"paid": {"broker-a": {"0": 1}}}'])
+def test_an_edge_of_a_topic_that_the_pattern_never_matches_is_named(said: str) -> None:
+    options = {"namesrv": "a:1", "topicPattern": "or.*", "startingOffsets": said}
+    with pytest.raises(ConfigError, match=r"topicPattern 'or.\*' does not match topic 'paid'"):
+        parse(options, {})
+    assert parse({**options, "topicPattern": "or.*|paid"}, {}).topic_pattern
+
+
 def test_times_and_expressions() -> None:
     settings = parse(
         {**LEAST, "startingTime": "-1 h", "endingTime": "1769860800000", "sql92": "a > 1"}, {}

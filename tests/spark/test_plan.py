@@ -119,6 +119,27 @@ def test_a_limit_is_shared_by_what_is_waiting() -> None:
     assert end == {A0: 30, A1: 10, B0: 9}
 
 
+@given(spans, st.integers(1, 60))
+def test_every_queue_moves_on_where_the_limit_has_room_for_it(
+    found: dict[Queue, tuple[int, int]], rows_max: int
+) -> None:
+    start, latest = split(found)
+    end = plan.bounded(start, latest, rows_max)
+    pieces = plan.ranges(start, latest)
+    moved = [piece for piece in pieces if end[piece.queue] > piece.start]
+    assert len(moved) == min(len(pieces), rows_max)
+
+
+@given(st.integers(1, 9), st.integers(1, 9))
+def test_a_queue_has_its_turn_however_much_comes_to_the_others(queues: int, rows_max: int) -> None:
+    start: Offsets = {("orders", "a", number): 0 for number in range(queues)}
+    latest = {queue: 1_000_000 * number + 100 for number, queue in enumerate(start)}
+    for _ in range(-(-queues // rows_max)):
+        start = plan.bounded(start, latest, rows_max)
+        latest = {queue: offset + 1 for queue, offset in latest.items()}
+    assert all(start.values())
+
+
 def test_a_target_caps_what_came_later_and_hides_new_queues() -> None:
     assert plan.capped({A0: 9, A1: 5, B0: 2}, {A0: 7, A1: 5}, {A0: 3}) == {A0: 7, A1: 5}
     assert plan.capped({A0: 9}, None, {}) == {A0: 9}

@@ -103,7 +103,9 @@ def test_a_broker_that_is_away_is_a_warning_once(
     assert progress(running, "lake")[0] == (2, 1)
 
 
-def test_a_group_with_members_is_refused(running: BlockingCluster) -> None:
+def test_a_group_with_members_is_refused(
+    running: BlockingCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     consumer = PushConsumer(running.namesrv_addr, group="billing", topic=TOPIC)
     found = publisher(running, "billing")
     found.check()  # nobody is in it
@@ -116,6 +118,9 @@ def test_a_group_with_members_is_refused(running: BlockingCluster) -> None:
                 time.sleep(0.05)
             except UsageError as error:
                 refused = str(error)
+        found.publish({(TOPIC, "broker-a", 0): 1})
+        assert "does not take the progress of group 'billing'" in caplog.text
+    assert progress(running, "billing")[0][0] != 1, "it is that of its member"
     assert refused is not None
     assert "group 'billing' has members (" in refused
     assert "choose a group that nobody consumes with" in refused

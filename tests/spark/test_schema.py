@@ -32,3 +32,10 @@ def test_a_users_schema_must_have_our_types() -> None:
     assert checked([("body", "binary"), ("key", "string")]) == ("body", "key")
     with pytest.raises(ConfigError, match="'body' is a binary, not a string: cast it"):
         checked([("body", "string")])
+
+
+def test_a_column_is_named_once() -> None:
+    with pytest.raises(ConfigError, match="column 'body' is named twice"):
+        chosen(["body", "key", "body"])
+    with pytest.raises(ConfigError, match="column 'body' is named twice"):
+        checked([("body", "binary"), ("body", "binary")])

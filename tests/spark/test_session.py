@@ -8,7 +8,9 @@ from pyspark.sql import SparkSession
 
 from roquet.model.errors import ConfigError
 from roquet.spark import versions
-from roquet.spark.session import LOCAL, prepare, session
+from roquet.spark.session import EVERYWHERE, LOCAL, is_local, prepare, session
+
+CLUSTER = "spark://spark:7077"
 
 
 def test_workers_get_this_python_and_a_java(tmp_path: Path) -> None:
@@ -22,6 +24,32 @@ def test_an_address_that_the_user_gave_stays(tmp_path: Path) -> None:
     environ = {"SPARK_LOCAL_IP": "10.0.0.5", "XDG_CACHE_HOME": str(tmp_path), "PATH": ""}
     prepare(environ)
     assert environ["SPARK_LOCAL_IP"] == "10.0.0.5"
+
+
+@pytest.mark.parametrize(
+    ("master", "here"), [("local", True), ("local[*,4]", True), (CLUSTER, False), ("yarn", False)]
+)
+def test_a_master_is_here_or_elsewhere(master: str, *, here: bool) -> None:
+    assert is_local(master) is here
+
+
+def test_a_cluster_s_executors_can_call_the_driver_back(tmp_path: Path) -> None:
+    environ = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path)}
+    prepare(environ, CLUSTER)
+    assert "SPARK_LOCAL_IP" not in environ, "127.0.0.1 would be the executors' own machine"
+    assert not [name for name in EVERYWHERE if name.startswith("spark.driver.")]
+
+
+def test_a_cluster_s_python_may_be_elsewhere(tmp_path: Path) -> None:
+    environ = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path)}
+    prepare(environ, CLUSTER)
+    assert environ["PYSPARK_PYTHON"] == sys.executable
+    environ["PYSPARK_PYTHON"] = "./environment/bin/python"
+    prepare(environ, CLUSTER)
+    assert environ["PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    prepare(environ)
+    assert environ["PYSPARK_PYTHON"] == sys.executable, "here there is no other one"
 
 
 def test_a_session_has_our_settings_and_those_of_the_caller(spark: SparkSession) -> None:

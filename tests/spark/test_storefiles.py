@@ -3,7 +3,7 @@
 import gzip
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,18 @@ import pytest
 from pyspark.sql.types import StructType
 
 from roquet.model.errors import ConfigError, RecordError
-from roquet.spark import storefiles
+from roquet.spark import logparts, storefiles
+from roquet.spark.logparts import LogPart, parts_of
 from roquet.spark.schema import TYPES
 from roquet.spark.source import RoquetDataSource, fields_of
-from roquet.spark.storefiles import LogPart, StoreReader, parse_store, parts_of
+from roquet.spark.storefiles import StoreReader, parse_store
 from roquet.store.store import Draft, Store
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "store"
 KINDS = [f"{version}-{kind}" for version in ("4.9.7", "5.5.0") for kind in ("clean", "torn")]
 NOW = 1_800_000_000_000
 ALL = [(name, TYPES[name]) for name in ("topic", "queue_id", "queue_offset", "body", "position")]
+FILE = 24 * 1024
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
@@ -56,7 +58,7 @@ def ours(tmp_path: Path) -> Path:
 def _small() -> Any:
     from roquet.store.config import StoreConfig
 
-    return StoreConfig(log_file_size=32 * 1024, queue_file_entries=100)
+    return StoreConfig(log_file_size=FILE, queue_file_entries=100)
 
 
 def test_all_messages_come_in_the_order_of_the_log(ours: Path) -> None:
@@ -65,7 +67,7 @@ def test_all_messages_come_in_the_order_of_the_log(ours: Path) -> None:
         (b"%d" % number * 300)[:2] for number in range(90)
     ]
     assert [row["position"] for row in found] == sorted(row["position"] for row in found)
-    assert len(list((ours / "commitlog").iterdir())) >= 2
+    assert len(list((ours / "commitlog").iterdir())) == 3
 
 
 def test_a_topic_a_pattern_and_a_time_choose(ours: Path) -> None:
@@ -73,6 +75,7 @@ def test_a_topic_a_pattern_and_a_time_choose(ours: Path) -> None:
     assert len(rows(ours, topic="orders")) == 30
     assert len(rows(ours, topic="orders,paid")) == 90
     assert len(rows(ours, topicPattern="or.*")) == 30
+    assert len(rows(ours, topicPattern="(?!paid).*")) == 30, "Python's expressions, as anywhere"
     assert rows(ours, topic="other") == []
     some = rows(ours, startingTime=str(NOW + 10_000), endingTime=str(NOW + 20_000))
     assert [row["body"][:2] for row in some] == [b"%d" % number for number in range(10, 20)]
@@ -81,7 +84,7 @@ def test_a_topic_a_pattern_and_a_time_choose(ours: Path) -> None:
 def test_tasks_share_the_bytes_and_hold_each_message_once(
     ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storefiles, "PIECE_MIN", 5_000)
+    monkeypatch.setattr(logparts, "PIECE_MIN", 5_000)
     parts = parts_of(ours, parse_store({"store": str(ours), "maxPartitions": "7"}, NOW).given)
     assert 5 <= len(parts) <= 9
     assert len(rows(ours, maxPartitions="7")) == 90
@@ -91,9 +94,9 @@ def test_tasks_share_the_bytes_and_hold_each_message_once(
 
 def test_a_damaged_record_is_an_error_a_row_or_stepped_over(ours: Path) -> None:
     victim = rows(ours)[40]
-    path = sorted((ours / "commitlog").iterdir())[victim["position"] // 32768]
+    path = sorted((ours / "commitlog").iterdir())[victim["position"] // FILE]
     raw = bytearray(path.read_bytes())
-    raw[victim["position"] % 32768 + 100] ^= 0xFF
+    raw[victim["position"] % FILE + 100] ^= 0xFF
     path.write_bytes(raw)
     with pytest.raises(RecordError, match=r"checksum of the body disagrees; badRecords=true"):
         rows(ours)
@@ -105,6 +108,72 @@ def test_a_damaged_record_is_an_error_a_row_or_stepped_over(ours: Path) -> None:
     assert bad["problem"] == "the checksum of the body disagrees"
     assert bad["position"] == victim["position"]
     assert bad["size"] == len(bad["body"])
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "commitlog").iterdir())
+
+
+def missing(folder: Path) -> None:
+    files(folder)[1].unlink()
+
+
+def cut(folder: Path) -> None:
+    files(folder)[1].write_bytes(files(folder)[1].read_bytes()[:9_000])
+
+
+def emptied(folder: Path) -> None:
+    files(folder)[1].write_bytes(b"")
+
+
+def zeroed(folder: Path) -> None:
+    files(folder)[1].write_bytes(bytes(FILE))
+
+
+def holed(folder: Path) -> None:
+    raw = bytearray(files(folder)[1].read_bytes())
+    raw[9_000:20_000] = bytes(11_000)
+    files(folder)[1].write_bytes(raw)
+
+
+def renamed(folder: Path) -> None:
+    files(folder)[0].rename(folder / "commitlog" / ("0" * 12 + "99999999"))
+
+
+@pytest.mark.parametrize("harm", [missing, cut, emptied, zeroed, holed, renamed])
+def test_what_a_log_lacks_in_its_middle_is_never_silent(
+    ours: Path, harm: Callable[[Path], None]
+) -> None:
+    harm(ours)
+    with pytest.raises(RecordError, match="badRecords=true"):
+        rows(ours)
+    fields = [("problem", "string"), ("position", "bigint"), ("size", "int")]
+    found = rows(ours, *fields, badRecords="true")
+    whole = [row for row in found if not row["problem"]]
+    assert len(rows(ours, failOnDataLoss="false")) == len(whole) < 90
+    covered = sum(row["size"] for row in found if row["problem"])
+    if harm is not renamed:
+        assert covered >= 11_000 - 1_000, "all that is missing is told"
+    if harm is holed:
+        assert len(whole) > 70, "what comes behind the hole is there"
+
+
+def test_a_file_that_is_made_before_it_is_needed_is_no_harm(ours: Path) -> None:
+    (ours / "commitlog" / f"{FILE * 3:020d}").write_bytes(bytes(FILE))
+    assert len(rows(ours)) == 90
+
+
+def test_files_of_something_else_are_named(tmp_path: Path) -> None:
+    (tmp_path / ("0" * 20)).write_bytes(b"PAR1" * 5_000)
+    with pytest.raises(RecordError, match="this is no commit log"):
+        rows(tmp_path)
+
+
+def test_gigabytes_that_are_missing_are_a_row_too(ours: Path) -> None:
+    last = files(ours)[-1]
+    last.rename(last.with_name(f"{2**40:020d}"))
+    found = rows(ours, ("problem", "string"), ("size", "int"), badRecords="true")
+    assert max(row["size"] for row in found) == 2**31 - 1
 
 
 def test_a_store_in_use_is_read_too(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from roquet.model.errors import ConfigError, ConnectFailed, ConnectionLost
-from roquet.spark import cluster, plan, stream, watch
+from roquet.spark import cluster, plan, rate, stream, watch
 from roquet.spark.cluster import DataLost
 from roquet.spark.options import parse
 from roquet.spark.plan import AWAY, Piece
@@ -129,7 +129,7 @@ def test_looks_are_rarer_the_longer_it_is_quiet(canned: Any, now: Now) -> None:
     for _ in range(4):
         assert found.latestOffset(ZERO, ALL) == ZERO
     assert now.pauses == sorted(now.pauses)
-    assert (now.pauses[0], now.pauses[-1]) == (10, 100)
+    assert (now.pauses[0], now.pauses[-1]) == (rate.PAUSE_MS_MIN, rate.PAUSE_MS_MAX)
     canned.send("broker-a", 0, b"one")
     end = found.latestOffset(ZERO, ALL)
     del now.pauses[:]
@@ -413,6 +413,51 @@ def test_a_run_does_not_end_without_a_broker_that_nobody_knows_any_more(
     found.prepareForTriggerAvailableNow()
     with pytest.raises(DataLost, match="'broker-b' is away"):
         found.latestOffset(ZERO, ALL)
+
+
+def test_a_run_waits_for_a_broker_that_name_servers_do_not_know_this_moment(
+    canned: Any, now: Now
+) -> None:
+    address = canned.addresses.pop("broker-b")
+    canned.send("broker-b", 0, b"one")
+    found = reader(canned, now, timeout="5s")
+    found.prepareForTriggerAvailableNow()
+
+    def pause(ms: int) -> None:
+        now.pause(ms)
+        canned.addresses["broker-b"] = address
+
+    found._watch._cluster.pause = pause
+    assert found.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
+    assert now.pauses
+
+
+def test_a_queue_that_was_closed_is_not_taken_for_a_broker_that_is_away(
+    canned: Any, now: Now
+) -> None:
+    before = {"orders": {**ZERO["orders"], "broker-a": {"0": 0, "1": 0, "2": 5}}}
+    found = reader(canned, now)
+    found.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLost, match="queue 2 of broker 'broker-a', read up to offset 5, is not"):
+        found.latestOffset(before, ALL)
+    allowed = reader(canned, now, failOnDataLoss="false")
+    allowed.prepareForTriggerAvailableNow()
+    assert allowed.latestOffset(before, ALL) == before
+    assert not now.pauses
+
+
+def test_a_leaders_copy_that_lacks_its_newest_messages_is_no_loss(canned: Any, now: Now) -> None:
+    canned.send("broker-b", 0, b"one", b"two")
+    found = reader(canned, now)
+    end = found.latestOffset(ZERO, ALL)
+    del canned.queues["broker-b", 0].records[1:]  # the copy has one message less
+    canned.addresses["broker-b"] = "copy:10911"
+    canned.broker_ids["broker-b"] = 1
+    canned.send("broker-a", 0, b"three")
+    again = reader(canned, now, failOnDataLoss="false")
+    after = again.latestOffset(end, ALL)
+    assert after["orders"]["broker-b"] == {"0": 2, "1": 0}, "it waits, nothing is read again"
+    assert after["orders"]["broker-a"]["0"] == 1
 
 
 def test_a_run_needs_its_topic(canned: Any, now: Now) -> None:

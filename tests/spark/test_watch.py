@@ -138,7 +138,7 @@ def test_it_waits_for_all_brokers_when_it_is_told_to(
             raise ConnectFailed("it starts")
 
     mood(canned, monkeypatch, answer)
-    look = watching(canned, now).whole()
+    look = watching(canned, now).whole({})
     assert not look.away_ms
     assert 1_002_000 <= now.ms <= 1_003_500
     assert B1 in look.latest

@@ -3,12 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from roquet.spark.jobs import archive, audit
 
 pytestmark = pytest.mark.spark_suite
+
+GONE = {(0, 17), (0, 18), (1, 499)}
+TWICE = {(0, 20), (1, 0)}
+"""Queue and offset."""
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
@@ -27,7 +33,28 @@ def test_sparks_workers_find_what_is_doubled_and_what_is_missing(
         archive.Params(topic="orders", target=lake, kind=kind, options=options), lambda: spark
     )
     params = audit.Params(topic="orders", target=lake, options=options)
+    assert audit.run(params, lambda: spark).is_clean
+    for path in Path(lake).rglob("*.parquet"):
+        _edit(path)
     report = audit.run(params, lambda: spark)
-    assert report == audit.run(params)
-    assert report.is_clean
-    assert report.rows == 1000
+    assert report == audit.run(params), "as in this process"
+    found = [(one.what, one.queue_id, one.offsets, one.times) for one in report.findings]
+    assert found == [
+        ("missing", 0, "17..18", 1),
+        ("doubled", 0, "20", 2),
+        ("doubled", 1, "0", 2),
+        ("missing", 1, "499", 1),
+    ]
+    assert report.rows == 1000 - 3 + 2
+
+
+def _edit(path: Path) -> None:
+    """By hand, three rows go, and two come twice."""
+    rows = pq.ParquetFile(path).read()
+    kept = [row for row in rows.to_pylist() if _place(row) not in GONE]
+    kept += [row for row in kept if _place(row) in TWICE]
+    pq.write_table(pa.Table.from_pylist(kept, rows.schema), path)
+
+
+def _place(row: dict[str, Any]) -> tuple[int, int]:
+    return row["queue_id"], row["queue_offset"]

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.cli.demo.flights import archive, read
-from roquet.client import Producer
+from roquet.client import Producer, ProducerConfig
 from roquet.model.errors import UsageError
 from roquet.net import loop
 from roquet.net.blocking import BlockingChannel
@@ -47,7 +47,8 @@ def namesrv() -> Iterator[str]:
     """A cluster that has them as messages."""
 
     async def send(address: str) -> None:
-        async with Producer(namesrv=address) as producer:
+        config = ProducerConfig(send_timeout_ms=60_000)  # Spark shares the machine
+        async with Producer(namesrv=address, config=config) as producer:
             await producer.send_many(read(archive(), FLIGHTS))
 
     with BlockingCluster() as running:
@@ -134,7 +135,7 @@ def test_the_declarative_pipeline_makes_its_tables_and_its_topic(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-4000:]

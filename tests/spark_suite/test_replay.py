@@ -125,3 +125,28 @@ def test_letters_are_chosen_by_a_condition(spark: Any, town: Town, tmp_path: Pat
     done = repair.run(params, lambda: spark)
     assert (done.new, done.sent, done.before) == (0, 0, 20)
     assert len(town.places("again")) == 20
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("tagg = 'paid'", "`tagg` cannot be resolved"),
+        ("tag = ", "Syntax error"),
+        ("tag > 5", "CAST_INVALID_INPUT"),
+    ],
+)
+def test_a_condition_that_cannot_be_worked_out_is_said(
+    spark: Any, town: Town, tmp_path: Path, where: str, says: str
+) -> None:
+    town.make("%DLQ%billing")
+    town.send("%DLQ%billing", 1, DLQ_ORIGIN_TOPIC="again", TAGS="new")
+    params = repair.Params(
+        group="billing",
+        directory=str(tmp_path / "letters"),
+        options=town.options,
+        resend=True,
+        where=where,
+    )
+    with pytest.raises(UsageError, match=f"--where .*{says}"):
+        repair.run(params, lambda: spark)
+    assert not town.places("again")

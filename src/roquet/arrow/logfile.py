@@ -35,6 +35,9 @@ DAMAGE_MAX: Final = 64 * 1024
 _PLACE: Final = Struct(">iI20xq")
 """Total, magic and the record's own position."""
 
+_HEAD: Final = Struct(">iI")
+"""Total and magic: all there is of a blank, which may have no room for more."""
+
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _BEGINNING: Final = MAGIC_V1.to_bytes(4, "big")[:3]
 """What both magic numbers begin with."""
@@ -59,20 +62,30 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
 class LogFile:
     """One file of a commit log, which begins at a position of the log.
 
-    Nothing is looked at behind `used` bytes: log files are made in their full length.
+    Nothing is looked at behind `used` bytes: log files are made in their full length. One that
+    another follows, at the position `until`, is full: whatever it lacks is damage.
     """
 
-    def __init__(self, data: bytes | mmap, position: int, used: int | None = None) -> None:
+    def __init__(
+        self, data: bytes | mmap, position: int, used: int | None = None, until: int | None = None
+    ) -> None:
         self._view = memoryview(data)
         self._size = len(self._view) if used is None else min(used, len(self._view))
+        self._until = until
         self.position = position
 
     def walk(self, start: int, stop: int) -> Iterator[Parts | Damage]:
         """The records that begin in this part of the file, block by block, and what is damaged."""
         at = 0 if start == 0 else self.boundary(start)
+        if at == self._size == 0:
+            yield from self._rest(0)
         while at is not None and at < min(stop, self._size):
             ahead = self.boundary(min(at + BLOCK, stop))
-            end = self._end_of_chain(at) if ahead is None else ahead
+            if ahead is None:
+                end = self._end_of_chain(at)
+                ahead = self.boundary(end + 1)  # what comes behind damage is no end
+            if ahead is not None:
+                end = ahead
             if end > at:
                 yield from self._block(at, end)
             if ahead is None:
@@ -154,13 +167,35 @@ class LogFile:
     def _rest(self, at: int) -> Iterator[Damage]:
         """What is behind the last record: a blank to the file's end, zeros, or a torn one."""
         size = len(self._view)
-        if _PLACE.size <= size - at:
-            total, magic, _ = _PLACE.unpack_from(self._view, at)
-            if magic == MAGIC_BLANK and total == size - at:
-                return
+        if self._is_blank(at):
+            at = size
+        if self._until is not None:
+            yield from self._lack(at, size, self._until)
+            return
         end = at + len(bytes(self._view[at : at + DAMAGE_MAX]).rstrip(b"\0"))
         if end > at:
-            yield self._damage(at, end, "the log ends in the middle of a record", is_end=True)
+            why, is_end = "the log ends in the middle of a record", self._may_be_torn(at)
+            yield self._damage(at, end, why if is_end else "this is no commit log", is_end=is_end)
+
+    def _lack(self, at: int, size: int, until: int) -> Iterator[Damage]:
+        """What a file lacks that another follows: it has to be full, up to where that begins."""
+        if until != self.position + size:
+            why = f"the log goes on at {until}, and this file ends at {self.position + size}"
+            yield self._damage(at, max(size, until - self.position), why)
+        elif at < size:
+            yield self._damage(at, size, "no record begins here, and others follow in another file")
+
+    def _is_blank(self, at: int) -> bool:
+        """Whether there was no room for another record."""
+        left = len(self._view) - at
+        return left >= _HEAD.size and _HEAD.unpack_from(self._view, at) == (left, MAGIC_BLANK)
+
+    def _may_be_torn(self, at: int) -> bool:
+        """Whether a record may have begun here: in a file without any it has to look like one."""
+        if at or len(self._view) < _PLACE.size:
+            return True
+        _, magic, own = _PLACE.unpack_from(self._view, at)
+        return magic in (0, *_MAGICS) and own in (0, self.position)
 
     def _damage(self, at: int, stop: int, why: str, *, is_end: bool = False) -> Damage:
         return Damage(

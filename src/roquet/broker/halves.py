@@ -174,9 +174,11 @@ class HalfQueue:
         found = self._store.query(
             topic, half.unique_key, count_max=SAME_KEY_MAX, bytes_max=SAME_KEY_BYTES
         )
+        # Copies of one message, which a topic may hold, are told apart by the rows they are.
+        row = half.properties.get(props.SINK_ROW)
         for raw in found.records:
             record = decode(raw)
-            if record.body == half.record.body:
+            if record.body == half.record.body and row in (None, _row_of(record)):
                 yield record
 
     async def index(self) -> None:
@@ -201,6 +203,10 @@ def _half_of(raw: bytes) -> HalfMessage | None:
         log.warning("a half message cannot be read: %s", error)
         return None
     return half if half.record.topic == names.HALF_TOPIC else None
+
+
+def _row_of(record: Record) -> str | None:
+    return decode_properties(record.properties).get(props.SINK_ROW)
 
 
 def _parsed(record: Record) -> HalfMessage:

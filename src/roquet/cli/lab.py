@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli import output
+from roquet.cli.spark import Master
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run(
     histories: Annotated[str, typer.Option(help="Of each scenario: 1_000_000.")] = "10_000",
     seed: Annotated[int, typer.Option(help="The same one gives the same table.")] = SEED,
     strategies: Annotated[str, typer.Option(help="AVG,STICKY,POP,… or all.")] = ALL,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    master: Master = None,
     json: output.Json = False,
 ) -> None:
     """Play a scenario under every strategy, and say which one to choose when.
@@ -174,14 +175,14 @@ def _count(text: str) -> int:
     return int(plain)
 
 
-def _play(study: "Study", place: "Place", master: str, *, quiet: bool) -> None:
+def _play(study: "Study", place: "Place", master: str | None, *, quiet: bool) -> None:
     """Start Spark, and play what is missing."""
     from roquet.net.clock import SYSTEM_CLOCK
+    from roquet.spark.jobs.running import spark_for
     from roquet.spark.lab import job
-    from roquet.spark.session import session
 
     with _hushed(), _progress(study, quiet=quiet) as progress:
-        spark = session("roquet lab", master, **{"spark.ui.showConsoleProgress": "false"})
+        spark = spark_for("roquet lab", master)
         spark.sparkContext.setLogLevel("FATAL")  # what fails is raised here, too
         began_ms = SYSTEM_CLOCK.monotonic_ms()
         try:

@@ -38,6 +38,9 @@ Since = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="What the topic got before then is no copy of ours."),
 ]
+SameTopic = Annotated[
+    bool, typer.Option("--same-topic", help="Even where the topic still has these very messages.")
+]
 Keys = Annotated[list[str] | None, typer.Option("--key", help="With this key; may be repeated.")]
 Only = Annotated[str | None, typer.Option("--topic", help="Only rows of this topic.")]
 Rate = Annotated[str | None, typer.Option(metavar="N/s", help="Messages a second at most.")]
@@ -55,6 +58,7 @@ def replay(  # noqa: PLR0913 - each is an option
     only: Only = None,
     rate: Rate = None,
     since: Since = None,
+    same_topic: SameTopic = False,
     kind: Kind = None,
     table: Table = "",
     catalog: Catalog = None,
@@ -82,6 +86,7 @@ def replay(  # noqa: PLR0913 - each is an option
         keys=tuple(key or ()),
         rate=rate_of(rate) if rate else None,
         since=since,
+        same_topic=same_topic,
         name=table,
         catalog=pairs(catalog, "--catalog"),
         master=master,

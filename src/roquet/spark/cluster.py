@@ -77,9 +77,15 @@ class Cluster:
         addresses: Mapping[str, str] | None = None,
         pause: Callable[[int], object] = lambda ms: time.sleep(ms / 1000),
         channels: dict[str, BlockingChannel] | None = None,
+        *,
+        leaders_only: bool = False,
     ) -> None:
-        """`channels` are for a thread of its own: those of the process are for one."""
+        """`channels` are for a thread of its own: those of the process are for one.
+
+        A leader's copy may lack what the leader has given or promised: `leaders_only` waits for it.
+        """
         self._own = channels
+        self._leaders_only = leaders_only or bool(addresses)
         self.settings = settings
         self._addresses = dict(addresses or {})
         self._is_planned = bool(addresses)
@@ -280,7 +286,8 @@ class Cluster:
 
     def _noted(self, route: TopicRoute) -> TopicRoute:
         for broker in route.broker_datas:
-            if address := broker.any_address:
+            address = broker.leader if self._leaders_only else broker.any_address
+            if address:
                 self._addresses[broker.broker_name] = address
         return route
 

@@ -65,6 +65,9 @@ WANTED: Final = (
     'JSON like {"orders": {"broker-a": {"0": 23, "1": -1}}} or {"orders": "latest", "*": "-1 h"}'
 )
 
+TIME_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
 TIMES: Final = "a time: 2026-01-31T12:00, -10 minutes, or ms since 1970"
 
 _GROUP: Final = "group:"
@@ -126,13 +129,14 @@ def of_topics(edge: Edge, topics: Iterable[str], name: str) -> Edge:
         if len(known) != 1:
             raise ConfigError(f'{name} must name topics: {{"orders": {{"broker-a": {{"0": 23}}}}}}')
         edge = {(known[0], broker, number): at for (_, broker, number), at in edge.items()}
-    for topic in sorted(_named_topics(edge)) if known else ():
+    for topic in sorted(named_topics(edge)) if known else ():
         if topic not in known:
             raise ConfigError(f"{name}: topic {topic!r} is not read{nearest(topic, known)}")
     return edge
 
 
-def _named_topics(edge: Edge) -> set[str]:
+def named_topics(edge: Edge) -> set[str]:
+    """The topics that it says something of by their names."""
     if isinstance(edge, dict):
         return {topic for topic, _, _ in edge}
     return set(edge.topics) - {REST} if isinstance(edge, ByTopic) else set()
@@ -158,6 +162,8 @@ def _time(text: str, name: str) -> At | Ago | None:
             raise ConfigError(
                 f"{name}: {text} is no time in ms since 1970: it would be before 1973"
             )
+        if int(text) > TIME_MAX:
+            raise ConfigError(f"{name}: {text} is no time in ms since 1970: none is so late")
         return At(int(text))
     if (ago := _AGO.fullmatch(text.lower())) and ago[2] in _UNITS:
         return Ago(int(float(ago[1]) * _UNITS[ago[2]]))

@@ -23,19 +23,19 @@ def first_since(cluster: "Cluster", queue: Queue, span: tuple[int, int], ms: int
     low, high = span
     at = _searched(cluster, queue, ms)
     if low < at < high:
-        seen = _stored(cluster, queue, at - 1, 2)
+        seen, _ = _stored(cluster, queue, at - 1, 2)
         if seen.get(at - 1, ms) < ms <= seen.get(at, -1):
             return at
     # What the search gives for the millisecond before is never behind the first of this one.
     at = max(_searched(cluster, queue, ms - 1), low)
     while at < high:
-        seen = _stored(cluster, queue, at, LOOK)
+        seen, after = _stored(cluster, queue, at, LOOK)
         for offset, stored_ms in seen.items():
             if stored_ms >= ms:
                 return offset
-        if not seen:
-            return at  # more than is wanted does no harm
-        at = max(seen) + 1
+        if not seen and after <= at:
+            return at  # the broker does not lead on
+        at = max(seen) + 1 if seen else after  # retention took the others this moment
     return high
 
 
@@ -45,10 +45,11 @@ def _searched(cluster: "Cluster", queue: Queue, ms: int) -> int:
     return cluster.ask(broker, call).offset
 
 
-def _stored(cluster: "Cluster", queue: Queue, at: int, count: int) -> dict[int, int]:
-    """When some messages were stored, by their offset."""
+def _stored(cluster: "Cluster", queue: Queue, at: int, count: int) -> tuple[dict[int, int], int]:
+    """When some messages were stored, by their offset; and where others follow."""
     _, broker, _ = queue
     call = glance(cluster.settings.group, queue, at, count)
-    records = Records.of(cluster.ask(broker, call).body, broker=broker)
+    reply = cluster.ask(broker, call)
+    records = Records.of(reply.body, broker=broker)
     stored = zip(records.queue_offsets.tolist(), records.stored_ms.tolist(), strict=True)
-    return {offset: ms for offset, ms in stored if offset >= at}
+    return {offset: ms for offset, ms in stored if offset >= at}, reply.next_begin_offset

@@ -19,7 +19,7 @@ from roquet.model.settings import (
 from roquet.spark import edges
 from roquet.spark.edges import Edge
 from roquet.spark.schema import DEFAULT, TYPES, chosen
-from roquet.spark.topics import parse_pattern
+from roquet.spark.topics import matching, parse_pattern
 
 GROUP: Final = "roquet-spark"
 """The consumer group that reads are made for. Nothing is ever committed for it."""
@@ -87,6 +87,7 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
         if field in found:
             name = f"{field.removesuffix('_offsets')}Offsets"
             found[field] = edges.of_topics(found[field], found.get("topics", ()), name)
+            _check_matched(found[field], found.get("topic_pattern"), name)
     found.pop("body_format", None)
     settings = SourceOptions(**found)
     if settings.max_partitions and settings.max_partitions < settings.min_partitions:
@@ -117,6 +118,15 @@ def _check_twins(given: set[str]) -> None:
     for one, other in _TWINS:
         if one.lower() in given and other.lower() in given:
             raise ConfigError(f"options {one!r} and {other!r} do not go together: choose one")
+
+
+def _check_matched(edge: Edge, pattern: str | None, name: str) -> None:
+    """ConfigError for an edge of a topic that the pattern will never match."""
+    if pattern is None:
+        return
+    for topic in sorted(edges.named_topics(edge)):
+        if not matching(pattern, [topic], ()):
+            raise ConfigError(f"{name}: topicPattern {pattern!r} does not match topic {topic!r}")
 
 
 def _body_format(text: str, name: str) -> str:

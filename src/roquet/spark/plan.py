@@ -226,20 +226,42 @@ def capped(latest: Offsets, target: Offsets | None, before: Offsets) -> Offsets:
 def bounded(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
     """The offsets that at most `rows_max` messages lead to, each queue by its share of the rest.
 
-    Shares are rounded down by running totals, so that they add up exactly and every queue comes
-    to its turn within a few batches, however small its share is.
+    Every queue moves on by one at least, however small its share is. Where there are more queues
+    than rows they have their turns: where that is, what was read so far tells.
     """
     pieces = ranges(start, latest)
-    total = sum(map(len, pieces))
-    if total <= rows_max:
+    if sum(map(len, pieces)) <= rows_max:
         return dict(latest)
     end = {queue: min(start[queue], offset) for queue, offset in latest.items()}
-    before = 0
-    for piece in pieces:
-        share = (before + len(piece)) * rows_max // total - before * rows_max // total
-        before += len(piece)
-        end[piece.queue] = piece.start + share
-    return end
+    if rows_max < len(pieces):
+        turn = sum(start.values())
+        shares = [int((n - turn) % len(pieces) < rows_max) for n in range(len(pieces))]
+    else:
+        shares = _shares([len(piece) for piece in pieces], rows_max)
+    return end | {p.queue: p.start + share for p, share in zip(pieces, shares, strict=True)}
+
+
+def _shares(rows: Sequence[int], rows_max: int) -> list[int]:
+    """Of each queue its part of `rows_max`, one row at least; together they are just so many.
+
+    Parts are rounded down by running totals, which add up exactly.
+    """
+    few = set[int]()
+    while True:
+        total = sum(count for place, count in enumerate(rows) if place not in few)
+        left = rows_max - len(few)
+        under = {p for p, count in enumerate(rows) if p not in few and count * left < total}
+        if not under:
+            break
+        few |= under
+    shares, before = [], 0
+    for place, count in enumerate(rows):
+        if place in few:
+            shares.append(1)
+            continue
+        shares.append((before + count) * left // total - before * left // total)
+        before += count
+    return shares
 
 
 def partition_count(rows: int, least: int, most: int, rows_max: int | None = None) -> int:

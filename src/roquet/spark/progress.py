@@ -51,21 +51,27 @@ class Publisher:
         Brokers that are away are not asked.
         """
         for broker in self._brokers():
-            try:
-                reply = self._cluster.ask(broker, GetConnections(consumer_group=self._group))
-            except CallError:
-                continue  # the genuine answer for a group without members is a refusal, too
-            members = loads(bytes(reply.body), ConsumerConnection).connection_set
-            if members:
-                who = ", ".join(sorted(member.client_id for member in members))
-                raise UsageError(
-                    f"group {self._group!r} has members ({who}), whose progress would be"
-                    " overwritten: choose a group that nobody consumes with for publishProgress"
-                )
+            self._check(broker)
+
+    def _check(self, broker: str) -> None:
+        try:
+            reply = self._cluster.ask(broker, GetConnections(consumer_group=self._group))
+        except CallError:
+            return  # the genuine answer for a group without members is a refusal, too
+        members = loads(bytes(reply.body), ConsumerConnection).connection_set
+        if members:
+            who = ", ".join(sorted(member.client_id for member in members))
+            raise UsageError(
+                f"group {self._group!r} has members ({who}), whose progress would be"
+                " overwritten: choose a group that nobody consumes with for publishProgress"
+            )
 
     def publish(self, offsets: Offsets) -> None:
-        """Tell the brokers what is new; those that do not take it hear the next time."""
-        failed = dict[str, Exception]()
+        """Tell the brokers what is new; those that do not take it hear the next time.
+
+        Nothing is told where the group has got members meanwhile.
+        """
+        failed, checked = dict[str, Exception](), set[str]()
         for queue, offset in sorted(offsets.items()):
             broker = queue[1]
             if self._published.get(queue) == offset or broker in failed:
@@ -75,6 +81,9 @@ class Publisher:
                 consumer_group=self._group, topic=topic, queue_id=queue_id, commit_offset=offset
             )
             try:
+                if broker not in checked:
+                    self._check(broker)
+                checked.add(broker)
                 self._save(broker, call)
             except RoquetError as error:
                 failed[broker] = error

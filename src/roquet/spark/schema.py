@@ -49,6 +49,8 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
     for name in columns:
         if name not in TYPES:
             raise ConfigError(f"no column {name!r}{nearest(name, TYPES)}")
+        if columns.count(name) > 1:
+            raise ConfigError(f"column {name!r} is named twice")
     if not columns:
         raise ConfigError("no column is chosen")
     return columns
@@ -56,9 +58,9 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
 
 def checked(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """The columns of a schema that a user gave, as (name, type in SQL); the types must be ours."""
-    given = dict(fields)
-    columns = chosen(given)
-    for name in columns:
-        if given[name] != TYPES[name]:
-            raise ConfigError(f"column {name!r} is a {TYPES[name]}, not a {given[name]}: cast it")
+    given = tuple(fields)
+    columns = chosen(name for name, _ in given)
+    for name, kind in given:
+        if kind != TYPES[name]:
+            raise ConfigError(f"column {name!r} is a {TYPES[name]}, not a {kind}: cast it")
     return columns

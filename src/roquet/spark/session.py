@@ -1,6 +1,7 @@
 """session: a Spark on this machine, ready for `format("roquet")`.
 
     spark = session("orders to the lake")
+    spark = session("orders to the lake", "spark://spark:7077")     # or the driver of a cluster
 
 Spark takes its Python and its Java from the environment in which its Java starts, so the first
 session of a process decides.
@@ -19,15 +20,22 @@ from roquet.spark.versions import require_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+EVERYWHERE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",  # the source's option pushdown needs it
+    }
+)
+"""What our jobs go by on a cluster, too; all else there is its `spark-defaults.conf`'s."""
+
 LOCAL: Final[Mapping[str, str]] = MappingProxyType(
     {
+        **EVERYWHERE,
         "spark.ui.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         "spark.driver.host": "127.0.0.1",  # a laptop's own name may not resolve
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.sql.python.filterPushdown.enabled": "true",  # the source's option pushdown needs it
     }
 )
 """What suits one machine; `session` takes other values, and more."""
@@ -38,18 +46,27 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> "SparkSessi
     _check_version()
     from pyspark.sql import SparkSession
 
-    prepare(os.environ)
+    prepare(os.environ, master)
     builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in {**LOCAL, **conf}.items():
+    for name, value in {**(LOCAL if is_local(master) else EVERYWHERE), **conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def prepare(environ: "os._Environ[str] | dict[str, str]") -> None:
+def is_local(master: str) -> bool:
+    """Whether everything of it runs on this machine."""
+    return master.startswith("local")
+
+
+def prepare(environ: "os._Environ[str] | dict[str, str]", master: str = "local[*]") -> None:
     """What has to stand in the environment before Spark's Java starts."""
-    environ["PYSPARK_PYTHON"] = environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     environ["JAVA_HOME"] = str(java_home(environ))
-    environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local(master):
+        environ["PYSPARK_PYTHON"] = sys.executable
+        environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:  # executors call the driver back, and may have their Python elsewhere
+        environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _check_version() -> None:

@@ -9,7 +9,6 @@ delayed ones, and those of deleted topics; `message_type` says what each is.
 
 import logging
 import mmap
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -21,9 +20,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from roquet.model.errors import ConfigError, RecordError
 from roquet.model.settings import nearest, parse_bool
 from roquet.spark.edges import Ago, At
+from roquet.spark.logparts import LogPart, parts_of, used
 from roquet.spark.options import SOURCE_OPTIONS, SourceOptions, parse
 from roquet.spark.schema import checked, ddl
-from roquet.store.files import RealFiles
+from roquet.spark.topics import matching
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +35,6 @@ log = logging.getLogger(__name__)
 
 PROBLEM: Final = "problem"
 """The column that says what is wrong with a damaged place; null for messages."""
-
-PIECE_MIN: Final = 16 * 1024 * 1024
-"""Bytes that a task reads in the time it takes to start one."""
-
-NAME_SIZE: Final = 20
-"""A log file is called by the position of its first byte."""
 
 _OWN: Final = ("store", "badRecords", "broker")
 _SHARED: Final = (
@@ -61,15 +55,6 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Damaged places are rows, whose `problem` says what is wrong, instead of an error."""
     broker: str = ""
     """What column `broker` says: files do not know whose they are."""
-
-
-class LogPart(msgspec.Struct, frozen=True):
-    """A part of a log file."""
-
-    path: str
-    position: int
-    start: int
-    stop: int
 
 
 def parse_store(options: Mapping[str, str], now_ms: int) -> StoreOptions:
@@ -114,48 +99,6 @@ def schema_of(settings: StoreOptions) -> str:
     return f"{columns}, {PROBLEM} string" if settings.bad_records else columns
 
 
-def parts_of(folder: Path, given: SourceOptions) -> list[list[LogPart]]:
-    """The files of a store, cut and dealt to as many tasks as are worth it."""
-    files = log_files(folder)
-    used = [_used(path) for path, _ in files]
-    cores = given.max_partitions or max(given.min_partitions, os.cpu_count() or 1)
-    size = max(PIECE_MIN, -(-sum(used) // max(cores, 1)))
-    parts: list[list[LogPart]] = [[]]
-    room = size
-    for (path, position), end in zip(files, used, strict=True):
-        at, length = 0, path.stat().st_size
-        while at < end:
-            stop = min(at + room, end)
-            # The last part takes what is behind the bytes in use, too: there may be more by then.
-            part = LogPart(str(path), position, at, length if stop == end else stop)
-            parts[-1].append(part)
-            room -= stop - at
-            at = stop
-            if room <= 0:
-                parts.append([])
-                room = size
-    return [part for part in parts if part]
-
-
-def log_files(folder: Path) -> list[tuple[Path, int]]:
-    """The log files of a store directory, or of the directory of a log itself, in their order."""
-    if not folder.is_dir():
-        raise ConfigError(f"store {str(folder)!r} is no directory on this machine")
-    inner = folder / "commitlog"
-    place = inner if inner.is_dir() else folder
-    names = [path for path in place.iterdir() if _is_log(path)]
-    if not names:
-        raise ConfigError(
-            f"store {str(folder)!r} holds no commit log: neither commitlog/ nor files whose names "
-            f"are {NAME_SIZE} digits"
-        )
-    return [(path, int(path.name)) for path in sorted(names)]
-
-
-def _is_log(path: Path) -> bool:
-    return len(path.name) == NAME_SIZE and path.name.isdecimal() and path.is_file()
-
-
 class StoreReader(DataSourceReader):
     """Reads a store's log files, each part by a task."""
 
@@ -193,7 +136,7 @@ class Reading:
 
         part, settings = self._part, self._settings
         data = _mapped(part.path)
-        file = LogFile(data, part.position, _used(Path(part.path)))
+        file = LogFile(data, part.position, used(Path(part.path)), part.until)
         for piece in file.walk(part.start, part.stop):
             if isinstance(piece, Damage):
                 if self._is_told(piece):
@@ -212,11 +155,10 @@ class Reading:
         given, wanted = self._settings.given, np.ones(len(records), np.bool_)
         if self._settings.has_topics:
             topics = records.topics()
-            if given.topic_pattern is None:
-                found = pc.is_in(topics, _texts(given.topics))
-            else:
-                found = pc.match_substring_regex(topics, f"^(?:{given.topic_pattern})$")
-            wanted &= found.to_numpy(zero_copy_only=False)
+            asked = given.topics
+            if given.topic_pattern is not None:
+                asked = matching(given.topic_pattern, topics.unique().to_pylist(), ())
+            wanted &= pc.is_in(topics, _texts(asked)).to_numpy(zero_copy_only=False)
         since, until = _ms(given.starting_offsets), _ms(given.ending_offsets)
         if since is not None:
             wanted &= records.stored_ms >= since
@@ -257,8 +199,9 @@ class Reading:
 
         from roquet.arrow.records import SCHEMA
 
+        size = min(damage.size, 2**31 - 1)  # the column's most; whole files may be missing
         known: Mapping[str, Any] = MappingProxyType(
-            {"position": damage.position, "size": damage.size, "body": damage.found}
+            {"position": damage.position, "size": size, "body": damage.found}
         )
         fields = [SCHEMA.field(name) for name in self._columns]
         columns = [pa.array([known.get(field.name)], field.type) for field in fields]
@@ -272,18 +215,15 @@ def _texts(names: Sequence[str]) -> "pa.Array":
     return pa.array(list(names), pa.string())
 
 
-def _used(path: Path) -> int:
-    """Bytes of a file that may hold something."""
-    return RealFiles().data_end(path, path.stat().st_size)
-
-
 def _ms(edge: Any) -> int | None:
     return edge.ms if isinstance(edge, At) else None
 
 
-def _mapped(path: str) -> mmap.mmap:
+def _mapped(path: str) -> mmap.mmap | bytes:
     try:
         with Path(path).open("rb") as file:
+            if not Path(path).stat().st_size:
+                return b""  # nothing to map
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as error:
         raise RecordError(

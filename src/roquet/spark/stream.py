@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = settings
         self._columns = tuple(columns)
         self._limits = rate.Limits.of(settings)
-        self._cluster = Cluster(settings)
+        self._cluster = Cluster(settings, leaders_only=True)
         self._watch = Watch(settings)
         group = settings.publish_progress
         self._publisher = Publisher(settings, group) if group else None
@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on nothing newer than what is there now is read, and nothing less."""
-        look = self._watch.whole()
+        look = self._watch.whole({})
         for topic, error in look.unfound.items():
             raise ConnectFailed(f"topic {topic!r} is not found: {error}") from error
         if look.away_ms:
@@ -92,8 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = plan.checkpointed(start, self._is_read)
         self._check_group()
         limits = rate.Limits() if isinstance(limit, ReadAllAvailable) else self._limits
-        if self._target is not None:
-            self._leave_nothing_out(before.keys() - self._target)
+        self._find_left_out(before)
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._waits_ms
         while (end := self._end_after(before, limits)) == before:
             unread = self._unread(before)
@@ -180,6 +179,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The queues that a run that is to end has not read up to its target."""
         target = self._target or {}
         return {q for q, last in target.items() if before.get(q, -1) < last} - self._lost
+
+    def _find_left_out(self, before: Offsets) -> None:
+        """Wait for queues that were read before and that a run's target lacks."""
+        target = self._target
+        if target is None or not (missing := before.keys() - target.keys() - self._lost):
+            return
+        look = self._watch.whole(before)
+        target |= {queue: last for queue, last in look.latest.items() if queue in missing}
+        gone = missing - target.keys()
+        away = {queue for queue in gone if queue[1] in look.away_ms}
+        for queue, what in plan.losses({queue: before[queue] for queue in gone - away}, {}):
+            self._lost.add(queue)
+            self._cluster.lost(what)
+        self._leave_nothing_out(away)
 
     def _leave_nothing_out(self, queues: Collection[Queue]) -> None:
         """An error, where the user does not allow it, if a run would end without messages."""

@@ -59,7 +59,8 @@ class Watch:
     def __init__(self, settings: SourceOptions) -> None:
         self._settings = settings
         # One that does not wait: whoever looks often need not be patient.
-        self._cluster = Cluster(msgspec.structs.replace(settings, timeout_ms=0))
+        hasty = msgspec.structs.replace(settings, timeout_ms=0)
+        self._cluster = Cluster(hasty, leaders_only=True)
         self._queues: dict[Place, set[int]] = {}
         self._topics: Sequence[str] = settings.topics
         self._routes_due_ms = 0
@@ -86,7 +87,7 @@ class Watch:
         unfound = dict(self._unfound)
         return Look(earliest=earliest, latest=latest, away_ms=away_ms, unfound=unfound)
 
-    def whole(self) -> Look:
+    def whole(self, before: Offsets) -> Look:
         """A look for which all brokers are waited for; when the time is up, without the others."""
         pauses = iter(PAUSES_MS)
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._settings.timeout_ms
@@ -94,7 +95,7 @@ class Watch:
             self._routes_due_ms = 0
             for absence in self._away.values():
                 absence.due_ms = 0
-            look = self.look({})
+            look = self.look(before)
             is_whole = not look.away_ms and not look.unfound
             if is_whole or SYSTEM_CLOCK.monotonic_ms() >= deadline:
                 return look

@@ -14,8 +14,12 @@ from roquet.spark.jobs import courier
 from roquet.spark.jobs.copies import items
 from roquet.spark.jobs.courier import Courier, TwoAtOnce
 from roquet.spark.tasks import BrokerAway
+from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.send import SendBatch
+from roquet.wire.calls.stats import GetRuntimeInfo
 from roquet.wire.codes import ResponseCode
+from roquet.wire.dialect import dumps
 
 SOURCE = ("orders", "x", 0)
 QUEUE = ("again", "broker-a", 1)
@@ -142,6 +146,62 @@ def test_others_may_send_to_the_same_queue(lake_of: Any) -> None:
         channel.call(call)
     send(sending, 2, 2)
     assert bodies(lake_of) == [0, 1, 70, 2, 3]
+
+
+def late(monkeypatch: pytest.MonkeyPatch, behind: list[int]) -> None:
+    """Queues do as those of genuine brokers, which have what the log has a moment later."""
+    ask, told = Cluster.ask, Cluster.told
+
+    def asked(self: Cluster, broker: str, call: Any) -> Any:
+        if not isinstance(call, GetRuntimeInfo):
+            return ask(self, broker, call)
+        size = behind.pop(0) if behind else 0
+        table = {"commitLogMaxOffset": "1000", "dispatchBehindBytes": str(size)}
+        return Reply(body=dumps(KVTable(table=table)))
+
+    def knows(self: Cluster, topic: str, broker: str, ids: Any) -> Any:
+        found = told(self, topic, broker, ids)
+        return {number: (0, 0 if behind else end) for number, (_, end) in found.items()}
+
+    monkeypatch.setattr(Cluster, "ask", asked)
+    monkeypatch.setattr(Cluster, "told", knows)
+
+
+def test_a_batch_that_is_in_the_log_and_not_in_its_queue_yet_is_found(
+    lake_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, lost(CallTimeout("slow"), stored=True))
+    late(monkeypatch, [700, 300])
+    sending = courier_of(lake_of)
+    assert send(sending, 0, 5) == 5
+    late(monkeypatch, [700, 300])
+    assert courier_of(lake_of).begin() == 5
+    assert bodies(lake_of) == list(range(5))
+
+
+def test_queues_that_stay_behind_are_not_waited_for_without_end(
+    lake_of: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(courier_of(lake_of), 0, 5)
+    late(monkeypatch, [1] * 1_000_000)
+    monkeypatch.setattr(courier, "BEHIND_MS_MAX", 5)
+    courier_of(lake_of).begin()
+    assert "queues of broker 'broker-a' are 1 bytes behind its log" in caplog.text
+
+
+def test_who_may_not_ask_how_a_broker_does_goes_by_its_queues(
+    lake_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Cluster.ask
+
+    def asked(self: Cluster, broker: str, call: Any) -> Any:
+        if isinstance(call, GetRuntimeInfo):
+            raise CallRefused(ResponseCode.NO_PERMISSION, "not you")
+        return ask(self, broker, call)
+
+    monkeypatch.setattr(Cluster, "ask", asked)
+    send(courier_of(lake_of), 0, 5)
+    assert courier_of(lake_of).begin() == 5
 
 
 def test_a_broker_that_stays_away_is_said(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:

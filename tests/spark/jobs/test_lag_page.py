@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -92,3 +93,13 @@ def test_times_that_are_far_off_are_never() -> None:
     assert moment(NOON, None, "-") == "-"
     assert moment(NOON, 0.0) == "now"
     assert moment(NOON, 1e18) == "never"
+
+
+def test_long_names_are_cut_beside_the_curves_alone() -> None:
+    name = "a-group-with-a-name-that-fills-the-picture"
+    rows = ROWS.set_column(1, "group", pa.array([name] * ROWS.num_rows))
+    text = html(
+        done(msgspec.structs.replace(SLOW, group=name), FINE), pa.concat_tables([ROWS, rows])
+    )
+    assert f">{name}<" in text
+    assert "a-group-w\N{HORIZONTAL ELLIPSIS}e-picture: orders" in text

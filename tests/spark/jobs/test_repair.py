@@ -15,6 +15,7 @@ from roquet.spark.cluster import Cluster
 from roquet.spark.jobs import repair
 from roquet.spark.jobs.repair import Params, Progress, rows_of, run, summary
 from roquet.spark.jobs.resends import Resends
+from roquet.spark.plan import Offsets
 from roquet.wire.calls.send import SendBatch
 
 DEAD = "%DLQ%billing"
@@ -138,6 +139,26 @@ def test_a_run_that_dies_is_ended_by_the_next(
     done = desk.run(resend=True, ids=desk.ids[:1])
     assert done.finished == 6 - 3 * sends
     assert desk.lake.bodies() == sorted(b"letter %d" % at for at in range(6))
+
+
+def test_copies_that_come_to_their_queues_late_do_not_go_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.bury(3)
+    desk.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Resends, "done", lambda *_: None)  # it dies before it notes that
+        desk.run(resend=True, ids=desk.ids)
+    latest = Cluster.latest
+
+    def early(self: Cluster) -> Offsets:
+        ends = latest(self)
+        return dict.fromkeys(ends, 0) if self.settings.topics == ("again",) else ends
+
+    monkeypatch.setattr(Cluster, "latest", early)
+    assert desk.run(resend=True, ids=desk.ids).finished == 0
+    monkeypatch.undo()
+    assert len(desk.lake.bodies()) == 6
 
 
 def test_letters_that_do_not_say_where_from_stay(desk: Desk) -> None:

@@ -183,6 +183,17 @@ def test_a_topic_that_the_archive_is_not_of_is_said(lake_of: Any, eager: Any) ->
         replay(lake_of, eager(), only_topic="bills")
 
 
+def test_a_topic_gets_its_own_messages_only_when_it_is_said(lake_of: Any, eager: Any) -> None:
+    lake_of.topic.send(2)
+    lake_of.archive()
+    with pytest.raises(ConfigError, match=r"would be there twice.*--same-topic"):
+        replay(lake_of, eager(), topic="orders")
+    assert len(lake_of.bodies("orders")) == 8
+    assert replay(lake_of, eager(), topic="orders", same_topic=True) == Progress(rows=8)
+    assert lake_of.bodies("orders") == sorted(2 * lake_of.topic.bodies)
+    assert replay(lake_of, eager(), topic="orders", same_topic=True) == Progress(there=8)
+
+
 def test_a_table_that_is_not_there_is_said(lake_of: Any, eager: Any) -> None:
     with pytest.raises(ConfigError, match=r"there is no .*: give the directory of a table"):
         replay(lake_of, eager(), source=str(lake_of.root / "elsewhere"))

@@ -70,6 +70,13 @@ def test_what_may_pass_is_left_to_spark_and_told_when_it_gives_up(eager: Any) ->
             "\t... 3 more",
             "roquet.model.errors.RecordError: 3 bytes too many",
         ),
+        (
+            'java.io.IOException: Cannot run program "/opt/other/bin/python": error=2, none such\n'
+            "\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)\n"
+            "Caused by: java.io.IOException: error=2, none such\n"
+            "\t... 28 more",
+            'java.io.IOException: Cannot run program "/opt/other/bin/python": error=2, none such',
+        ),
     ],
 )
 def test_the_cause_is_found_between_the_traces(text: str, told: str) -> None:
@@ -83,3 +90,26 @@ def test_a_spark_that_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("SPARK_REMOTE", "sc://spark")
     assert running.is_given(None)
     assert not running.is_given("local[2]"), "whoever names one gets that"
+
+
+class Quiet:
+    """A Spark that notes how much it is to say."""
+
+    level: str | None = None
+
+    @property
+    def sparkContext(self) -> "Quiet":  # noqa: N802 - Spark's name
+        return self
+
+    def setLogLevel(self, level: str) -> None:  # noqa: N802 - Spark's name
+        self.level = level
+
+
+@pytest.mark.parametrize(("master", "level"), [("local[2]", "ERROR"), ("spark://spark:7077", None)])
+def test_a_cluster_s_warnings_are_heard(
+    monkeypatch: pytest.MonkeyPatch, master: str, level: str | None
+) -> None:
+    spark = Quiet()
+    monkeypatch.setattr(running, "session", lambda *_, **__: spark)
+    running.spark_for("orders", master)
+    assert spark.level == level, "that no worker has a core free is a warning"

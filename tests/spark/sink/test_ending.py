@@ -6,12 +6,20 @@ from typing import Any
 
 import pytest
 
-from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, ConnectionLost
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    RecordError,
+)
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.transaction import COMMIT, ROLL_BACK
 from roquet.spark.sink import ending
 from roquet.spark.sink.ending import Ending, Half, Outcome
 from roquet.wire.call import Reply
+from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
 
@@ -93,6 +101,35 @@ def test_each_answer_means_something() -> None:
     }  # fmt: skip
     late = [call.from_transaction_check for call in net.calls if call.half_offset == 54]
     assert late == [False, True]
+
+
+def test_a_name_server_that_is_away_for_a_moment_is_no_error() -> None:
+    class Nowhere(Net):
+        async def refresh(self, topic: str) -> None:
+            await super().refresh(topic)
+            if self.refreshed == 1:
+                raise ConnectFailed("no name server answered")
+
+        def leader(self, broker: str) -> str:
+            if self.refreshed < 2:
+                raise ConnectFailed("no address")
+            return super().leader(broker)
+
+    assert work(Nowhere(), "all", [half(1)]) == {1: Outcome.DONE}
+
+
+def test_a_broker_that_is_busy_is_asked_again_for_what_it_gave_up() -> None:
+    class Busy(Net):
+        async def call(self, _address: str, call: Any, _timeout_ms: int) -> Any:
+            self.calls.append(call)
+            if len(self.calls) == 1:
+                raise BUSY
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, "there is nothing")
+
+    net, lost = Busy(), Half(1, "orders", "a", 1, 51, 100, "U1", False, True)
+    with pytest.raises(RecordError, match="no half message at 100 any more"):
+        work(net, "all", [lost])
+    assert [type(call) for call in net.calls] == [ViewMessage, ViewMessage, QueryByKey]
 
 
 def test_a_broker_that_stays_away_is_an_error() -> None:

@@ -84,15 +84,26 @@ def test_a_writer_that_died_half_way_has_decided_nothing(tmp_path: Path) -> None
     (tmp_path / ".q.000000000003.open.77").write_bytes(b"half a rec")
     here = Records(tmp_path)
     assert here.open() == []
-    here.write(record())
+    with here.locked(0, nobody):
+        here.write(record())
     assert len(here.open()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "q.000000000003.open"]
 
 
 def test_a_death_between_the_two_marks_is_done(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(records, "KEPT", 2)
     here = Records(tmp_path)
     here.write(record())
     (tmp_path / "q.000000000003.done").write_bytes(b"{}")
+    assert here.is_any_open
     assert here.open() == []
+    for batch in range(4, 8):
+        with here.locked(0, nobody):
+            here.write(record(batch))
+            here.done(record(batch))
+    assert here.open() == []
+    assert not here.is_any_open
+    assert here.batches() == {"q": {6, 7}}
 
 
 @pytest.mark.parametrize("change", ["cut", "version"])

@@ -1,12 +1,15 @@
 """A task's rows are all there afterwards: in batches, alone, in their order, in two topics."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from roquet.model.errors import CallRefused, MessageIllegal
-from roquet.spark.sink.halves import unpacked
+from roquet.spark.sink import task
+from roquet.spark.sink.delivery import Sent
+from roquet.spark.sink.halves import halves_of, unpacked
 from roquet.spark.sink.rows import Origin
 from roquet.spark.sink.task import new_keys, send
 
@@ -98,7 +101,9 @@ def test_what_a_broker_refuses_for_good_is_told_with_its_rows(sea: Any) -> None:
     options = sea.options(topic="small", body_bytes_max=8 * 1024 * 1024)
     with pytest.raises(CallRefused, match="this broker takes") as caught:
         write(options, {"body": [b"a", body]})
-    assert "row 1 of this partition could not be sent" in caught.value.__notes__[0]
+    (note,) = caught.value.__notes__
+    assert "row 1 of this partition could not be sent" in note
+    assert "if the broker takes less than usual, say so: maxMessageSize, batchBytes" in note
 
 
 def test_half_messages_are_invisible_and_their_places_are_known(sea: Any) -> None:
@@ -109,6 +114,21 @@ def test_half_messages_are_invisible_and_their_places_are_known(sea: Any) -> Non
     table = unpacked(data)
     assert table["row"].to_pylist() == [0, 1]
     assert set(table["broker"].to_pylist()) <= {"broker-a", "broker-b"}
+
+
+def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
+    sea: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Sent] = []
+
+    def seen(sent: Sequence[Sent], partition: int) -> pa.Table:
+        kept.extend(sent)
+        return halves_of(sent, partition)
+
+    monkeypatch.setattr(task, "halves_of", seen)
+    sea.create("lean")
+    write(sea.options(topic="lean", transactional=True), {"body": ["a" * 1000, "b" * 1000]})
+    assert [(one.parcel.body, one.parcel.properties) for one in kept] == [(b"", None)] * 2
 
 
 def test_a_task_without_rows_sends_nothing(sea: Any) -> None:

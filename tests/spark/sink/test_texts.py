@@ -59,6 +59,12 @@ def test_several_keys_are_one_text() -> None:
     assert texts(keys=["a b", None])[0]["KEYS"] == "a b"
 
 
+def test_keys_that_are_none_take_no_others_along() -> None:
+    keys = pa.array([["a", None, "b"], None, [None], ["", "c"], ["d"]])
+    assert [one.get("KEYS") for one in texts(keys=keys)] == ["a b", None, None, "c", "d"]
+    assert [one.get("KEYS") for one in texts(keys=keys[1:])] == [None, None, "c", "d"]
+
+
 def test_a_map_read_from_a_topic_loses_what_only_the_system_may_say() -> None:
     read = {
         "UNIQ_KEY": "A", "KEYS": "k", "TAGS": "t", "CLUSTER": "c", "DELAY": "3", "TRAN_MSG": "true",

@@ -54,6 +54,14 @@ def test_a_queue_that_is_not_there_any_more_is_not_taken_for_empty(sea: Any) -> 
         watch.since(ends, "q/1/")
 
 
+def test_a_topic_whose_broker_is_away_is_waited_for(sea: Any) -> None:
+    watch = Watch((sea.namesrv,), ["away"], 5_000)
+    watch._cluster.pause = lambda _ms: sea.create("away")
+    assert set(watch.ends(["broker-a"])) == {"away", CHECK_MAX_TIME_TOPIC}
+    with pytest.raises(ConnectFailed, match="topic 'not-there' is unknown"):
+        Watch((sea.namesrv,), ["not-there"], 0).since({}, "q/1/")
+
+
 def test_a_queue_that_is_new_is_read_from_its_first_message(sea: Any) -> None:
     sea.create("grown")
     watch = Watch((sea.namesrv,), ["grown"], 5_000)

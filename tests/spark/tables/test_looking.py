@@ -144,6 +144,15 @@ def test_what_is_no_table_is_told_so(tmp_path: Path) -> None:
         look(str(tmp_path), kind="parqet")
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_directory_that_is_not_of_the_kind_is_said_and_left_alone(
+    kind: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"is no {kind} table: it has no "):
+        look(str(tmp_path), kind=kind)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_archive_says_its_kind_and_its_topic(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path):

@@ -172,8 +172,9 @@ def _queues(cluster: Cluster, held: Held, found: Found, tell: Tell) -> list[Queu
     inside = {(one.name, one.queue_id): one.runs for one in found.queues}
     places = {(broker, number) for _, broker, number in {**bounds.latest, **(held.end or {})}}
     made = []
+    total = len(places | inside.keys())
     for done, (broker, queue_id) in enumerate(sorted(places | inside.keys())):
-        tell(Progress(done=done, total=len(places | inside.keys()), what="queues"))
+        tell(Progress(done=done, total=total, what="queues"))
         key = topic, broker, queue_id
         span = bounds.earliest.get(key), bounds.latest.get(key)
         ends = (span[0], span[1]) if span[0] is not None and span[1] is not None else None
@@ -189,6 +190,7 @@ def _queues(cluster: Cluster, held: Held, found: Found, tell: Tell) -> list[Queu
                 edges=hours.edges(cluster, key, ends) if ends else (),
             )
         )
+    tell(Progress(done=total, total=total, what="queues"))
     return made
 
 

@@ -3,14 +3,16 @@
 To one queue one request goes at a time, and the next one when a broker has it:
 
 - An attempt that begins reads what earlier ones of the same run have sent.
-- When an answer is lost, the queue is read before anything is sent again.
+- When an answer is lost, the queue is read before anything is sent again, once it tells of all that
+  its broker's log holds: genuine brokers answer when the log has a message, its queue has it later.
 - An answer says where the messages lie. What others have sent in between is looked at: when it is
-  ours, a second courier is under way, and this one stops.
+  ours, a second courier is under way, and this one stops. A few requests of both may be there.
 
 One thing nobody can exclude: a broker that takes a request long after its connection ended, when
 the same rows were sent again already. That is seen, and counted in `doubled`.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -28,8 +30,13 @@ from roquet.spark.jobs.pace import Pace
 from roquet.spark.jobs.runs import Numbers, Runs
 from roquet.spark.plan import Offsets, Piece, Queue, named
 from roquet.spark.tasks import BrokerAway
+from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.send import SendBatch, SendReply
+from roquet.wire.calls.stats import GetRuntimeInfo
 from roquet.wire.codes import ResponseCode
+from roquet.wire.dialect import loads
+
+log = logging.getLogger(__name__)
 
 GROUP: Final = "roquet-spark-replay"
 """The producer group."""
@@ -42,6 +49,10 @@ STORED_BYTES: Final = 256
 
 COUNT_MAX: Final = 8_192
 """Messages of one request."""
+
+BEHIND_MS_MAX: Final = 10_000
+"""How long queues that are behind their log are waited for. Genuine ones are so for milliseconds,
+longer where no core is free; ours never, but what they tell counts their index of keys as well."""
 
 PASSING: Final = frozenset(
     {
@@ -164,6 +175,7 @@ class Courier:
     def _look(self, queue: Queue) -> dict[Queue, Runs]:
         """What is new in a queue; from now on it is known."""
         topic, broker, queue_id = queue
+        catch_up(self._cluster, broker)
         told = self._cluster.patiently(
             lambda: self._cluster.told(topic, broker, (queue_id,)), broker
         )
@@ -173,6 +185,31 @@ class Courier:
 
     def _read(self, queue: Queue, start: int, end: int) -> dict[Queue, Runs]:
         return copies_in(self._cluster, [Piece(*queue, start, end)] if start < end else [])
+
+
+def catch_up(cluster: Cluster, broker: str) -> None:
+    """Wait until the queues of a broker tell of all that its log holds now."""
+    deadline_ms = SYSTEM_CLOCK.monotonic_ms() + BEHIND_MS_MAX
+    wanted, done = _log_of(cluster, broker)
+    while done < wanted:
+        if SYSTEM_CLOCK.monotonic_ms() >= deadline_ms:
+            log.warning("queues of broker %r are %d bytes behind its log", broker, wanted - done)
+            return
+        cluster.pause(PAUSES_MS[0])
+        done = _log_of(cluster, broker)[1]
+
+
+def _log_of(cluster: Cluster, broker: str) -> tuple[int, int]:
+    """Where a broker's log ends, and how far its queues tell of it."""
+    try:
+        reply = cluster.ask(broker, GetRuntimeInfo())
+    except CallRefused:
+        return 0, 0  # who may not ask goes by what the queues tell
+    table = loads(bytes(reply.body), KVTable).table
+    end, behind = (
+        int(table.get(name, 0)) for name in ("commitLogMaxOffset", "dispatchBehindBytes")
+    )
+    return end, end - behind
 
 
 def copies_in(cluster: Cluster, pieces: Sequence[Piece]) -> dict[Queue, Runs]:

@@ -13,7 +13,9 @@ from roquet.spark.jobs.standings import Done, Standing
 from roquet.spark.jobs.trends import State
 
 MINUTE_MS: Final = 60_000
-HOUR_S: Final = 3600
+
+NAME_MAX: Final = 18
+"""Characters of a group or a topic beside the curves: the table above has all of them."""
 
 _STANDINGS: Final = (
     "Rates are medians over all pairs of samples, in messages a second. Caught up: when nothing "
@@ -99,6 +101,12 @@ def _glued(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
+def _short(name: str) -> str:
+    """A name that fits beside the picture; its beginning and its end tell it from others."""
+    half = NAME_MAX // 2
+    return name if len(name) <= NAME_MAX else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}"
+
+
 def _good(one: Standing) -> bool | None:
     if is_late(one):
         return False
@@ -122,7 +130,7 @@ def _series(rows: pa.Table, one: Standing, first_ms: int) -> Series:
     summed = own.group_by("at").aggregate([("lag", "sum")]).sort_by("at")
     at = summed["at"].cast(pa.int64()).to_pylist()
     return Series(
-        name=f"{one.group}: {one.topic}",
+        name=f"{_short(one.group)}: {_short(one.topic)}",
         x=[(ms - first_ms) / MINUTE_MS for ms in at],
         y=summed["lag_sum"].to_pylist(),
     )

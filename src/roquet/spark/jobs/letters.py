@@ -125,10 +125,13 @@ def sendable(letters: pa.Table, sent: Sequence[str]) -> pa.Table:
 
 def _reasons(is_dead: pa.Array, tries: pa.Array, tries_max: int) -> pa.Array:
     text = tries.cast(pa.string())
+    is_one = pc.equal(tries, 1)
+    times = pc.if_else(is_one, " time", " times")
     # The last failure counts, too: a message that was tried again 16 times failed 17 times.
-    spent = pc.binary_join_element_wise("failed ", text, " times, no try was left", "")
-    given_up = pc.binary_join_element_wise("given up after ", text, " failures", "")
-    waits = pc.binary_join_element_wise("failed ", text, " times, is tried again", "")
+    spent = pc.binary_join_element_wise("failed ", text, times, ", no try was left", "")
+    failures = pc.if_else(is_one, " failure", " failures")
+    given_up = pc.binary_join_element_wise("given up after ", text, failures, "")
+    waits = pc.binary_join_element_wise("failed ", text, times, ", is tried again", "")
     dead = pc.if_else(pc.greater(tries, tries_max), spent, given_up)
     return pc.if_else(is_dead, dead, waits)
 

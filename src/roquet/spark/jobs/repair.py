@@ -162,8 +162,19 @@ def chosen(params: Params, root: Path, spark: "Callable[[], SparkSession]") -> p
         return picked(letters, params.ids)
     if not letters.num_rows:
         return letters
-    found = spark().read.parquet(str(root / "letters")).where(params.where).select("letter_id")
-    return picked(letters, [row["letter_id"] for row in found.collect()])
+    return picked(letters, _meant(params.where, root, spark()))
+
+
+def _meant(where: str, root: Path, spark: "SparkSession") -> list[str]:
+    """The letters that fit a condition; UsageError for one that Spark cannot read or work out."""
+    from pyspark.errors import PySparkException
+
+    try:
+        found = spark.read.parquet(str(root / "letters")).where(where).select("letter_id")
+        return [row["letter_id"] for row in found.collect()]
+    except PySparkException as error:
+        told = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise UsageError(f"--where {where!r}: {told.rstrip(';')}") from error
 
 
 # -- the table -------------------------------------------------------------------------------
@@ -283,6 +294,7 @@ class _Resending:
         queues = [(one.topic, one.broker_name, one.queue_id) for one in route.write_queues(topic)]
         sources = _sources(rows)
         courier = Courier(cluster, lanes(sources, queues), latest)
+        courier.begin()  # what was on its way to its queue a moment ago
         make, count, made = new_keys(), 0, 0
         for source, batch in sources.items():
             offsets = batch.column("queue_offset").to_numpy()

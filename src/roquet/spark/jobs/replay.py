@@ -23,6 +23,7 @@ from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Bounds, Cluster
 from roquet.spark.edges import Ago, parse_time
+from roquet.spark.jobs import origins
 from roquet.spark.jobs.copies import NEEDED
 from roquet.spark.jobs.copies import TAKEN as TAKEN_COLUMNS
 from roquet.spark.jobs.courier import copies_in
@@ -69,6 +70,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """Messages a second, of all tasks together; None is as fast as it goes."""
     since: str | None = None
     """From when on the destination may hold what earlier runs have sent; None is always."""
+    same_topic: bool = False
+    """Send also what the topic has as the very messages that were archived."""
     tasks: int | None = None
     name: str = ""
     catalog: Mapping[str, str] = {}
@@ -123,6 +126,8 @@ def run(
     tell(progress)
     if not progress.left:
         return progress
+    if not params.same_topic:
+        _check_elsewhere(origins.holding(cluster, bounds, wanted, choice, there), params)
     errand = _errand(params, cluster, bounds.latest, wanted, there, choice)
     with _watched(settings, bounds.latest, progress, tell):
         done = answers(spark(), errand)
@@ -197,6 +202,15 @@ def _since(params: Params, cluster: Cluster, bounds: Bounds) -> Offsets:
                 "replay, and behind the oldest message that is there"
             )
     return found
+
+
+def _check_elsewhere(queue: Queue | None, params: Params) -> None:
+    """ConfigError where the destination has these messages as those that they were."""
+    if queue is not None:
+        raise ConfigError(
+            f"{named(queue)} still holds the messages that {params.source} was made of: they would "
+            "be there twice. Give another topic, or say --same-topic if that is what you want"
+        )
 
 
 def _errand(

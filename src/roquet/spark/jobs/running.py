@@ -7,7 +7,7 @@ import msgspec
 
 from roquet.model.errors import RoquetError
 from roquet.spark.jobs.errand import Answer, Errand, perform
-from roquet.spark.session import session
+from roquet.spark.session import is_local, session
 from roquet.spark.tasks import BrokerAway
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ LOCAL: Final = "local[*,4]"
 
 GIVEN: Final = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 """What is set where somebody else has chosen a Spark: `spark-submit`, and Spark Connect."""
+
+
+MARKS: Final = ("Error: ", "Cannot run program")
+"""In the line that has the cause: Python's, and Java's when workers have no Python where we say."""
 
 
 class JobFailed(RoquetError):
@@ -40,7 +44,8 @@ def spark_for(name: str, master: str | None) -> "SparkSession":
         return SparkSession.builder.appName(name).getOrCreate()
     # Its own bar, and its warnings of what a laptop lacks, are not for those who run a job.
     spark = session(name, master or LOCAL, **{"spark.ui.showConsoleProgress": "false"})
-    spark.sparkContext.setLogLevel("ERROR")
+    if is_local(master or LOCAL):  # a cluster's tell why nothing begins: no worker has a core free
+        spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
@@ -74,5 +79,5 @@ def last_line(error: Exception) -> str:
     """What went wrong, out of a text that may hold the traces of two languages."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith(("at ", "File ", "..."))]
-    causes = [line for line in told if line.startswith("roquet.") or "Error: " in line]
+    causes = [line for line in told if line.startswith("roquet.") or any(m in line for m in MARKS)]
     return (causes or told or [type(error).__name__])[-1]

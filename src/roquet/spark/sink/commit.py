@@ -42,7 +42,7 @@ def _sleep(pause_ms: int) -> None:
 def resolve(options: SinkOptions, pause: Pause = _sleep, settled_ms: int = SETTLED_MS) -> None:
     """Finish what a driver that died had decided and not done."""
     records = _records(options)
-    if not records.open():
+    if not records.is_any_open:
         return
     with records.locked(options.timeout_ms, pause):
         _finish(records, options, pause, settled_ms)

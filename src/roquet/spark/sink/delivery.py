@@ -108,7 +108,7 @@ class Delivery:
                 reply = await self._try(parcel, queue, deadline_ms)
             except CallError as error:
                 if not self._goes_on(error, parcel, queue, refused, deadline_ms):
-                    error.add_note(_told(parcel, queue))
+                    error.add_note(_told(parcel, queue, error))
                     raise
                 log.info("%s: %s; trying again", queue, error)
                 await self._look_again(parcel.topic, error)
@@ -202,7 +202,10 @@ def pauses() -> Iterator[int]:
     return chain(PAUSES_MS, repeat(PAUSES_MS[-1]))
 
 
-def _told(parcel: Parcel, queue: MessageQueue) -> str:
+def _told(parcel: Parcel, queue: MessageQueue, error: CallError) -> str:
     last = parcel.row + parcel.count - 1
     rows = f"row {last}" if parcel.count == 1 else f"rows from {parcel.row} to about {last}"
-    return f"{rows} of this partition could not be sent to {queue}"
+    text = f"{rows} of this partition could not be sent to {queue}"
+    if isinstance(error, CallRefused) and error.code == ResponseCode.MESSAGE_ILLEGAL:
+        return f"{text}; if the broker takes less than usual, say so: maxMessageSize, batchBytes"
+    return text

@@ -24,7 +24,7 @@ from roquet.wire.calls.send import Send
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
 from roquet.wire.property_text import decode_properties, encode_properties
-from roquet.wire.record import Record, decode, decode_many
+from roquet.wire.record import Record, decode_many
 
 IN_FLIGHT: Final = 256
 """Ends that wait for an answer."""
@@ -92,7 +92,7 @@ class Ending:
     async def all(self, halves: Sequence[Half]) -> dict[int, Outcome]:
         """Commit them; what became of each, by its number."""
         for topic in {half.topic for half in halves}:
-            await self._routes.refresh(topic)
+            await self._quietly(self._routes.refresh(topic))  # each asks again, if it has to
         found = {half.number: Outcome.NOT_ASKED for half in halves}
         lanes: dict[tuple[str, str, int], list[Half]] = {}
         free: list[Half] = []
@@ -197,30 +197,28 @@ class Ending:
     async def _found(self, half: Half) -> Record:
         """The record of a half message: where it was stored, or where it was laid."""
         address = self._routes.leader(half.broker)
-        try:
-            view = ViewMessage(topic=half.topic, offset=half.position)
-            record = decode(bytes((await self._pool.call(address, view, TRY_MS)).body))
-            if _is_of(record, half):
-                return record
-        except (CallRefused, RecordError):
-            pass
+        view = ViewMessage(topic=half.topic, offset=half.position)
         query = QueryByKey(
             topic=CHECK_MAX_TIME_TOPIC, key=half.unique_key, max_num=32, begin_timestamp=0,
             end_timestamp=TIME_MAX, unique_key=True,
         )  # fmt: skip
-        try:
-            body = (await self._pool.call(address, query, TRY_MS)).body
-        except CallRefused as error:
-            if error.code in LATER:
-                raise
-            body = b""
-        for record in decode_many(bytes(body)):
-            if _is_of(record, half):
-                return record
+        for call in (view, query):
+            for record in _records(await self._body(address, call)):
+                if _is_of(record, half):
+                    return record
         raise RecordError(
             f"broker {half.broker!r} has no half message at {half.position} any more, and none in "
             f"{CHECK_MAX_TIME_TOPIC}: the message {half.unique_key} for {half.topic} is lost"
         )
+
+    async def _body(self, address: str, call: ViewMessage | QueryByKey) -> bytes:
+        """What a broker has; nothing when it says that there is nothing."""
+        try:
+            return bytes((await self._pool.call(address, call, TRY_MS)).body)
+        except CallRefused as error:
+            if error.code in LATER:
+                raise
+            return b""
 
     async def _quietly(self, work: Awaitable[object]) -> None:
         with suppress(RoquetError):
@@ -236,6 +234,11 @@ async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _records(body: bytes) -> Iterator[Record]:
+    with suppress(RecordError):  # no message begins there
+        yield from decode_many(body)
 
 
 def _is_of(record: Record, half: Half) -> bool:

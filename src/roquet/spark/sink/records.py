@@ -34,6 +34,7 @@ KEPT: Final = 100
 LOCK_PAUSE_MS: Final = 100
 
 _NAME: Final = re.compile(r"(?P<query>.+)\.(?P<batch>\d{12})\.(?P<state>open|done)")
+_DRAFT: Final = re.compile(r"\..+\.\d{12}\.(open|done)\.\d+")
 _META: Final = b"roquet"
 
 
@@ -69,6 +70,7 @@ class Records:
         self._make()
         with (self._directory / "lock").open("a+b") as file:
             self._wait(file.fileno(), timeout_ms, pause)
+            self._tidy()
             yield
 
     def batches(self) -> dict[str, frozenset[int]]:
@@ -82,8 +84,13 @@ class Records:
         """Whether a batch is decided."""
         return any(self._path(query, batch, state).exists() for state in ("open", "done"))
 
+    @property
+    def is_any_open(self) -> bool:
+        """Whether a batch may be decided and not done; who has not the lock can ask no more."""
+        return any(state == "open" for _, _, state in self._found())
+
     def open(self) -> list[Record]:
-        """What is decided and not done, in the order of the batches."""
+        """What is decided and not done, in the order of the batches; with the lock."""
         paths = sorted(self._directory.glob("*.open")) if self._directory.is_dir() else []
         # One that died between the two marks has done all.
         return [_read(path) for path in paths if not path.with_suffix(".done").exists()]
@@ -103,6 +110,16 @@ class Records:
         self._path(record.query, record.batch, "open").unlink(missing_ok=True)
         self._prune(record.query)
         self._sync()
+
+    def _tidy(self) -> None:
+        """Remove what those have left who died: drafts, and first marks beside second ones.
+
+        Such a first mark would count again as soon as the second one is pruned.
+        """
+        for path in list(self._directory.iterdir()):
+            is_done = path.suffix == ".open" and path.with_suffix(".done").exists()
+            if is_done or _DRAFT.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
     def _prune(self, query: str) -> None:
         done = sorted(

@@ -27,6 +27,7 @@ from roquet.spark.sink.texts import (
     Columns,
     NewKeys,
     delay_texts,
+    is_no_time,
     row_keys,
     texts_of,
     transaction_text,
@@ -134,6 +135,8 @@ class Shaper:
         texts: list[pa.Array] = []
         for column, name, as_number in DELAYS:
             if column in found:
+                if column == "delay":
+                    self._refuse(is_no_time(found[column]), "has a delay that is no time")
                 numbers = as_number(found[column])
                 self._refuse(pc.less(numbers, 0), f"has a {column} before now")
                 texts.append(delay_texts(numbers, name))

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from random import SystemRandom
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 
 from roquet.model.errors import RoquetError
@@ -31,7 +32,12 @@ def send(
 ) -> tuple[int, bytes]:
     """Send all rows of a partition; gives their number, and in a transaction where they lie."""
     sent: list[Sent] = []
-    taken: Callable[[Sent], object] = sent.append if options.transactional else lambda _: None
+
+    def taken(one: Sent) -> None:
+        if options.transactional:  # a partition's places have to fit into memory, not its bodies
+            parcel = msgspec.structs.replace(one.parcel, body=b"", properties=None)
+            sent.append(msgspec.structs.replace(one, parcel=parcel))
+
     try:
         with Sender(options, origin.partition * TURN_STEP, taken) as sender:
             shaper = Shaper(options, columns, origin, new_keys(), sender.queues)

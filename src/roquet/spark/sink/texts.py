@@ -29,6 +29,9 @@ NewKeys = Callable[[int, int], pa.Array]
 _PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 _MAP: Final = pa.map_(pa.string(), pa.string())
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).reshape(256, 2)
+SECONDS_MAX: Final = 1e15
+"""Of a delay: thirty million years, whose ms are a number still."""
+
 _COUNTS: Final = 65_536
 """Numbers that the counter of a unique key holds; then its time goes on by 1 ms."""
 
@@ -82,10 +85,17 @@ def _own(given: pa.Array, found: Columns, unique: pa.Array) -> dict[str, pa.Arra
 
 
 def _joined(keys: pa.Array) -> pa.Array:
-    """All keys of each row in one text; a list's are joined by blanks."""
-    if pa.types.is_list(keys.type):
-        return pc.binary_join(keys.cast(pa.list_(pa.string())), names.KEYS_SEPARATOR)
-    return keys
+    """All keys of each row in one text; a list's are joined by blanks, less those that are none."""
+    if not pa.types.is_list(keys.type):
+        return keys
+    lists = keys.cast(pa.list_(pa.string()))
+    flat = pc.list_flatten(lists)
+    kept = pc.fill_null(pc.not_equal(flat, ""), False)
+    if not pc.all(kept, min_count=0).as_py():  # Arrow would join the others to nothing
+        rows = pc.list_parent_indices(lists).filter(kept).to_numpy()
+        offsets = np.searchsorted(rows, np.arange(len(lists) + 1)).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(offsets), flat.filter(kept))
+    return pc.binary_join(lists, names.KEYS_SEPARATOR)
 
 
 def _users(column: pa.Array) -> pa.Array:
@@ -123,6 +133,11 @@ def _whole(numbers: pa.Array) -> pa.Array:
 
 def _in_ms(seconds: pa.Array) -> pa.Array:
     return pc.ceil(pc.multiply(seconds.cast(pa.float64()), 1_000.0)).cast(pa.int64())
+
+
+def is_no_time(seconds: pa.Array) -> pa.Array:
+    """Where a number of seconds is none, or so large that nobody counts its ms."""
+    return pc.invert(pc.less(pc.abs(seconds.cast(pa.float64(), safe=False)), SECONDS_MAX))
 
 
 def _epoch_ms(times: pa.Array) -> pa.Array:

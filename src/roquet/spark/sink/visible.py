@@ -19,10 +19,6 @@ from roquet.spark.sink.halves import codes
 from roquet.wire.calls.offset import MaxOffset
 
 READ: Final = ("properties",)
-NEW_TRIES: Final = 20
-NEW_PAUSE_MS: Final = 200
-"""A new topic is known to the name servers within a moment, mostly at once."""
-
 NONE: Final = np.empty(0, np.int64)
 
 
@@ -32,17 +28,13 @@ class Watch:
     def __init__(self, namesrv: tuple[str, ...], topics: Iterable[str], timeout_ms: int) -> None:
         topics = tuple(sorted(topics))
         settings = SourceOptions(namesrv=namesrv, topics=topics, timeout_ms=timeout_ms)
-        self._cluster = Cluster(settings)
+        # A copy may lack what its leader shows: it would be committed twice.
+        self._cluster = Cluster(settings, leaders_only=True)
 
     def ends(self, brokers: Iterable[str]) -> Nested:
         """How far the topics reach, and on these brokers what was given up."""
         brokers = list(brokers)
-        for _ in range(NEW_TRIES):
-            try:
-                return to_json(self._now(brokers)[1])
-            except UsageError:  # a topic that its first message has made this moment
-                self._cluster.pause(NEW_PAUSE_MS)
-        return to_json(self._now(brokers)[1])
+        return to_json(self._cluster.patiently(lambda: self._now(brokers), "route")[1])
 
     def since(
         self, ends: Nested, prefix: str
@@ -71,7 +63,11 @@ class Watch:
         return first, now
 
     def _now(self, brokers: Iterable[str]) -> tuple[Offsets, Offsets]:
-        bounds = self._cluster.bounds()
+        try:
+            bounds = self._cluster.bounds()
+        except UsageError as error:
+            # It holds half messages, so it is there: new this moment, or its broker is away.
+            raise ConnectFailed(str(error)) from error
         now = dict(bounds.latest)
         for broker in brokers:
             now[CHECK_MAX_TIME_TOPIC, broker, 0] = self._given_up_end(broker)

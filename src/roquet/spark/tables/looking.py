@@ -63,6 +63,8 @@ def look(
     found = kind or ("iceberg" if catalog else kind_of(root))
     if found not in KINDS:
         raise ConfigError(f"no kind of table {found!r}{nearest(found, KINDS)}")
+    if found != "parquet" and not catalog and not (root / MARKS[found]).exists():
+        raise ConfigError(f"{root} is no {found} table: it has no {MARKS[found]}")
     if found == "iceberg":
         held = _iceberg(root, topic, name, catalog)
     elif found == "delta":

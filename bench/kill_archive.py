@@ -1,0 +1,124 @@
+"""An archive under kills: each message in the table once, at its place, and no file left over."""
+
+import contextlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from kill_stage import HERE, Child, Stage
+
+TOPIC = "KillSpark"
+QUEUES = 8
+BATCHES = 8
+"""Commits of a run that nobody kills."""
+
+WAITS_S = (0.0, 3.0)
+"""From the beginning of a run's first attempt to the kill."""
+
+COLUMNS = ["broker", "queue_id", "queue_offset", "message_id"]
+
+
+def fill(data: Path, messages: int) -> None:
+    """A topic full of messages, in the directory of a broker that does not run yet."""
+    command = [sys.executable, str(HERE / "fill.py"), str(data), "--messages", str(messages)]
+    command += ["--size", "200", "--topic", TOPIC, "--queues", str(QUEUES)]
+    subprocess.run(command, check=True)
+
+
+class Archive:
+    """One round: the topic into a new table."""
+
+    def __init__(self, stage: Stage, kind: str, number: int, messages: int) -> None:
+        self._stage, self._kind, self._messages = stage, kind, messages
+        self._table = stage.folder / f"{kind}-{number}"
+        stage.create(TOPIC, QUEUES)
+
+    def start(self) -> Child:
+        command = [sys.executable, "-m", "roquet", "spark", "archive", TOPIC, str(self._table)]
+        command += ["--kind", self._kind, "--namesrv", self._stage.namesrv, "--compact", "--json"]
+        command += ["--option", f"maxOffsetsPerTrigger={self._messages // BATCHES}"]
+        command += ["--master", "local[2,4]"]
+        return Child(command, self._stage.folder / "driver.log")
+
+    def moment(self, driver: Child, deadline: float) -> float | None:
+        """Behind the moment in which a run of ours has begun to write."""
+        began = time.time()
+        while not driver.is_over and time.monotonic() < deadline:
+            for attempt in self._table.rglob("_roquet/staging/*"):
+                with contextlib.suppress(FileNotFoundError):
+                    if attempt.stat().st_mtime >= began - 1 and any(attempt.iterdir()):
+                        return random.uniform(*WAITS_S)
+            time.sleep(0.02)
+        return None
+
+    def judge(self) -> str:
+        """Each message once, at its place; no file that no commit names."""
+        root = self._table
+        rows, named = READERS[self._kind](root)
+        self._compare(rows)
+        there = {path.name for path in root.rglob("*.parquet")}
+        if orphans := there - named:
+            raise AssertionError(f"{len(orphans)} orphan files: {sorted(orphans)[:3]}")
+        left = [*root.rglob("_roquet/staging/*"), *root.rglob("_roquet/intent.json*")]
+        if left:
+            raise AssertionError(f"left behind: {left}")
+        shutil.rmtree(root)
+        counted = f"{rows.num_rows:,} rows of {self._messages:,} messages"
+        return f"{counted}, each once; {len(there)} files, 0 orphans"
+
+    def _compare(self, rows: pa.Table) -> None:
+        places = Counter(zip(*(rows[name].to_pylist() for name in COLUMNS), strict=True))
+        doubled = sum(count - 1 for count in places.values())
+        wanted = {
+            ("broker-a", at % QUEUES, at // QUEUES, f"7F0000010001000000000000{at:08X}")
+            for at in range(self._messages)
+        }
+        missing, foreign = len(wanted - places.keys()), len(places.keys() - wanted)
+        if doubled or missing or foreign:
+            raise AssertionError(f"{doubled} doubled, {missing} missing, {foreign} foreign rows")
+
+
+# -- what a table holds ----------------------------------------------------------------------
+
+
+def parquet(root: Path) -> tuple[pa.Table, set[str]]:
+    """The rows, and the files that are shown."""
+    paths = sorted(root.glob("day=*/*.parquet"))
+    tables = [pq.read_table(path, columns=COLUMNS, partitioning=None) for path in paths]
+    return pa.concat_tables(tables), {path.name for path in paths}
+
+
+def delta(root: Path) -> tuple[pa.Table, set[str]]:
+    """The rows, and the files that any version names."""
+    from deltalake import DeltaTable
+
+    named = set()
+    for entry in (root / "_delta_log").glob("*.json"):
+        for line in entry.read_text("utf-8").splitlines():
+            action: dict[str, Any] = json.loads(line)
+            if "add" in action:
+                named.add(Path(action["add"]["path"]).name)
+    table = DeltaTable(str(root)).to_pyarrow_table(columns=COLUMNS)
+    return table, named
+
+
+def iceberg(root: Path) -> tuple[pa.Table, set[str]]:
+    """The rows, and the files that any snapshot names."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    with SqlCatalog("roquet", uri=f"sqlite:///{root}/catalog.db") as catalog:
+        table = catalog.load_table(f"roquet.{TOPIC}")
+        named = table.inspect.all_files()["file_path"].to_pylist()
+        rows = table.scan(selected_fields=tuple(COLUMNS)).to_arrow()
+        return rows, {Path(path).name for path in named}
+
+
+READERS = {"parquet": parquet, "delta": delta, "iceberg": iceberg}

@@ -1,0 +1,67 @@
+"""Origins: whether a topic holds the very messages that a table would send to it.
+
+A topic's archive is replayed to a topic of the same name in another cluster, or where the messages
+have gone; where they still are, each would be there twice. Names do not tell: the messages do.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roquet.model import properties as names
+from roquet.spark.cluster import Bounds, Cluster
+from roquet.spark.fetch import RangeReader
+from roquet.spark.jobs.copies import coordinates
+from roquet.spark.jobs.runs import Runs
+from roquet.spark.jobs.stretches import Choice, Stretch, rows_of
+from roquet.spark.plan import Piece, Queue
+
+COMPARED: Final = ("body", "message_id")
+"""Columns that make a message the same one; a table without ids goes by bodies."""
+
+
+def is_original(row: pa.RecordBatch, found: pa.RecordBatch, topic: str) -> bool:
+    """Whether the message in a row's place is the archived one, and no copy of it. Pure."""
+    source = pc.map_lookup(found.column("properties"), names.REPLAYED_FROM, "first")
+    known = [name for name in COMPARED if name in row.schema.names]
+    is_same = all(row.column(name)[0].as_py() == found.column(name)[0].as_py() for name in known)
+    return is_same and source[0].as_py() != coordinates(row, topic)[0].as_py()
+
+
+def holding(
+    cluster: Cluster,
+    bounds: Bounds,
+    wanted: Iterable[Stretch],
+    choice: Choice,
+    there: Mapping[Queue, Runs],
+) -> Queue | None:
+    """A queue of the destination in which rows lie that would be sent; None when there is none."""
+    for stretch in wanted:
+        source = stretch.source
+        if source in bounds.latest and stretch.rows:
+            span = bounds.earliest[source], bounds.latest[source]
+            row = _row(stretch, choice, there.get(source, Runs()), span)
+            if row is not None and _is_there(cluster, row, source):
+                return source
+    return None
+
+
+def _row(
+    stretch: Stretch, choice: Choice, there: Runs, span: tuple[int, int]
+) -> pa.RecordBatch | None:
+    """A row whose offset the topic has, of the first ones: who looked further would read it all."""
+    batch = next(rows_of(stretch, choice, there), None)
+    if batch is None:
+        return None
+    offsets = batch.column("queue_offset")
+    known = batch.filter(pc.and_(pc.greater_equal(offsets, span[0]), pc.less(offsets, span[1])))
+    return known.slice(0, 1) if known.num_rows else None
+
+
+def _is_there(cluster: Cluster, row: pa.RecordBatch, source: Queue) -> bool:
+    offset = row.column("queue_offset")[0].as_py()
+    reader = RangeReader(cluster, (*COMPARED, "properties"))
+    found = next(iter(reader.batches([Piece(*source, offset, offset + 1)])), None)
+    return found is not None and is_original(row, found, source[0])

@@ -1,0 +1,510 @@
+"""The jobs on topics of Apache RocketMQ: archived, replayed, repaired, watched and audited."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import genuine
+from roquet.arrow.encode import encode
+from roquet.arrow.records import SCHEMA
+from roquet.model.errors import CallTimeout
+from roquet.model.topic import SubscriptionGroup
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster import Cluster
+from roquet.spark.fetch import RangeReader
+from roquet.spark.jobs import archive, audit, courier, lag, repair, replay
+from roquet.spark.jobs.trends import State
+from roquet.spark.options import SourceOptions
+from roquet.spark.plan import ranges
+from roquet.spark.tables.looking import look
+from roquet.wire.calls.offset import UpdateOffset
+from roquet.wire.calls.send import SendBack, SendBatch, SendReply
+from roquet.wire.calls.topic import CreateGroup, CreateTopic
+from roquet.wire.dialect import dumps
+
+pytestmark = pytest.mark.interop
+
+BROKER: Final = "genuine-a"
+KINDS: Final = ("parquet", "delta", "iceberg")
+PATIENCE_S: Final = 60
+"""For what takes a moment, on a machine of two cores that has other work."""
+
+COLUMNS: Final = (
+    *("queue_id", "queue_offset", "body", "keys", "tag", "properties", "message_id"),
+    *("position", "offset_message_id", "reconsume_times"),
+)
+
+
+class HereAndNow:
+    """The one thing that jobs ask of Spark; each task is done when it is asked for."""
+
+    def range(self, _start: int, end: int, _step: int, _parts: int) -> "HereAndNow":
+        self._count = end
+        return self
+
+    def mapInArrow(self, work: Any, _schema: str) -> "HereAndNow":  # noqa: N802
+        self._work = work
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        numbers = (pa.RecordBatch.from_pydict({"id": [at]}) for at in range(self._count))
+        return [row for answer in self._work(numbers) for row in answer.to_pylist()]
+
+
+spark: Any = HereAndNow
+
+
+class Theirs:
+    """Topics of a genuine broker."""
+
+    def __init__(self, running: genuine.Genuine) -> None:
+        self.running = running
+        self.options = {"namesrv": running.namesrv, "timeout": "60s"}
+        self._channels: dict[str, BlockingChannel] = {}
+        """Jobs may run in a thread of their own, and have their own."""
+
+    def call(self, call: Any) -> Any:
+        """What the broker answers."""
+        address = self.running.broker
+        if address not in self._channels:
+            self._channels[address] = BlockingChannel(address)
+        return self._channels[address].call(call)
+
+    def close(self) -> None:
+        """Connections that there are."""
+        while self._channels:
+            self._channels.popitem()[1].close()
+
+    def make(self, topic: str, queues: int = 2) -> None:
+        """A topic that the name server knows of."""
+        self.call(CreateTopic(topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6))
+        until(lambda: len(self.cluster(topic).latest()) == queues)
+
+    def send(
+        self, topic: str, queue_id: int, first: int, count: int, *, waits: bool = True
+    ) -> SendReply:
+        """So many messages to a queue in one request, and a wait until they are in it."""
+        numbers = range(first, first + count)
+        items = encode(
+            pa.RecordBatch.from_pydict(
+                {
+                    "body": [f"{queue_id}/{at}" for at in numbers],
+                    "key": [f"k{at}" for at in numbers],
+                    "tag": [("red", "blue")[at % 2] for at in numbers],
+                    "order_key": [f"order {at % 7}" for at in numbers],
+                }
+            )
+        )
+        call = SendBatch(
+            producer_group="tests",
+            topic=topic,
+            queue_id=queue_id,
+            born_timestamp=1_700_000_000_000,
+            body=b"".join(items.to_pylist()),
+        )
+        reply: SendReply = self.call(call)
+        end = reply.queue_offset + count
+        if waits:
+            until(lambda: self.cluster(topic).latest()[topic, BROKER, queue_id] >= end)
+        return reply
+
+    def cluster(self, topic: str) -> Cluster:
+        settings = SourceOptions(namesrv=(self.running.namesrv,), topics=(topic,))
+        return Cluster(settings, channels=self._channels)
+
+    def rows(self, topic: str) -> pa.Table:
+        """What a topic holds, queue by queue."""
+        cluster = self.cluster(topic)
+        pieces = ranges(cluster.earliest(), cluster.latest())
+        schema = pa.schema([SCHEMA.field(name) for name in COLUMNS])
+        return pa.Table.from_batches(RangeReader(cluster, COLUMNS).batches(pieces), schema)
+
+    def messages(self, topic: str) -> list[tuple[Any, ...]]:
+        """The place, the body, the keys, the tag and the order key of each message."""
+        rows = self.rows(topic)
+        order_keys = told(rows, "__SHARDINGKEY")
+        found = rows.select(["queue_id", "queue_offset", "body", "keys", "tag"]).to_pylist()
+        return [(*row.values(), key) for row, key in zip(found, order_keys, strict=True)]
+
+    def archive(self, topic: str, root: Path, **params: Any) -> archive.Progress:
+        options = {**self.options, **params.pop("options", {})}
+        given = archive.Params(topic=topic, target=str(root), options=options, **params)
+        return archive.run(given, spark)
+
+    def audit(self, topic: str, root: Path) -> Any:
+        return audit.run(audit.Params(topic=topic, target=str(root), options=self.options))
+
+    def replay(self, root: Path, topic: str, **params: Any) -> replay.Progress:
+        given = {"source": str(root), "topic": topic, "options": self.options, "tasks": 2}
+        return replay.run(replay.Params(**{**given, **params}), spark)
+
+
+def told(rows: pa.Table, name: str) -> list[str | None]:
+    """A property of each row."""
+    found = pc.map_lookup(rows["properties"].combine_chunks(), name, "first")
+    return [None if one is None else str(one) for one in found.to_pylist()]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(PATIENCE_S * 20):
+        with suppress(Exception):  # the topic is not there yet
+            if is_so():
+                return
+        threading.Event().wait(0.05)
+    raise AssertionError("it never was so")
+
+
+@pytest.fixture(scope="module")
+def there(theirs: genuine.Genuine) -> Iterator[Theirs]:
+    with closing(Theirs(theirs)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def orders(there: Theirs) -> str:
+    """A topic: two hundred messages in each of three queues."""
+    there.make("JobOrders", queues=3)
+    for first in (0, 120):
+        for queue_id in range(3):
+            there.send("JobOrders", queue_id, first, 120 if not first else 80)
+    return "JobOrders"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def places(root: Path, topic: str) -> list[tuple[int, int, bytes]]:
+    """The place and the body of each row of a table, whatever its kind."""
+    tables = [pq.ParquetFile(path).read() for path in look(str(root), topic).paths]
+    rows = pa.concat_tables(
+        [table.select(["queue_id", "queue_offset", "body"]) for table in tables]
+    )
+    return sorted(tuple(row.values()) for row in rows.to_pylist())
+
+
+def archived(root: Path, topic: str) -> int:
+    """How many rows it has."""
+    return sum(pq.ParquetFile(path).metadata.num_rows for path in look(str(root), topic).paths)
+
+
+# -- archive and audit -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_is_archived_and_audited_and_a_second_run_adds_what_is_new(
+    there: Theirs, lake: Path, kind: str
+) -> None:
+    topic = f"Job-{kind}"
+    there.make(topic)
+    for queue_id in (0, 1):
+        there.send(topic, queue_id, 0, 100)
+    assert (
+        there.archive(topic, lake, kind=kind, options={"maxOffsetsPerTrigger": "150"}).rows == 200
+    )
+    assert there.archive(topic, lake, kind=kind).rows == 0
+    there.send(topic, 1, 100, 20)
+    assert there.audit(topic, lake).waiting == 20
+    assert there.archive(topic, lake, kind=kind).rows == 20
+    assert places(lake, topic) == [row[:3] for row in there.messages(topic)]
+    report = there.audit(topic, lake)
+    assert (report.is_clean, report.rows, report.in_topic) == (True, 220, 220)
+    _damage(lake)
+    found = [(one.what, one.queue_id, one.offsets) for one in there.audit(topic, lake).findings]
+    assert found == [
+        ("missing", 0, "7"),
+        ("doubled", 0, "50"),
+        ("missing", 0, "99"),
+        ("missing", 1, "0"),
+        ("doubled", 1, "119"),
+    ]
+
+
+def _damage(root: Path) -> None:
+    """Three rows removed, and two doubled, as somebody with an editor would."""
+    for path in sorted(root.rglob("*.parquet")):
+        rows = pq.ParquetFile(path).read()
+        twice = rows.filter(pc.or_(_at(rows, 0, 50), _at(rows, 1, 119)))
+        gone = pc.or_(_at(rows, 0, 7, 99), _at(rows, 1, 0))
+        pq.write_table(pa.concat_tables([rows.filter(pc.invert(gone)), twice]), path)
+
+
+def _at(rows: pa.Table, queue_id: int, *offsets: int) -> Any:
+    is_wanted = pc.is_in(rows["queue_offset"], pa.array(offsets, pa.int64()))
+    return pc.and_(pc.equal(rows["queue_id"], queue_id), is_wanted)
+
+
+def test_an_archive_goes_on_when_its_broker_was_killed_and_came_back(
+    java: None, tmp_path: Path, lake: Path
+) -> None:
+    folder = tmp_path / "genuine"
+    with genuine.cluster(folder) as running, closing(Theirs(running)) as there:
+        there.make("JobRestart")
+        there.send("JobRestart", 0, 0, 300)
+        ended = threading.Event()
+        params = archive.Params(
+            topic="JobRestart", target=str(lake), options=there.options, every_ms=100
+        )
+        with ThreadPoolExecutor(1) as pool:
+            archiving = pool.submit(archive.run, params, spark, ended=ended.is_set)
+            try:
+                until(lambda: archived(lake, "JobRestart") == 300)
+                with killed_and_back(there, folder):
+                    for first in range(300, 900, 200):
+                        there.send("JobRestart", 0, first, 200)
+                        there.send("JobRestart", 1, first, 200)
+                    until(lambda: archived(lake, "JobRestart") == 1_500 or archiving.done())
+                    ended.set()
+                    assert archiving.result().rows == 1_500
+                    wanted = [row[:3] for row in there.messages("JobRestart")]
+                    assert places(lake, "JobRestart") == wanted
+                    assert there.audit("JobRestart", lake).is_clean
+            finally:
+                ended.set()
+
+
+@contextmanager
+def killed_and_back(there: Theirs, folder: Path) -> Iterator[None]:
+    """Its broker is killed, and then there again on the same files, until the block ends."""
+    os.kill(there.running.pid, signal.SIGKILL)
+    there.close()
+    host, port = there.running.broker.split(":")
+
+    def is_gone() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) != 0
+
+    until(is_gone)
+    command = genuine.java("broker.BrokerStartup", "-c", str(folder / "broker.conf"), heap="1g")
+    log = folder / "again.log"
+    with genuine.process(command, folder / "home-b", log) as child:
+        genuine.wait_for(log, "boot success", child)
+        until(lambda: bool(there.cluster("JobRestart").latest()))
+        yield
+        there.close()
+        child.kill()  # in good order it takes ten seconds
+
+
+# -- replay ----------------------------------------------------------------------------------
+
+
+def test_a_batch_is_answered_with_the_offset_of_its_first_message(there: Theirs) -> None:
+    there.make("JobBatches")
+    replies = [there.send("JobBatches", 1, first, 5) for first in (0, 5)]
+    assert [reply.queue_offset for reply in replies] == [0, 5]
+    ids = [one for reply in replies for one in reply.msg_id.split(",")]
+    assert there.rows("JobBatches")["offset_message_id"].to_pylist() == ids
+
+
+def test_what_was_answered_is_in_its_queue_when_that_has_caught_up(there: Theirs) -> None:
+    there.make("JobBehind", queues=1)
+    for first in range(0, 20_000, 1_000):
+        reply = there.send("JobBehind", 0, first, 1_000, waits=False)
+        courier.catch_up(there.cluster("JobBehind"), BROKER)
+        assert there.cluster("JobBehind").latest() == {("JobBehind", BROKER, 0): first + 1_000}
+        assert reply.queue_offset == first
+
+
+def test_a_replay_is_the_same_topic_and_is_not_sent_twice(
+    there: Theirs, orders: str, lake: Path
+) -> None:
+    there.archive(orders, lake)
+    there.make("JobAgain", queues=3)
+    assert there.replay(lake, "JobAgain") == replay.Progress(rows=600)
+    assert there.messages("JobAgain") == there.messages(orders), "each message in its old place"
+    assert there.replay(lake, "JobAgain") == replay.Progress(there=600)
+    sources = told(there.rows("JobAgain"), "ROQUET_FROM")
+    assert sources == [f"{orders}/{BROKER}/{row[0]}/{row[1]}" for row in there.messages(orders)]
+    assert len(there.messages("JobAgain")) == 600
+
+
+def test_a_replay_into_fewer_queues_keeps_the_order_of_each(
+    there: Theirs, orders: str, lake: Path
+) -> None:
+    there.archive(orders, lake)
+    there.make("JobNarrow", queues=1)
+    assert there.replay(lake, "JobNarrow", keys=("k5", "k6", "k150")).rows == 9
+    assert there.replay(lake, "JobNarrow").rows == 591
+    lines: dict[bytes, list[int]] = {}
+    for row in there.messages("JobNarrow")[9:]:
+        queue, _, number = row[2].partition(b"/")
+        lines.setdefault(queue, []).append(int(number))
+    wanted = [at for at in range(200) if at not in (5, 6, 150)]
+    assert lines == {b"0": wanted, b"1": wanted, b"2": wanted}
+
+
+def losing(fates: Mapping[int, str]) -> Callable[..., Any]:
+    """The answer to the so-many-th batch gets lost, or the batch does."""
+    ask, count = Cluster.ask_once, 0
+
+    def asked(self: Cluster, broker: str, call: Any) -> Any:
+        nonlocal count
+        if not isinstance(call, SendBatch):
+            return ask(self, broker, call)
+        count += 1
+        fate = fates.get(count, "")
+        if fate == "never sent":
+            raise CallTimeout("it never came")
+        reply = ask(self, broker, call)
+        if fate == "answer":
+            raise CallTimeout("its answer never came")
+        if fate == "killed":
+            raise KeyboardInterrupt
+        return reply
+
+    return asked
+
+
+def test_answers_that_get_lost_double_nothing(
+    there: Theirs, orders: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there.archive(orders, lake)
+    there.make("JobLossy", queues=3)
+    monkeypatch.setattr(courier, "COUNT_MAX", 40)
+    monkeypatch.setattr(courier, "PAUSES_MS", (1,))
+    fates = {at: ("answer", "never sent", "answer", "")[at % 4] for at in range(100)}
+    monkeypatch.setattr(Cluster, "ask_once", losing(fates))
+    assert there.replay(lake, "JobLossy") == replay.Progress(rows=600)
+    assert there.messages("JobLossy") == there.messages(orders)
+
+
+def test_a_replay_that_dies_is_ended_by_the_next(
+    there: Theirs, orders: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there.archive(orders, lake)
+    there.make("JobDying", queues=3)
+    monkeypatch.setattr(courier, "COUNT_MAX", 40)
+    for last in (1, 4, 6):
+        with monkeypatch.context() as patch:
+            patch.setattr(Cluster, "ask_once", losing({last: "killed"}))
+            with pytest.raises(KeyboardInterrupt):
+                there.replay(lake, "JobDying")
+    done = there.replay(lake, "JobDying")
+    assert (done.rows + done.there, done.doubled) == (600, 0)
+    assert there.messages("JobDying") == there.messages(orders)
+
+
+# -- repair ----------------------------------------------------------------------------------
+
+
+class Clinic:
+    """A topic, a group whose members fail, and the table of its dead letters."""
+
+    topic, group = "JobBills", "JobBilling"
+
+    def __init__(self, there: Theirs, root: Path) -> None:
+        self.there, self.root = there, root
+        there.make(self.topic)
+        there.call(CreateGroup(body=dumps(SubscriptionGroup(group_name=self.group))))
+        there.send(self.topic, 1, 0, 6)
+
+    def fail(self, topic: str, row: dict[str, Any], tries_max: int) -> None:
+        """What a member tells the broker of a message that it failed on."""
+        self.there.call(
+            SendBack(
+                offset=row["position"],
+                group=self.group,
+                delay_level=0,
+                origin_msg_id=row["offset_message_id"],
+                origin_topic=topic,
+                max_reconsume_times=tries_max,
+            )
+        )
+
+    def rows(self, topic: str, count: int) -> list[dict[str, Any]]:
+        """What a topic holds, once it is so many messages."""
+        until(lambda: self.there.rows(topic).num_rows >= count)
+        return list(self.there.rows(topic).to_pylist())
+
+    def repair(self, **params: Any) -> repair.Progress:
+        options, root = self.there.options, str(self.root)
+        given = repair.Params(group=self.group, directory=root, options=options, **params)
+        return repair.run(given, spark)
+
+    @property
+    def letters(self) -> list[dict[str, Any]]:
+        found = repair.rows_of(self.root).sort_by([("body", "ascending")])
+        return list(found.to_pylist())
+
+
+def test_dead_letters_are_a_table_and_chosen_ones_go_again_once(
+    there: Theirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clinic = Clinic(there, tmp_path / "letters")
+    sent = clinic.rows(clinic.topic, 6)
+    for row in sent[:2]:
+        clinic.fail(clinic.topic, row, 0)
+    clinic.fail(clinic.topic, sent[2], 1)
+    retried = f"%RETRY%{clinic.group}"
+    [row] = clinic.rows(retried, 1)
+    clinic.fail(retried, row, 1)
+    clinic.rows(f"%DLQ%{clinic.group}", 3)
+
+    assert clinic.repair(tries_max=1) == repair.Progress(letters=3, new=3)
+    letters = clinic.letters
+    assert [one["body"] for one in letters] == [b"1/0", b"1/1", b"1/2"]
+    assert [one["origin_topic"] for one in letters] == [clinic.topic] * 3
+    assert [one["origin_id"] for one in letters] == [row["message_id"] for row in sent[:3]]
+    assert [one["tries"] for one in letters] == [1, 1, 2]
+    assert [one["reason"] for one in letters] == [
+        "given up after 1 failures",
+        "given up after 1 failures",
+        "failed 2 times, no try was left",
+    ]
+
+    ids = tuple(one["letter_id"] for one in letters)
+    monkeypatch.setattr(courier, "PAUSES_MS", (1,))
+    monkeypatch.setattr(Cluster, "ask_once", losing({1: "answer"}))
+    done = clinic.repair(resend=True, ids=(ids[0], sent[2]["message_id"]))
+    assert (done.chosen, done.sent, done.lost, done.new) == (2, 2, 0, 0)
+    done = clinic.repair(resend=True, ids=ids)
+    assert (done.chosen, done.sent, done.before) == (3, 1, 2)
+    again = [row for row in clinic.rows(clinic.topic, 9) if row not in sent]
+    assert sorted(row["body"] for row in again) == [b"1/0", b"1/1", b"1/2"]
+    assert sorted(row["keys"] for row in again) == ["k0", "k1", "k2"]
+    froms = {dict(row["properties"])["ROQUET_FROM"] for row in again}
+    assert froms == set(ids)
+
+
+# -- lag -------------------------------------------------------------------------------------
+
+
+def test_groups_are_watched(there: Theirs, tmp_path: Path) -> None:
+    there.make("JobWatched")
+    for queue_id in (0, 1):
+        there.send("JobWatched", queue_id, 0, 50)
+    for group, offset in (("JobSlow", 20), ("JobDone", 50)):
+        there.call(CreateGroup(body=dumps(SubscriptionGroup(group_name=group))))
+        for queue_id in (0, 1):
+            there.call(
+                UpdateOffset(
+                    consumer_group=group,
+                    topic="JobWatched",
+                    queue_id=queue_id,
+                    commit_offset=offset,
+                )
+            )
+    target, namesrv = str(tmp_path / "lag"), there.running.namesrv
+    done = lag.run(lag.Params(target=target, namesrv=namesrv, every_ms=100, for_ms=500))
+    assert done.samples == 6
+    rows = lag.table(tmp_path / "lag").to_pylist()
+    names = ("group", "queue_id", "begin", "committed", "end", "lag")
+    found = {tuple(row[name] for name in names) for row in rows if row["topic"] == "JobWatched"}
+    slow = {("JobSlow", queue_id, 0, 20, 50, 30) for queue_id in (0, 1)}
+    assert found == slow | {("JobDone", queue_id, 0, 50, 50, 0) for queue_id in (0, 1)}
+    states = {one.group: one.outlook for one in done.standings if one.topic == "JobWatched"}
+    assert (states["JobSlow"].state, states["JobSlow"].lag) == (State.STOPPED, 60)
+    assert (states["JobDone"].state, states["JobDone"].lag) == (State.CAUGHT_UP, 0)
+    assert states["JobSlow"].cut_off_s is not None, "the broker tells how long it keeps messages"

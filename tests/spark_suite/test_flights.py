@@ -1,0 +1,168 @@
+"""The flights' way there and back: a topic, its archive, and a topic again, row for row.
+
+ROQUET_TEST_FLIGHTS=336776 sends all of them, which takes some minutes.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from roquet.cli.demo import flights
+from roquet.client import Producer, ProducerConfig
+from roquet.model import properties as names
+from roquet.model.errors import UsageError
+from roquet.model.message import Message
+from roquet.net import loop
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster import Cluster
+from roquet.spark.fetch import RangeReader
+from roquet.spark.jobs import archive, replay
+from roquet.spark.options import SourceOptions
+from roquet.spark.plan import ranges
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.topic import CreateTopic
+
+pytestmark = pytest.mark.spark_suite
+
+FLIGHTS: Final = int(os.environ.get("ROQUET_TEST_FLIGHTS", "20000"))
+"""There are 336,776."""
+
+QUEUES: Final = 4
+"""On each of the brokers."""
+
+PATIENT: Final = ProducerConfig(send_timeout_ms=60_000)
+"""Spark shares the machine."""
+
+OURS: Final = frozenset({names.SINK_ROW, names.REPLAYED_FROM})
+COLUMNS: Final = (*("broker", "queue_id", "queue_offset", "body", "keys", "tag"), "properties")
+
+Place = tuple[str, int]
+
+
+class Flight(NamedTuple):
+    """What a user has said of a message."""
+
+    body: bytes
+    keys: str
+    tag: str
+    order_key: str
+    told: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def sent(cls, message: Message) -> "Flight":
+        """As the producer was given it."""
+        told = tuple(sorted(message.properties.items()))
+        keys = " ".join(message.keys)
+        return cls(message.body, keys, message.tag or "", message.order_key or "", told)
+
+    @classmethod
+    def kept(cls, row: dict[str, Any]) -> "Flight":
+        """As a topic or a table has it."""
+        said = dict(row["properties"])
+        order_key = said.get(names.SHARDING_KEY, "")
+        told = tuple(sorted((k, v) for k, v in said.items() if k not in names.RESERVED | OURS))
+        return cls(row["body"], row["keys"] or "", row["tag"] or "", order_key, told)
+
+
+class Airport:
+    """Two brokers with the flights in one topic, and another topic to send them to."""
+
+    def __init__(self, running: BlockingCluster) -> None:
+        self.running = running
+        self.options = {"namesrv": running.namesrv_addr}
+        for topic in (flights.TOPIC, "flights_again"):
+            self._make(topic)
+        loop.run(self._send())
+
+    def queues(self, topic: str) -> dict[Place, list[Flight]]:
+        """The messages of each queue, in their order, as the brokers give them."""
+        cluster = self._cluster(topic)
+        found: dict[Place, list[Flight]] = defaultdict(list)
+        pieces = ranges(cluster.earliest(), cluster.latest())
+        for batch in RangeReader(cluster, COLUMNS).batches(pieces):
+            for row in batch.to_pylist():
+                place = found[row["broker"], row["queue_id"]]
+                assert row["queue_offset"] == len(place)
+                place.append(Flight.kept(row))
+        return dict(found)
+
+    async def _send(self) -> None:
+        async with Producer(self.options["namesrv"], config=PATIENT) as producer:
+            await producer.send_many(flights.read(flights.archive(), FLIGHTS))
+
+    def _make(self, topic: str) -> None:
+        call = CreateTopic(topic=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6)
+        for address in self.running.broker_addrs:
+            with BlockingChannel(address) as channel:
+                channel.call(call)
+        cluster = self._cluster(topic)
+        for _ in range(100):
+            with suppress(UsageError):
+                if len(cluster.latest()) == QUEUES * len(self.running.broker_addrs):
+                    return
+            cluster.pause(50)
+        raise AssertionError("the name server never heard of the topic")
+
+    def _cluster(self, topic: str) -> Cluster:
+        return Cluster(SourceOptions(namesrv=(self.options["namesrv"],), topics=(topic,)))
+
+
+@pytest.fixture(scope="module")
+def airport(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airport]:
+    store = tmp_path_factory.mktemp("brokers")
+    with BlockingCluster(brokers=2, store=store) as running:
+        yield Airport(running)
+
+
+@pytest.fixture(scope="module")
+def lake(airport: Airport, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Their archive."""
+    lake = tmp_path_factory.mktemp("lake") / "flights"
+    wanted = archive.Params(
+        topic=flights.TOPIC,
+        target=str(lake),
+        options=airport.options,
+        columns=("topic", *COLUMNS, "message_id", "born_at", "stored_at", "flag"),
+    )
+    assert archive.run(wanted, lambda: spark).rows == FLIGHTS
+    return lake
+
+
+def rows_of(lake: Path) -> list[dict[str, Any]]:
+    files = [str(path) for path in sorted(lake.glob("day=*/*.parquet"))]
+    table = ds.dataset(files, format="parquet").to_table(columns=list(COLUMNS))
+    return [dict(row) for row in table.to_pylist()]
+
+
+def test_the_archive_of_the_flights_is_the_flights_row_for_row(lake: Path) -> None:
+    kept = sorted(map(Flight.kept, rows_of(lake)))
+    sent = sorted(map(Flight.sent, flights.read(flights.archive(), FLIGHTS)))
+    assert len(kept) == len(sent) == FLIGHTS
+    assert kept == sent
+
+
+def test_the_archive_has_each_row_where_the_topic_has_it(airport: Airport, lake: Path) -> None:
+    topic = airport.queues(flights.TOPIC)
+    rows = rows_of(lake)
+    for row in rows:
+        assert topic[row["broker"], row["queue_id"]][row["queue_offset"]] == Flight.kept(row)
+    places = {(row["broker"], row["queue_id"], row["queue_offset"]) for row in rows}
+    assert len(places) == FLIGHTS
+
+
+def test_a_replay_of_the_archive_is_the_same_topic(
+    airport: Airport, spark: SparkSession, lake: Path
+) -> None:
+    params = replay.Params(source=str(lake), topic="flights_again", options=airport.options)
+    assert replay.run(params, lambda: spark) == replay.Progress(rows=FLIGHTS)
+    again = airport.queues("flights_again")
+    assert sum(map(len, again.values())) == FLIGHTS
+    assert again == airport.queues(flights.TOPIC)
+    assert replay.run(params, lambda: spark) == replay.Progress(there=FLIGHTS)
