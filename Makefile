@@ -72,7 +72,7 @@ sim: install ## clusters that live and die, and days that pass, in virtual time 
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
 
 interop: install ## against genuine clients and the genuine broker, where they can run
-	$(BIN)/python -m pytest -m interop --timeout 600 tests/interop $(INTEROP_ARGS)
+	$(BIN)/python -m pytest -m interop --timeout 600 -n 2 --dist loadfile tests/interop $(INTEROP_ARGS)
 
 bench: install ## the measured table; beside the genuine broker where Java and Maven are
 	$(BIN)/python bench/system.py $(BENCH_ARGS)
@@ -90,7 +90,7 @@ ci: lint types contracts test demo-slice demo-without-java ## what has to pass b
 	$(MAKE) test-spark
 	$(MAKE) kill-spark KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS) KILL_SPARK_MESSAGES=$(CI_KILL_SPARK_MESSAGES)
 	@# Foreign processes on a busy machine have their own clocks: what fails is tried once more, alone, and has to pass then.
-	$(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS)' || $(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS) --last-failed'
+	$(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS)' || $(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS) --last-failed -n 0'
 
 demo-slice: install
 	$(BIN)/roquet demo --flights $(CI_FLIGHTS)
