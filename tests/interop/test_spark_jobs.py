@@ -459,8 +459,8 @@ def test_dead_letters_are_a_table_and_chosen_ones_go_again_once(
     assert [one["origin_id"] for one in letters] == [row["message_id"] for row in sent[:3]]
     assert [one["tries"] for one in letters] == [1, 1, 2]
     assert [one["reason"] for one in letters] == [
-        "given up after 1 failures",
-        "given up after 1 failures",
+        "given up after 1 failure",
+        "given up after 1 failure",
         "failed 2 times, no try was left",
     ]
 
