@@ -39,6 +39,7 @@ class Archive:
     def __init__(self, stage: Stage, kind: str, number: int, messages: int) -> None:
         self._stage, self._kind, self._messages = stage, kind, messages
         self._table = stage.folder / f"{kind}-{number}"
+        self._began = 0.0
         stage.create(TOPIC, QUEUES)
 
     def start(self) -> Child:
@@ -46,15 +47,15 @@ class Archive:
         command += ["--kind", self._kind, "--namesrv", self._stage.namesrv, "--compact", "--json"]
         command += ["--option", f"maxOffsetsPerTrigger={self._messages // BATCHES}"]
         command += ["--master", "local[2,4]"]
+        self._began = time.time()
         return Child(command, self._stage.folder / "driver.log")
 
     def moment(self, driver: Child, deadline: float) -> float | None:
         """Behind the moment in which a run of ours has begun to write."""
-        began = time.time()
         while not driver.is_over and time.monotonic() < deadline:
             for attempt in self._table.rglob("_roquet/staging/*"):
                 with contextlib.suppress(FileNotFoundError):
-                    if attempt.stat().st_mtime >= began - 1 and any(attempt.iterdir()):
+                    if attempt.stat().st_mtime >= self._began and any(attempt.iterdir()):
                         return random.uniform(*WAITS_S)
             time.sleep(0.02)
         return None
