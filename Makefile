@@ -38,7 +38,7 @@ test: install ## every test, shared by as many processes as there are cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup $(PYTEST_ARGS)
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
-	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/spark tests/spark_suite $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/spark tests/spark_suite $(PYTEST_ARGS)
 
 check: lint types contracts coverage ## all that needs no broker and no Spark
 

@@ -8,7 +8,7 @@ from roquet.cli.demo import audit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.spark_suite]
 
 Row = tuple[str, int, int, int, str | None, str, int]
 

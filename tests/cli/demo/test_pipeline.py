@@ -48,6 +48,7 @@ def settings(namesrv: str, directory: Path) -> Settings:
 
 
 @pytest.mark.spark
+@pytest.mark.spark_suite
 def test_a_stream_that_was_stopped_in_the_middle_ends_with_every_row_once(
     spark: "SparkSession", namesrv: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_stream_that_was_stopped_in_the_middle_ends_with_every_row_once(
 
 
 @pytest.mark.spark
+@pytest.mark.spark_suite
 def test_a_flights_json_becomes_columns(spark: "SparkSession") -> None:
     body = json.dumps({**FLIGHT, "dep_delay": -2}).encode()
     line = ("broker-a", 1, 7, "id", bytearray(body), {"row": "42"}, None)
