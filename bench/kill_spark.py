@@ -43,7 +43,7 @@ def work_of(stage: Stage, kind: str, number: int, args: argparse.Namespace) -> W
 
 def one_round(stage: Stage, work: Work, number: int) -> tuple[list[str], str]:
     """Runs under kills until one ends well; gives who was killed, and what there is then."""
-    plan = [VICTIMS[number % len(VICTIMS)], *random.choices(VICTIMS, k=2)]
+    plan = [VICTIMS[number % len(VICTIMS)], *random.choices(VICTIMS, k=random.randrange(3))]
     killed: list[str] = []
     for _ in range(RUNS_MAX):
         code, said = one_run(stage, work, plan, killed)
