@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roquet.spark import moments
@@ -84,6 +84,7 @@ def test_any_queue_any_time(times: list[int], ms: int, search: Search, gone: int
 
 
 @given(TIMES, st.integers(990, 1_040), st.integers(0, 20), st.integers(0, 20))
+@example([*[1_000] * 7, 1_022, 1_022, 1_023], 1_023, 0, 8)
 def test_the_answer_stays_within_the_span(times: list[int], ms: int, low: int, more: int) -> None:
     low = min(low, len(times))
     high = min(low + more, len(times))

@@ -32,7 +32,7 @@ def first_since(cluster: "Cluster", queue: Queue, span: tuple[int, int], ms: int
         seen, after = _stored(cluster, queue, at, LOOK)
         for offset, stored_ms in seen.items():
             if stored_ms >= ms:
-                return offset
+                return min(offset, high)
         if not seen and after <= at:
             return at  # the broker does not lead on
         at = max(seen) + 1 if seen else after  # retention took the others this moment
