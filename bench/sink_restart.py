@@ -26,7 +26,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SRC = str(HERE.parent / "src")
-sys.path.insert(0, SRC)
+sys.path[:0] = [SRC, str(HERE)]
+
+from kill_stage import descendants  # noqa: E402
 
 TOPIC = "restart"
 QUEUES = 8
@@ -59,22 +61,6 @@ def started(folder: Path, namesrv: str, immune: str) -> subprocess.Popen[bytes]:
     environ = {**os.environ, "PYTHONPATH": SRC}
     with (folder / "driver.log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environ)
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    found, todo = list[int](), [pid]
-    while todo:
-        children = parents.get(todo.pop(), [])
-        found += children
-        todo += children
-    return found
 
 
 def kill(driver: subprocess.Popen[bytes]) -> int:
