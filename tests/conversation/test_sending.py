@@ -27,15 +27,23 @@ async def started(brokers: int = 1, **settings: Any) -> AsyncIterator[tuple[Clus
     """A cluster with topic t, four queues on each broker, and a producer."""
     clock = this_loop().clock
     async with cluster(brokers=brokers, clock=clock) as running:
-        pool = Pool(clock=clock)
-        for broker in running.brokers:
-            call = CreateTopic(topic="t", read_queue_nums=4, write_queue_nums=4, perm=READ_WRITE)
-            await pool.call(broker.address, call)
-        await pool.close()
-        await asyncio.sleep(1)  # the name server is told of it beside
+        await put_topic(running, queues=4)
         config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1", **settings)
         async with Producer(running.namesrv_addr, config=config) as producer:
             yield running, producer
+
+
+async def put_topic(running: Cluster, queues: int) -> None:
+    """Topic t on every broker, made or changed."""
+    pool = Pool(clock=this_loop().clock)
+    for broker in running.brokers:
+        await pool.call(
+            broker.address,
+            CreateTopic(
+                topic="t", read_queue_nums=queues, write_queue_nums=queues, perm=READ_WRITE
+            ),
+        )
+    await pool.close()
 
 
 async def stored(running: Cluster, topic: str = "t") -> dict[MessageQueue, list[Any]]:
@@ -85,6 +93,20 @@ async def test_keys_are_stored_in_the_order_of_their_sends() -> None:
                 last[number % 9] = number
                 homes[number % 9].add(queue)
         assert all(len(queues) == 1 for queues in homes.values())
+
+
+@in_virtual_time
+async def test_a_queue_that_went_away_is_no_reason_to_fail() -> None:
+    async with started(brokers=2) as (running, producer):
+        await producer.send("t", b"x")
+        await put_topic(running, queues=1)
+        places = [(await producer.send("t", b"x")).queue for _ in range(6)]
+        assert {queue.queue_id for queue in places} == {0}
+        await put_topic(running, queues=4)
+        await asyncio.sleep(60)
+        assert len(await producer.send_many([Message("t", b"y")] * 100)) == 100
+        await put_topic(running, queues=2)
+        assert len(await producer.send_many([Message("t", b"y")] * 100)) == 100
 
 
 @in_virtual_time

@@ -33,7 +33,7 @@ from roquet.broker.services.flush import CHECKPOINT_MS, Flush
 from roquet.broker.services.handover import Handover
 from roquet.broker.services.housekeep import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
 from roquet.broker.services.neighbours import Neighbours
-from roquet.broker.services.register import Registration
+from roquet.broker.services.register import News, Registration
 from roquet.broker.services.revive import REVIVE_MS, Revival
 from roquet.broker.services.statistics import Sampling
 from roquet.broker.services.timer import Timer, offset_of
@@ -136,8 +136,10 @@ class BrokerServer:
         loops = _Loops()
         running.push_async_callback(loops.stop)
         await self._listen(running)
-        registration = Registration(self.config, self._clock, self.address, broker.topics.content)
-        broker.topics.on_change.append(registration.changed)
+        registration = Registration(
+            self.config, self._clock, self.address, broker.topics.content, broker.news
+        )
+        broker.topics.on_change.append(broker.news.add)
         broker.live.on_change.append(lambda _, config: registration.configure(config))
         running.push_async_callback(registration.unregister)
         loops.start(*_work(broker, keeping), *_deliveries(delay), *timer.work())
@@ -191,6 +193,7 @@ class BrokerServer:
                 neighbours=neighbours,
                 handover=handover,
             ),
+            news=News(),
             handover=handover,
             revival=Revival(
                 store=store,

@@ -17,6 +17,7 @@ from roquet.broker.services.flush import Flush
 from roquet.broker.services.handover import Handover
 from roquet.broker.services.neighbours import Neighbours
 from roquet.broker.services.polls import Polls
+from roquet.broker.services.register import News
 from roquet.broker.services.revive import Revival
 from roquet.broker.services.statistics import Sampling
 from roquet.broker.services.timer import Timer
@@ -61,6 +62,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     modes: Modes
     neighbours: Neighbours
     assigning: Assigning
+    news: News
     handover: Handover
     revival: Revival
     orders: Orders

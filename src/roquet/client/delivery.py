@@ -15,7 +15,7 @@ from roquet.client.lineup import Lineup
 from roquet.client.outgoing import Outgoing
 from roquet.client.session import Session
 from roquet.client.tolerance import Tolerance
-from roquet.model.errors import CallError, CallRefused
+from roquet.model.errors import CallError, CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.rules.select import by_hash, next_queue
@@ -206,7 +206,9 @@ class Delivery:
         pause_ms = RETRY_PAUSE_MS
         for tries in range(1, self._config.retry_times + 1):
             left_ms = deadline_ms - clock.monotonic_ms()
-            if left_ms <= 0 or not may_be_tried_again(error):
+            if left_ms <= 0 or not (
+                may_be_tried_again(error) or await self._was_misled(error, parcel, queue)
+            ):
                 raise _told(error, parcel, queue, tries)
             failed = queue
             if not parcel.lead.is_bound:
@@ -219,6 +221,15 @@ class Delivery:
             except CallError as next_error:
                 error = next_error
         raise _told(error, parcel, queue, self._config.retry_times + 1)
+
+    async def _was_misled(self, error: CallError, parcel: Parcel, queue: MessageQueue) -> bool:
+        """Whether a broker refused a queue that the route should not have named."""
+        if parcel.lead.is_bound or not isinstance(error, CallRefused):
+            return False
+        try:
+            return error.code in STALE and not await self._session.routes.is_sure_of(queue)
+        except ConnectFailed:  # then nobody knows better
+            return False
 
     async def _elsewhere(
         self,

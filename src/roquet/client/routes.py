@@ -133,6 +133,11 @@ class Routes:
                 raise ConnectFailed(reason)
             await clock.sleep(min(SEARCH_PAUSE_MS, left_ms))
 
+    async def is_sure_of(self, queue: MessageQueue) -> bool:
+        """Whether name servers still say that this queue may be written to."""
+        await self.refresh(queue.topic)
+        return queue.topic not in self._borrowed and queue in self._writable.get(queue.topic, ())
+
     def doubt(self) -> None:
         """A call failed that a stale route may have caused: ask again soon."""
         self._doubt.ring()

@@ -27,9 +27,9 @@ from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
 
 
-def create(broker: Broker, peer: Any, topic: str = "orders", **fields: Any) -> None:
+async def create(broker: Broker, peer: Any, topic: str = "orders", **fields: Any) -> None:
     given = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **fields}
-    handlers.create_topic(broker, calls.CreateTopic(topic=topic, **given), peer)
+    await handlers.create_topic(broker, calls.CreateTopic(topic=topic, **given), peer)
 
 
 def get(broker: Broker, peer: Any, topic: str = "orders") -> TopicConfig:
@@ -38,17 +38,17 @@ def get(broker: Broker, peer: Any, topic: str = "orders") -> TopicConfig:
 
 
 async def test_a_topic_is_created_and_changed(broker: Broker, peer: Any) -> None:
-    create(broker, peer)
+    await create(broker, peer)
     assert get(broker, peer) == TopicConfig(
         topic_name="orders", read_queue_nums=4, write_queue_nums=4
     )
-    create(broker, peer, write_queue_nums=8, order=True)
+    await create(broker, peer, write_queue_nums=8, order=True)
     assert (get(broker, peer).write_queue_nums, get(broker, peer).order) == (8, True)
 
 
 async def test_attributes_are_added_and_taken_away(broker: Broker, peer: Any) -> None:
-    create(broker, peer, attributes="+message.type=FIFO,+reserve.time=1")
-    create(broker, peer, attributes="-reserve.time, +message.type=DELAY")
+    await create(broker, peer, attributes="+message.type=FIFO,+reserve.time=1")
+    await create(broker, peer, attributes="-reserve.time, +message.type=DELAY")
     assert get(broker, peer).attributes == {"message.type": "DELAY"}
 
 
@@ -74,7 +74,7 @@ async def test_a_topic_that_cannot_be_is_refused(
 ) -> None:
     before = broker.topics.version
     with pytest.raises(CallRefused) as refused:
-        create(broker, peer, **fields)
+        await create(broker, peer, **fields)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert broker.topics.version == before
 
@@ -109,7 +109,7 @@ async def test_the_systems_topics_cannot_be_deleted(broker: Broker, peer: Any) -
 
 
 async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: Any) -> None:
-    create(broker, peer)
+    await create(broker, peer)
     reply = handlers.topics(broker, calls.GetTopics(), peer)
     table = dialect.loads(reply.body, TopicsOfBroker)
     assert {"orders", "TBW102", "BenchmarkTest"} <= table.topic_config_table.keys()
@@ -149,7 +149,7 @@ async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: Any) -> N
 
 
 async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
-    create(broker, peer, "old", attributes="+message.type=FIFO")
+    await create(broker, peer, "old", attributes="+message.type=FIFO")
     before = broker.topics.version.counter
     made = TopicConfigs(
         topic_config_list=[
@@ -158,7 +158,7 @@ async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
             TopicConfig(topic_name="old", attributes={"-message.type": ""}),
         ]
     )
-    handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+    await handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
     assert get(broker, peer, "new").attributes == {"reserve.time": "5"}
     assert get(broker, peer, "plain").attributes == {"message.type": "DELAY"}
     assert get(broker, peer, "old").attributes == {}
@@ -178,7 +178,7 @@ async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
 async def test_one_bad_topic_of_many_stops_all(broker: Broker, peer: Any, bad: TopicConfig) -> None:
     made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
     with pytest.raises(CallRefused) as refused:
-        handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+        await handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert broker.topics.get("good") is None
 
@@ -186,7 +186,7 @@ async def test_one_bad_topic_of_many_stops_all(broker: Broker, peer: Any, bad: T
 async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
     broker: Broker, peer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create(broker, peer)
+    await create(broker, peer)
 
     def full() -> None:
         raise StoreFull("no room")
@@ -199,7 +199,7 @@ async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
         ]
     )
     with pytest.raises(StoreFull):
-        handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+        await handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
     assert broker.topics.get("new") is None
     assert get(broker, peer).perm == 6
 
@@ -344,10 +344,10 @@ async def test_who_waits_is_refused_when_it_is_forbidden(
 async def test_a_topic_shrinks_first_for_writers_then_for_readers(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    create(broker, peer, read_queue_nums=8, write_queue_nums=8)
+    await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
     for queue_id in range(8):
         send(broker, message(queue_id=queue_id), peer)
-    create(broker, peer, read_queue_nums=8, write_queue_nums=4)
+    await create(broker, peer, read_queue_nums=8, write_queue_nums=4)
     anywhere = {send_anywhere(broker, peer, message) for _ in range(50)}
     assert anywhere == {0, 1, 2, 3}
     on_its_way: Any = send(broker, message(queue_id=7), peer)
@@ -355,19 +355,19 @@ async def test_a_topic_shrinks_first_for_writers_then_for_readers(
     found: Any = pull(broker, pulling(queue_id=7), peer)
     assert (found.code, found.max_offset) == (0, 2)
 
-    create(broker, peer, read_queue_nums=4, write_queue_nums=4)
+    await create(broker, peer, read_queue_nums=4, write_queue_nums=4)
     late: Any = send(broker, message(queue_id=7), peer)
     assert late.code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
         pull(broker, pulling(queue_id=7), peer)
-    create(broker, peer, read_queue_nums=8, write_queue_nums=8)
+    await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
     assert broker.store.bounds("orders", 7) == (0, 2)
 
 
 async def test_a_topic_may_be_read_from_fewer_queues_than_it_is_written_to(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    create(broker, peer, read_queue_nums=2, write_queue_nums=4)
+    await create(broker, peer, read_queue_nums=2, write_queue_nums=4)
     reply: Any = send(broker, message(queue_id=3), peer)
     assert reply.code == 0
     with pytest.raises(CallRefused):

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.services.register import Registration
+from roquet.broker.services.register import HEARD_MS, PAUSE_MS, News, Registration
 from roquet.model.topic import DataVersion, TopicConfig, TopicTable
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.router import Peer, Router
@@ -62,9 +62,9 @@ async def name_servers() -> AsyncIterator[list[NameServer]]:
         await one.server.stop()
 
 
-def registration_at(*addresses: str) -> Registration:
+def registration_at(*addresses: str, news: News | None = None) -> Registration:
     config = BrokerConfig(broker_name="b", cluster_name="c", name_servers=addresses)
-    return Registration(config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE)
+    return Registration(config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE, news or News())
 
 
 async def test_every_name_server_is_told_all_topics(name_servers: list[NameServer]) -> None:
@@ -82,16 +82,56 @@ async def test_every_name_server_is_told_all_topics(name_servers: list[NameServe
 
 
 async def test_news_are_told_at_once_and_a_burst_only_once(name_servers: list[NameServer]) -> None:
-    one = name_servers[0]
-    ours = registration_at(one.address)
+    one, news = name_servers[0], News()
+    ours = registration_at(one.address, news=news)
     serving = asyncio.create_task(ours.serve())
     for _ in range(100):
-        ours.changed()
+        news.add()
     await one.told(1)
     await asyncio.sleep(0.05)
     assert len(one.registered) == 1
     serving.cancel()
     await ours.unregister()
+
+
+async def test_who_made_news_is_answered_once_it_is_known(name_servers: list[NameServer]) -> None:
+    news = News()
+    ours = registration_at(*(one.address for one in name_servers), news=news)
+    serving = asyncio.create_task(ours.serve())
+    for times in range(1, 4):
+        news.add()
+        await news.told()
+        assert [len(one.registered) for one in name_servers] == [times, times]
+    await news.told()
+    assert len(name_servers[0].registered) == 3, "there was nothing new"
+    serving.cancel()
+    await ours.unregister()
+
+
+@in_virtual_time
+async def test_nobody_waits_long_for_a_name_server_that_is_away() -> None:
+    clock, news = this_loop().clock, News()
+    config = BrokerConfig(name_servers=("127.0.0.1:9",))
+    ours = Registration(config, clock, "10.0.0.5:10911", lambda: TABLE, news)
+    news.add()
+    await news.told()
+    assert clock.monotonic_ms() == HEARD_MS, "nobody tells anything as yet"
+    serving = asyncio.create_task(ours.serve())
+    await asyncio.sleep(10)
+    began_ms = clock.monotonic_ms()
+    for _ in range(10):
+        news.add()
+        await news.told()
+    assert clock.monotonic_ms() - began_ms <= 10 * PAUSE_MS
+    serving.cancel()
+    await ours.unregister()
+
+
+async def test_without_a_teller_there_is_nothing_to_wait_for() -> None:
+    news = News()
+    news.add()
+    async with asyncio.timeout(0.5):
+        await news.told()
 
 
 async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
@@ -103,19 +143,22 @@ async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
     ours = registration_at(here.address, address)
     with caplog.at_level(logging.INFO, "roquet.broker.services.register"):
         await ours.step()
-        await ours.step()
+        serving = asyncio.create_task(ours.serve())
+        await asyncio.sleep(0.05)
         assert [r.levelname for r in caplog.records] == ["WARNING"]
         assert address in caplog.text
         back = NameServer()
         back.server = Server(back._router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
         async with back.server:
-            async with asyncio.timeout(10):
-                while not back.registered:  # the pool waits a little before it tries again
-                    await asyncio.sleep(0.05)
-                    await ours.step()
+            await back.told(1)
+            for _ in range(100):
+                if len(caplog.records) > 1:
+                    break
+                await asyncio.sleep(0.05)
+            serving.cancel()
             assert caplog.records[-1].getMessage() == f"name server {address} knows of us again"
             await ours.unregister()
-    assert len(here.registered) >= 3
+    assert len(here.registered) == 1
 
 
 @in_virtual_time
@@ -125,7 +168,7 @@ async def test_a_name_server_that_comes_anew_is_told_soon() -> None:
     await first.server.start()
     await other.server.start()
     config = BrokerConfig(broker_name="b", name_servers=(first.address, other.address))
-    ours = Registration(config, clock, "10.0.0.5:10911", lambda: TABLE)
+    ours = Registration(config, clock, "10.0.0.5:10911", lambda: TABLE, News())
     await ours.step()
     serving = asyncio.create_task(ours.serve())
     for away_s in (0.0, 0.5, 8.0):
@@ -153,7 +196,7 @@ async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
     await one.server.start()
     address = one.address
     ours = Registration(
-        BrokerConfig(name_servers=(address,)), clock, "10.0.0.5:10911", lambda: TABLE
+        BrokerConfig(name_servers=(address,)), clock, "10.0.0.5:10911", lambda: TABLE, News()
     )
     await ours.step()
     serving = asyncio.create_task(ours.serve())
@@ -190,7 +233,7 @@ async def test_without_name_servers_nothing_is_told() -> None:
 async def test_everything_is_told_again_at_intervals(name_servers: list[NameServer]) -> None:
     one = name_servers[0]
     config = BrokerConfig(name_servers=(one.address,), register_interval=20)
-    ours = Registration(config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE)
+    ours = Registration(config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE, News())
     serving = asyncio.create_task(ours.serve())
     await one.told(3)
     serving.cancel()

@@ -31,8 +31,8 @@ QUEUES_MAX: Final = 16_384
 FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 
 
-def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> Reply:
-    """Creates a topic, or changes its settings."""
+async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> Reply:
+    """Creates a topic, or changes its settings; name servers know it before the creator does."""
     made = TopicConfig(
         topic_name=call.topic,
         read_queue_nums=call.read_queue_nums,
@@ -47,10 +47,11 @@ def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> Reply:
     except UsageError as error:
         raise _invalid(str(error)) from error
     broker.topics.put(_checked(broker, made, changes), broker.clock.now_ms())
+    await broker.news.told()
     return Reply()
 
 
-def create_topics(broker: Broker, call: calls.CreateTopics, _peer: Peer) -> Reply:
+async def create_topics(broker: Broker, call: calls.CreateTopics, _peer: Peer) -> Reply:
     """Creates topics, or changes their settings: all of them or none."""
     wanted = dialect.loads(call.body, TopicConfigs).topic_config_list
     made = [
@@ -62,6 +63,7 @@ def create_topics(broker: Broker, call: calls.CreateTopics, _peer: Peer) -> Repl
         for topic in wanted
     ]
     broker.topics.put_all(made, broker.clock.now_ms())
+    await broker.news.told()
     return Reply()
 
 

@@ -1,13 +1,13 @@
 """Register: tells the name servers what we hold.
 
-news ──────────────────▶ told at once
+news ──────────────────▶ told at once; who made it may wait until it has been told
 every 30 s ────────────▶ all is told
 a connection that ends ▶ all is told, again and again until the name server is back
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -34,14 +34,52 @@ AGAIN_MS: Final = 1_000
 us from clients."""
 
 PAUSE_MS: Final = 20
-"""Between a change and the news of it: a burst of new topics is told once."""
+"""Between two tellings of news: a burst of new topics is told at once and once more."""
+
+HEARD_MS: Final = 1_000
+"""How long who made news waits for name servers that do not answer."""
+
+
+class News:
+    """That there is something to tell, and whether it has been heard."""
+
+    def __init__(self) -> None:
+        self.latest = 0
+        self.has_teller = False
+        self.changed = asyncio.Event()
+        self._heard = 0
+        self._told = asyncio.Event()
+
+    def add(self) -> None:
+        """There is news: tell it soon."""
+        self.latest += 1
+        self.changed.set()
+
+    def heard(self, latest: int) -> None:
+        """All that can hear it have heard the news up to this."""
+        self._heard = latest
+        told, self._told = self._told, asyncio.Event()
+        told.set()
+
+    async def told(self) -> None:
+        """Until name servers know what there is by now, or do not answer."""
+        latest = self.latest
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEARD_MS / 1000):
+                while self.has_teller and self._heard < latest:
+                    await self._told.wait()
 
 
 class Registration:
     """Keeps every name server informed."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, address: str, topics: Callable[[], TopicTable]
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        address: str,
+        topics: Callable[[], TopicTable],
+        news: News,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -49,7 +87,8 @@ class Registration:
         self._topics = topics
         self._pool = Pool(clock=clock, security=config.calls())
         self._pool.on_connect(lambda channel: channel.on_close(self._hung_up))
-        self._changed = asyncio.Event()
+        self._news = news
+        news.has_teller = True
         self._unreachable: set[str] = set()
         self._away: dict[str, None] = {}
         """Name servers that have not answered, in the order in which they went."""
@@ -60,11 +99,7 @@ class Registration:
     def configure(self, config: BrokerConfig) -> None:
         """The broker's settings have changed: tell it soon, to other name servers perhaps."""
         self._config = config
-        self.changed()
-
-    def changed(self) -> None:
-        """There is news: tell it soon."""
-        self._changed.set()
+        self._news.add()
 
     async def serve(self) -> None:
         """Tell news at once, and everything at intervals and to who returns, for ever."""
@@ -76,12 +111,11 @@ class Registration:
         while True:
             try:
                 async with asyncio.timeout(self._config.register_interval / 1000):
-                    await self._changed.wait()
-                    await self._clock.sleep(PAUSE_MS)
+                    await self._news.changed.wait()
             except TimeoutError:
                 pass
-            self._changed.clear()
             await self.step()
+            await self._clock.sleep(PAUSE_MS)
 
     async def _call_again(self) -> None:
         """By itself: who does not answer must not hold up the news for others."""
@@ -105,15 +139,17 @@ class Registration:
     def _hung_up(self, _channel: object) -> None:
         """A name server may have died, and forgotten us: who comes up in its place is told."""
         if not self._left:
-            self.changed()
+            self._news.add()
 
     async def step(self, _now_ms: int = 0) -> None:
-        """Tell every name server what we hold."""
-        self._changed.clear()
-        if self._left or not self._config.name_servers:
-            return
-        call = self._registration()
-        await self._each(lambda server: self._tell(server, call))
+        """Tell every name server what we hold; those that are away are called by themselves."""
+        self._news.changed.clear()
+        latest, servers = self._news.latest, self._config.name_servers
+        if servers and not self._left:
+            call = self._registration()
+            here = [server for server in servers if server not in self._away]
+            await asyncio.gather(*(self._tell(server, call) for server in here))
+        self._news.heard(latest)
 
     async def unregister(self) -> None:
         """Tell every name server that we go, and hang up."""
@@ -124,7 +160,7 @@ class Registration:
             cluster_name=config.cluster_name,
             broker_id=config.broker_id,
         )
-        await self._each(lambda server: self._tell(server, call))
+        await asyncio.gather(*(self._tell(server, call) for server in config.name_servers))
         await self._pool.close()
 
     def _registration(self) -> RegisterBroker:
@@ -149,9 +185,6 @@ class Registration:
             body_crc32=checksum(body),
             body=body,
         )
-
-    async def _each(self, tell: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-        await asyncio.gather(*(tell(server) for server in self._config.name_servers))
 
     async def _tell(self, server: str, call: Call[Any]) -> None:
         try:
