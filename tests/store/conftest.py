@@ -1,6 +1,6 @@
 """A small store in memory, whose process can be killed and whose power can be cut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,12 +10,15 @@ import pytest
 from roquet.store.config import StoreConfig
 from roquet.store.layout import ENTRY, ENTRY_SIZE
 from roquet.store.memory import MemoryFiles
-from roquet.store.store import Appended, Draft, Store
+from roquet.store.store import Appended, Draft, Parts, Store
 from roquet.wire.record import decode_many, encode_properties
 
 MakeDraft = Callable[..., Draft]
 ReadBodies = Callable[..., list[bytes]]
 Fill = Callable[..., list[Appended]]
+
+Row = tuple[int, bytes, bytes, int]
+"""Flag, body, properties and tag code of a message of a batch."""
 
 NOW = 1_700_000_000_000
 
@@ -29,6 +32,12 @@ SMALL = StoreConfig(
     index_step=400,
     maps_max=12,
 )
+
+
+def parts(rows: Sequence[Row]) -> Parts:
+    """A batch of these messages."""
+    return Parts(*zip(*rows, strict=True)) if rows else Parts((), (), (), ())
+
 
 SECTOR_SIZE = 512
 """What a disk writes wholly or not at all."""

@@ -131,3 +131,15 @@ def test_another_system_has_another_library(monkeypatch: pytest.MonkeyPatch) -> 
     assert clib._library() is None
     monkeypatch.setattr(sys, "platform", "darwin")
     assert clib._library() is None
+
+
+def test_memory_that_is_kept_is_no_reason_to_fail(way: str) -> None:
+    clib.keep_memory(1 << 20)
+
+
+def test_a_library_without_that_is_used_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Musl:
+        mallopt = None
+
+    monkeypatch.setattr(clib, "_LIBRARY", Musl())
+    clib.keep_memory(1 << 20)

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from roquet.model.errors import MessageIllegal
-from roquet.store.commitlog import CommitLog
+from roquet.store.commitlog import PAST_MAP_MIN, CommitLog
+from roquet.store.files import RealFiles
 from roquet.store.mapped import MapPool
 from roquet.store.memory import MemoryFiles
 from roquet.wire.record import MAGIC_BLANK, TOTAL_AND_MAGIC, pack
@@ -38,6 +39,28 @@ def test_records_lie_one_behind_the_other(log: CommitLog) -> None:
     assert (first, second) == (0, 93)
     assert bytes(log.record(93, 94) or b"") == pack_at(93, b"bb")
     assert walked(log) == [(0, 0), (93, 93)]
+
+
+def test_large_pieces_are_written_past_the_map_and_seen_through_it(tmp_path: Path) -> None:
+    log = CommitLog(MapPool(RealFiles(), 9), tmp_path, 1 << 20, 1 << 18)
+    bodies = [b"%d" % n * PAST_MAP_MIN for n in range(3)]
+    places = [append(log, body) for body in bodies]
+    for place, body in zip(places, bodies, strict=True):
+        assert bytes(log.record(place, len(pack_at(0, body))) or b"") == pack_at(place, body)
+
+
+def test_what_cannot_be_written_past_the_map_is_written_through_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = MemoryFiles()
+    log = CommitLog(MapPool(files, 9), Path("/log"), 1 << 20, 1 << 18)
+
+    def fail(path: Path, start: int, data: bytes) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(files, "write", fail)
+    body = b"x" * PAST_MAP_MIN
+    assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)
 
 
 def test_a_record_that_does_not_fit_begins_a_file_behind_a_blank(log: CommitLog) -> None:

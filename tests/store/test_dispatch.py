@@ -3,52 +3,16 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.store.conftest import parts
 
 from roquet.rules.retention import HOUR_MS, DiskUsage
-from roquet.store.dispatch import KeyHasher
 from roquet.store.store import Store
-from roquet.wire.java import hash_code
 from roquet.wire.record import encode_properties
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, Shelf
 
 NOW = 1_700_000_000_000
-NAMES = st.text("ab#é😀\x00z", max_size=30)
-
-
-@given(NAMES, st.lists(NAMES, max_size=5))
-def test_hashes_are_javas_made_not_negative(topic: str, keys: list[str]) -> None:
-    hasher = KeyHasher()
-    for key in keys:
-        signed = hash_code(f"{topic}#{key}")
-        assert hasher(topic.encode(), key.encode()) == (abs(signed) if signed != -(2**31) else 0)
-
-
-def test_hashes_stay_right_where_beginnings_are_known() -> None:
-    hasher = KeyHasher()
-    for topic in ("T", "T#7F", "Flüge"):
-        for n in range(3_000):
-            for key in (f"7F0000015AB4{n:016X}", f"{n}", f"é{n}", f"{n}é", f"7F#{n:X}"):
-                signed = hash_code(f"{topic}#{key}")
-                assert hasher(topic.encode(), key.encode()) == abs(signed)
-
-
-def test_the_least_number_counts_as_zero() -> None:
-    assert hash_code("polygenelubricants") == -(2**31)
-    key = next(
-        f"{a}{b}" for a in ("", *map(chr, range(33, 127))) for b in map(chr, range(33, 127))
-        if hash_code(f"T#{a}{b}") < 0
-    ) if any(hash_code(f"T#{chr(c)}") < 0 for c in range(33, 127)) else "x" * 9  # fmt: skip
-    assert KeyHasher()(b"T", key.encode()) == abs(hash_code(f"T#{key}"))
-
-
-def test_many_beginnings_do_not_fill_the_memory() -> None:
-    hasher = KeyHasher()
-    for n in range(9000):
-        hasher(b"T", b"%d-and-what-follows" % n)
-    assert len(hasher._beginnings) <= 4096
-    assert len(hasher._stems) <= 4096
 
 
 def test_the_index_follows_the_log_in_pieces(shelf: "Shelf", fill: "Fill") -> None:
@@ -139,7 +103,7 @@ def mixed(store: Store, draft: "MakeDraft", kinds: list[int]) -> None:
     for n, kind in enumerate(kinds):
         if kind == 0:
             part = (0, b"body", encode_properties({"UNIQ_KEY": f"B{n}", "KEYS": "x y"}), 0)
-            store.append_batch(draft(), [part] * 3, NOW + n)
+            store.append_batch(draft(), parts([part] * 3), NOW + n)
         elif kind in {4, 8, 12}:
             store.append(draft(sys_flag=kind), NOW + n)
         elif kind == 1:
@@ -199,7 +163,7 @@ def test_ordinary_messages_are_not_read_again(
     store = shelf.open()
     fill(store, 20)
     part = (0, b"", encode_properties({"UNIQ_KEY": "U1"}), 0)
-    store.append_batch(draft(), [part] * 20, NOW)
+    store.append_batch(draft(), parts([part] * 20), NOW)
     monkeypatch.setattr(store._log, "walk", None)
     assert store.dispatch(100) == 40
     assert len(store.query("T", "U1", count_max=99).positions) == 40
@@ -209,7 +173,7 @@ def test_long_properties_do_not_fill_the_memory(shelf: "Shelf", draft: "MakeDraf
     store = shelf.open()
     properties = {"KEYS": "k" * 2000}
     store.append(draft(properties=properties), NOW)
-    store.append_batch(draft(), [(0, b"", encode_properties(properties), 0)], NOW)
+    store.append_batch(draft(), parts([(0, b"", encode_properties(properties), 0)]), NOW)
     assert not store._log.fresh
     store.dispatch()
     assert len(store.query("T", "k" * 2000).positions) == 2

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.store.conftest import parts
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
@@ -266,7 +267,7 @@ def test_a_full_disk_is_an_error_and_stores_nothing(
     count, before = store.bounds("T", 0)[1], bodies(store)
     assert store.end_position == end
     with pytest.raises(StoreFull):
-        store.append_batch(draft(), [(0, b"y" * 2000, b"", 0)] * 3, NOW)
+        store.append_batch(draft(), parts([(0, b"y" * 2000, b"", 0)] * 3), NOW)
     assert store.bounds("T", 0) == (0, count)
     assert bodies(store) == before
     shelf.files.room *= 2
@@ -301,7 +302,7 @@ def test_a_disk_that_does_not_keep_its_word_ends_writing(
     part = (0, b"body", b"", 0)
     for refused in (
         lambda: store.append(draft(), NOW),
-        lambda: store.append_batch(draft(), [part], NOW),
+        lambda: store.append_batch(draft(), parts([part]), NOW),
     ):
         with pytest.raises(StoreError, match="could not be made durable"):
             refused()
@@ -414,8 +415,8 @@ class Pair:
     def append_batch(self, topic: str, batch: list[bytes]) -> None:
         sent = self.model.setdefault((topic, 0), [])
         shared = self.draft(b"", topic)
-        parts = [(0, body, shared.properties, 0) for body in batch]
-        found = self.store.append_batch(shared, parts, NOW)
+        rows = [(0, body, shared.properties, 0) for body in batch]
+        found = self.store.append_batch(shared, parts(rows), NOW)
         assert (found.queue_offset, len(found.positions)) == (len(sent), len(batch))
         sent += batch
 

@@ -2,19 +2,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from tests.store.conftest import parts
 
 from roquet.model.errors import MessageIllegal, StoreFull
-from roquet.store.store import Draft, Part
+from roquet.store.store import Draft
 from roquet.wire.record import decode
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Row, Shelf
 
 NOW = 1_700_000_000_000
 PAIR = b"a\x01b\x02"
 
 
-def part_of(draft: Draft) -> Part:
+def part_of(draft: Draft) -> "Row":
     return draft.flag, draft.body, draft.properties, draft.tag_code
 
 
@@ -41,7 +42,8 @@ def test_a_batch_lies_in_one_piece(shelf: "Shelf", draft: "MakeDraft", fill: "Fi
     store = shelf.open()
     fill(store, 35)
     begin = store.end_position
-    found = store.append_batch(draft(flag=99), [(n, b"x" * n, PAIR, -n) for n in range(9)], NOW)
+    rows = [(n, b"x" * n, PAIR, -n) for n in range(9)]
+    found = store.append_batch(draft(flag=99), parts(rows), NOW)
     assert (found.queue_offset, store.end_position) == (35, found.end)
     assert found.positions[0] >= begin
     records = [decode(store.message_at(position) or b"") for position in found.positions]
@@ -64,7 +66,7 @@ def test_a_record_of_a_batch_is_the_same_as_one_sent_alone(
     )  # fmt: skip
     alone, together = new_shelf().open(), new_shelf().open()
     alone.append(sent, NOW)
-    together.append_batch(sent, [part_of(sent)], NOW)
+    together.append_batch(sent, parts([part_of(sent)]), NOW)
     assert bytes(alone.message_at(0) or b"") == bytes(together.message_at(0) or b"") != b""
 
 
@@ -73,7 +75,8 @@ def test_a_batch_beyond_the_rest_of_a_file_goes_whole_into_the_next(
 ) -> None:
     store = shelf.open()
     store.append(draft(b"x" * 6000), NOW)
-    found = store.append_batch(draft(), [part_of(draft(b"%d" % n * 500)) for n in range(4)], NOW)
+    rows = [part_of(draft(b"%d" % n * 500)) for n in range(4)]
+    found = store.append_batch(draft(), parts(rows), NOW)
     assert found.positions[0] == shelf.config.log_file_size
     assert len(bodies(store)) == 5
 
@@ -83,7 +86,8 @@ def test_a_batch_crosses_files_of_its_queue(
 ) -> None:
     store = shelf.open()
     for n in range(15):
-        store.append_batch(draft(), [(0, b"%d" % (7 * n + m), PAIR, 0) for m in range(7)], NOW)
+        rows = [(0, b"%d" % (7 * n + m), PAIR, 0) for m in range(7)]
+        store.append_batch(draft(), parts(rows), NOW)
     assert bodies(store) == [b"%d" % n for n in range(105)]
 
 
@@ -93,14 +97,14 @@ def test_a_batch_longer_than_a_file_of_its_queue_fits(
     shelf.config = msgspec.structs.replace(shelf.config, log_file_size=1 << 20)
     store = shelf.open()
     wanted = [b"%d" % n for n in range(333)]
-    store.append_batch(draft(), [(0, body, PAIR, 0) for body in wanted], NOW)
+    store.append_batch(draft(), parts([(0, body, PAIR, 0) for body in wanted]), NOW)
     assert bodies(store) == wanted
     assert bodies(shelf.open_after_kill()) == wanted
 
 
 def test_no_messages_are_no_batch(shelf: "Shelf", draft: "MakeDraft") -> None:
     store = shelf.open()
-    found = store.append_batch(draft(), [], NOW)
+    found = store.append_batch(draft(), parts([]), NOW)
     assert (found.queue_offset, found.positions, found.end) == (0, [], 0)
     assert store.append(draft(), NOW).queue_offset == 0
 
@@ -109,13 +113,13 @@ def test_an_illegal_message_in_a_batch_stores_none(shelf: "Shelf", draft: "MakeD
     store = shelf.open()
     fine, long = part_of(draft()), part_of(draft(properties={"k": "v" * 40_000}))
     with pytest.raises(MessageIllegal, match="32767 fit"):
-        store.append_batch(draft(), [fine, long], NOW)
+        store.append_batch(draft(), parts([fine, long]), NOW)
     with pytest.raises(MessageIllegal, match="zero byte"):
-        store.append_batch(draft(), [fine, (0, b"", b"a\x01b\x00", 0)], NOW)
+        store.append_batch(draft(), parts([fine, (0, b"", b"a\x01b\x00", 0)]), NOW)
     with pytest.raises(MessageIllegal, match="does not fit into a file"):
-        store.append_batch(draft(), [(0, b"x" * 1000, PAIR, 0)] * 8, NOW)
+        store.append_batch(draft(), parts([(0, b"x" * 1000, PAIR, 0)] * 8), NOW)
     with pytest.raises(MessageIllegal):
-        store.append_batch(draft(topic="a/b"), [fine], NOW)
+        store.append_batch(draft(topic="a/b"), parts([fine]), NOW)
     assert (store.end_position, store.bounds("T", 0)) == (0, (0, 0))
 
 
@@ -143,9 +147,9 @@ def test_prepared_and_rolled_back_records_take_no_offset(
     store.append(draft(b"a"), NOW)
     prepared = store.append(draft(b"half", sys_flag=4), NOW)
     store.append(draft(b"gone", sys_flag=12), NOW)
-    store.append_batch(draft(sys_flag=8), [part_of(draft(b"b"))], NOW)
+    store.append_batch(draft(sys_flag=8), parts([part_of(draft(b"b"))]), NOW)
     with pytest.raises(MessageIllegal, match="cannot be in a batch"):
-        store.append_batch(draft(sys_flag=4), [part_of(draft())], NOW)
+        store.append_batch(draft(sys_flag=4), parts([part_of(draft())]), NOW)
     assert prepared.queue_offset == 0
     assert bodies(store) == [b"a", b"b"]
     assert decode(store.message_at(prepared.position) or b"").body == b"half"

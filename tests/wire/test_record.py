@@ -239,10 +239,11 @@ EXAMPLE = Record(
 
 
 def test_a_run_is_its_records_one_behind_the_other() -> None:
-    parts = [(1, b"body", b"a\x01b\x02", 5), (2, b"", b"", -7), (3, b"x" * 300, b"c\x01d\x02", 0)]
+    rows = [(1, b"body", b"a\x01b\x02", 5), (2, b"", b"", -7), (3, b"x" * 300, b"c\x01d\x02", 0)]
+    parts = record.Parts(*zip(*rows, strict=True))
     for topic, sys_flag, host in ((b"orders", 0, bytes(8)), (b"L" * 200, 48, bytes(20))):
         records, expected, position = list[bytes](), list[int](), 1000
-        for step, (flag, body, properties, tag_code) in enumerate(parts):
+        for step, (flag, body, properties, tag_code) in enumerate(rows):
             one = record.pack(
                 2, flag, 40 + step, position, sys_flag, 6, host, 7, host, 8, 9, body, topic,
                 properties,

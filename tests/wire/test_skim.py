@@ -1,6 +1,6 @@
 from itertools import accumulate, pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roquet.wire.property_text import decode_properties
@@ -8,7 +8,9 @@ from roquet.wire.record import decode, pack
 from roquet.wire.skim import (
     PLACE,
     index_keys,
+    index_keys_of_all,
     is_torn,
+    key_columns,
     properties_of,
     property_finder,
     property_places,
@@ -100,6 +102,53 @@ def test_a_property_is_found_as_if_all_were_taken_apart(pieces: list[bytes]) -> 
     assert property_value(text, b"KEYS") == (values[-1] if values else None)
     keys = values[-1].split(b" ") if values else []
     assert index_keys(text) == [key for key in keys if key]
+
+
+TEXTS = st.lists(
+    st.lists(
+        st.sampled_from(
+            [b"UNIQ_KEY\x01", b"KEYS\x01", b"\x02", b"a", b"b c", b" ", b"\0", b"\xc3\xa9",
+             b"UNIQ_KEY\x01u1\x02", b"UNIQ_KEY\x01u2\x02", b"KEYS\x01k\x02", b"XUNIQ_KEY\x01x\x02"]
+        ),
+        max_size=5,
+    ).map(b"".join),
+    min_size=1,
+    max_size=5,
+)  # fmt: skip
+
+
+@given(TEXTS)
+@example([b"UNIQ_KEY\x01u%d\x02TAGS\x01t\x02" % n for n in range(20)])
+@example([b"KEYS\x01k%d\x02UNIQ_KEY\x01u\x02" % n for n in range(20)])
+@example([b"UNIQ_KEY\x01u\x02UNIQ_KEY\x01v\x02", b"\0"])
+@example([b"UNIQ_KEY\x01u\x02UNIQ_KEY\x01v\x02", b"a"])
+def test_keys_of_many_are_those_of_each(texts: list[bytes]) -> None:
+    places, keys = index_keys_of_all(texts)
+    expected = [(place, key) for place, text in enumerate(texts) for key in index_keys(text)]
+    assert list(zip(places, keys, strict=True)) == expected
+
+
+@given(TEXTS)
+@example([b"UNIQ_KEY\x01u1\x02", b"UNIQ_KEY\x01\x02u\x02"])
+@example([b"aUNIQ_KEY\x01u\x02", b"\x02UNIQ_KEY\x01u\x02"])
+@example([b"aUNIQ_KEY\x01u\x02", b"bUNIQ_KEY\x01u\x02"])
+@example([b"UNIQ_KEY\x01u\x02", b"UNIQ_KEY\x01uu"])
+@example([b"UNIQ_KEY\x01u"])
+def test_columns_hold_all_keys_that_there_are(texts: list[bytes]) -> None:
+    columns = key_columns(texts)
+    if columns is not None:
+        keys = [bytes(key) for key in zip(*columns, strict=True)]
+        assert [[key] for key in keys] == list(map(index_keys, texts))
+
+
+def test_the_messages_of_a_producer_have_columns() -> None:
+    for before in (b"", b"TAGS\x01red\x02"):
+        texts = [before + b"UNIQ_KEY\x017F%04X\x02WAIT\x01true\x02" % n for n in range(300)]
+        columns = key_columns(texts)
+        assert columns is not None
+        assert [bytes(key) for key in zip(*columns, strict=True)][255] == b"7F00FF"
+        assert key_columns([*texts, before + b"UNIQ_KEY\x017F00000\x02WAIT\x01tru\x02"]) is None
+        assert key_columns([*texts, texts[0][:-2] + b"\xc3\xa9"]) is None
 
 
 def test_the_tag_code_is_javas_hash() -> None:

@@ -24,8 +24,8 @@ from roquet.net.router import Peer
 from roquet.rules.retry import for_dead_letters
 from roquet.rules.schedule import due_ms, effective_level
 from roquet.rules.timer import WISHES, is_timed, out_ms
-from roquet.store.store import Appended, AppendedBatch, Draft, Part, Store
-from roquet.wire.batch import BatchItem, decode_batch
+from roquet.store.store import Appended, AppendedBatch, Draft, Parts, Store
+from roquet.wire.batch import decode_columns
 from roquet.wire.calls.send import Send, SendLongNames
 from roquet.wire.codes import ResponseCode
 from roquet.wire.host import HOST_SIZES
@@ -65,6 +65,8 @@ FROM_CLIENTS: Final = ~int(
 
 POSITION: Final = struct.Struct(">q")
 PAIR_END: Final = ord(names.PROPERTY_SEPARATOR)
+ENDED: Final = frozenset({b"", names.PROPERTY_SEPARATOR.encode()})
+"""How texts end to which another property can be added."""
 
 _MIDDLE: Final = names.NAME_VALUE_SEPARATOR.encode()
 _END: Final = names.PROPERTY_SEPARATOR.encode()
@@ -239,11 +241,12 @@ class Put:
 
     def batch(self, call: SendCall, queue_id: int, peer: Peer) -> StoredBatch:
         """Store the messages of one batch, one behind the other: all of them or none."""
-        items, shared = self._items(call), _shared_text(call.properties)
-        texts = [_ended(item.properties) + shared for item in items]
+        flags, bodies, texts = self._columns(call)
+        shared = _shared_text(call.properties)
+        if shared or not {text[-1:] for text in texts} <= ENDED:
+            texts = [_ended(text) + shared for text in texts]
         texts, tag_codes, waits = self._stamps.stamp_all(texts)
-        flags, bodies = [item.flag for item in items], [item.body for item in items]
-        parts: list[Part] = list(zip(flags, bodies, texts, tag_codes, strict=True))
+        parts = Parts(flags, bodies, texts, tag_codes)
         draft = self._draft(call, queue_id, peer, b"", b"", 0)
         try:
             appended = self._store.append_batch(draft, parts, self._clock.now_ms())
@@ -359,18 +362,19 @@ class Put:
             call.born_timestamp, born_host, self._store_host, call.reconsume_times,
         )  # fmt: skip
 
-    def _items(self, call: SendCall) -> list[BatchItem]:
+    def _columns(self, call: SendCall) -> tuple[list[int], list[bytes], list[bytes]]:
+        """Flags, bodies and properties of a batch's messages."""
         if is_retry(call.topic):
             raise MessageIllegal("a batch cannot be sent to a retry topic")
         if not 0 < len(call.body) <= self._size_max:
             raise self._illegal_size(len(call.body))
         try:
-            items = decode_batch(call.body)
+            columns = decode_columns(call.body)
         except RecordError as error:
             raise MessageIllegal(str(error)) from error
-        if len(items) > BATCH_COUNT_MAX:
-            raise MessageIllegal(f"a batch of {len(items)} messages: {BATCH_COUNT_MAX} are allowed")
-        return items
+        if (count := len(columns[0])) > BATCH_COUNT_MAX:
+            raise MessageIllegal(f"a batch of {count} messages: {BATCH_COUNT_MAX} are allowed")
+        return columns
 
     def _illegal_size(self, size: int) -> MessageIllegal:
         text = TOO_LONG.format(size, self._size_max) if size else "the message has no body"

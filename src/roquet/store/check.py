@@ -11,8 +11,8 @@ from roquet.rules.recovery import Damage, Run, is_tail, true_end
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import StoreConfig
 from roquet.store.deleted import Deleted
-from roquet.store.dispatch import KeyHasher
 from roquet.store.files import Files, RealFiles
+from roquet.store.hasher import KeyHasher
 from roquet.store.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE
 from roquet.store.mapped import MapPool

@@ -1,4 +1,4 @@
-"""What Python does not offer of the C library: maps without descriptors, whole disks.
+"""What Python does not offer of the C library: maps without descriptors, memory, whole disks.
 
 Maps: a process may have some 65,000 of them, but often only 1,024 descriptors, of which Python's
 own maps keep one each; from 3.13 on they can be told not to. Before that, on Linux, we let Python
@@ -17,6 +17,11 @@ _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000
 """Linux's numbers on all processors that we know to run Python; the module mmap lacks them."""
 
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+"""What `mallopt` calls the free memory at which some is given back, and the size of a piece that
+is asked for, and given back, by itself."""
+
 _TRACKS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 """How Python is told to keep no descriptor."""
 
@@ -33,6 +38,9 @@ class _Library:
             kept.mmap, pointer, pointer, size, number, number, number, ctypes.c_long
         )
         self.syncfs = _function(freed.syncfs, number, number)
+        # musl has none, and gives memory back in its own way.
+        found = getattr(freed, "mallopt", None)
+        self.mallopt = _function(found, number, number, number) if found else None
 
 
 def _function(found: Any, result: Any, *arguments: Any) -> Function:
@@ -83,6 +91,16 @@ def _placed(library: _Library, descriptor: int, size: int, *, writable: bool) ->
         raise OSError(number, os.strerror(number))
     view = memoryview(memory)
     return view if writable else view.toreadonly()
+
+
+def keep_memory(size: int) -> None:
+    """Let the process keep so many bytes that it does not use at the moment.
+
+    What is given back at the end of a large request comes again, page by page, with the next one.
+    """
+    if _LIBRARY is not None and _LIBRARY.mallopt is not None:
+        _LIBRARY.mallopt(_TRIM_THRESHOLD, size)
+        _LIBRARY.mallopt(_MMAP_THRESHOLD, size)
 
 
 def sync_disk(descriptor: int) -> bool:

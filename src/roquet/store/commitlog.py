@@ -10,6 +10,7 @@ how much is left.
 """
 
 import mmap
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
@@ -35,6 +36,12 @@ BLANK_SIZE: Final = 8
 
 SIZE_UNIT: Final = 4096
 """Maps are made of pages, so a file of the log of another size has been cut."""
+
+PAST_MAP_MIN: Final = 32 * 1024
+"""Bytes from which on opening the file again costs less than the faults of its pages."""
+
+SEES_WRITES: Final = sys.platform != "win32"
+"""Whether a map shows at once what was written to its file."""
 
 _MAGIC_HEAD: Final = MAGIC_V1.to_bytes(4, "big")[:3]
 """What both magics begin with."""
@@ -115,7 +122,18 @@ class CommitLog:
             view = tail.view()
         tail.is_used = True
         at = position - tail.start
-        view[at : at + len(data)] = data
+        if len(data) < PAST_MAP_MIN or not self._write_past(tail, at, data):
+            view[at : at + len(data)] = data
+
+    def _write_past(self, tail: MappedFile, at: int, data: bytes) -> bool:
+        """Write without touching new pages of the map, each of which costs more than its bytes."""
+        if not SEES_WRITES:
+            return False
+        try:
+            self._pool.files.write(tail.path, at, data)
+        except OSError:  # no descriptor is left, or worse: what the map says is the whole of it
+            return False
+        return True
 
     def make_room(self, size: int) -> int:
         """Where a record of that size will go: here, or in the next file.

@@ -5,23 +5,16 @@ written behind the log, many records at a time: from what the writer has just ha
 where that does not reach, from the log itself.
 """
 
-from typing import Final, TypeVar
+from collections import deque
+from collections.abc import Iterator, Sequence
+from operator import add, ne
+from typing import Final
 
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
-from roquet.store.commitlog import FRESH_MAX, CommitLog
+from roquet.store.commitlog import FRESH_MAX, CommitLog, Fresh
+from roquet.store.hasher import KeyHasher
 from roquet.store.index import KeyIndex
-from roquet.wire.java import hash_code, hash_units
-from roquet.wire.property_text import decode_text
-from roquet.wire.skim import Skimmed, index_keys
-
-_ENDING_SIZE: Final = 2
-"""Characters at the end of a key that are added each time: they count a client's messages."""
-
-_MIDDLE_SIZE: Final = 6
-"""So many in front of them say the millisecond too, and what is before stays for a minute."""
-
-_CACHED_MAX: Final = 4096
-"""Beginnings of keys whose hashes are kept: about one per client and millisecond or minute."""
+from roquet.wire.skim import Skimmed, index_keys, index_keys_of_all, key_columns
 
 _FRESH_LATE: Final = FRESH_MAX // 4
 """So many in hands, and the index is late: what falls out of them costs a second reading."""
@@ -29,62 +22,16 @@ _FRESH_LATE: Final = FRESH_MAX // 4
 _LATE_COUNT: Final = 1024
 """Records that it then takes in one go, some 2 ms."""
 
+_COLUMNS_MIN: Final = 16
+"""Records from which on their keys are looked at character by character."""
+
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
-_MASK: Final = 0xFFFF_FFFF
-_SIGN: Final = 0x8000_0000
-_POSITIVE: Final = 0x7FFF_FFFF
-
-
-Text = TypeVar("Text", bytes, tuple[bytes, bytes])
 
 Key = tuple[int, int, int]
 """Hash, position of the record, store time."""
 
-
-class KeyHasher:
-    """Java's hash of `topic#key`, made not negative as index files have it.
-
-    Keys of a client begin alike, so the hash of the beginning is remembered, and only the last
-    characters are added; that of its own beginning as well, which changes less often.
-    """
-
-    def __init__(self) -> None:
-        self._beginnings: dict[tuple[bytes, bytes], int] = {}
-        """By topic and all of a key but its last characters, which are ASCII and not empty."""
-        self._stems: dict[bytes, int] = {}
-
-    def __call__(self, topic: bytes, key: bytes) -> int:
-        """The hash by which a key of a topic is found."""
-        known = self._beginnings.get((topic, key[:-_ENDING_SIZE]))
-        if known is None or not key.isascii():
-            return self._anew(topic, key)
-        a, b = key[-_ENDING_SIZE:]
-        unsigned = (known + a * 31 + b) & _MASK
-        # Of the least number there is no absolute value: it counts as 0.
-        return unsigned if unsigned < _SIGN else -unsigned & _POSITIVE
-
-    def _anew(self, topic: bytes, key: bytes) -> int:
-        text = topic + b"#" + key
-        if not text.isascii():
-            return abs(hash_code(decode_text(text))) & _POSITIVE
-        if len(key) <= _ENDING_SIZE:
-            return abs(hash_units(text)) & _POSITIVE
-        beginning = text[:-_ENDING_SIZE]
-        stem, middle = beginning[:-_MIDDLE_SIZE], beginning[-_MIDDLE_SIZE:]
-        before = self._stems.get(stem)
-        if before is None:
-            before = _keep(self._stems, stem, hash_units(stem) * 31 ** len(middle))
-        known = (before + hash_units(middle)) * 31**_ENDING_SIZE
-        _keep(self._beginnings, (topic, key[:-_ENDING_SIZE]), known)
-        return self(topic, key)
-
-
-def _keep(known: dict[Text, int], text: Text, hashed: int) -> int:
-    """Remember the hash of a text, moved to the left of what will follow."""
-    if len(known) >= _CACHED_MAX:
-        known.clear()
-    moved = known[text] = hashed & _MASK
-    return moved
+Columns = tuple[Sequence[int], Sequence[int], Sequence[bytes], Sequence[bytes], Sequence[int]]
+"""Positions, sizes, topics, properties and store times of records."""
 
 
 class Dispatcher:
@@ -128,18 +75,35 @@ class Dispatcher:
 
         Gives what was reached, and how many more may be looked at.
         """
-        fresh, hash_of = self._log.fresh, self._hash
+        fresh = self._log.fresh
         while fresh and fresh[0][0] < position:
             fresh.popleft()
         if position <= self._known_until:
             return position, left
         while left and fresh and fresh[0][0] == position:
-            _, size, topic, properties, stored_ms = fresh.popleft()
-            for key in index_keys(properties):
-                keys += ((hash_of(topic, key), position, stored_ms),)
-            position += size
-            left -= 1
+            positions, sizes, topics, texts, times = _taken(fresh, left)
+            position = positions[-1] + sizes[-1]
+            left -= len(positions)
+            keys += self._keys(positions, topics, texts, times)
         return position, left
+
+    def _keys(
+        self,
+        positions: Sequence[int],
+        topics: Sequence[bytes],
+        texts: Sequence[bytes],
+        times: Sequence[int],
+    ) -> Iterator[Key]:
+        """What the index has to know of several records."""
+        topic, count = topics[0], len(topics)
+        if count >= _COLUMNS_MIN and topics.count(topic) == count and (found := key_columns(texts)):
+            return zip(self._hash.of_columns(topic, found), positions, times, strict=True)
+        owners, keys = index_keys_of_all(texts)
+        if len(owners) != count:
+            positions = [positions[owner] for owner in owners]
+            topics = [topics[owner] for owner in owners]
+            times = [times[owner] for owner in owners]
+        return zip(self._hash.of_all(topics, keys), positions, times, strict=True)
 
     def _walk(self, position: int, left: int, keys: list[Key]) -> tuple[int, int]:
         """Read the log from a position on, up to what is in hands; gives the same."""
@@ -164,3 +128,15 @@ class Dispatcher:
 
     def _is_known(self, key_hash: int, position: int) -> bool:
         return any(found == position for found in self._index.find(key_hash, 0))
+
+
+def _taken(fresh: deque[Fresh], count_max: int) -> Columns:
+    """The first records, so many at most, each of which begins where the one before it ends."""
+    run = [fresh.popleft() for _ in range(min(count_max, len(fresh)))]
+    positions, sizes, topics, texts, times = zip(*run, strict=True)
+    is_gap = list(map(ne, map(add, positions, sizes), positions[1:]))
+    if True not in is_gap:
+        return positions, sizes, topics, texts, times
+    end = is_gap.index(True) + 1
+    fresh.extendleft(reversed(run[end:]))
+    return positions[:end], sizes[:end], topics[:end], texts[:end], times[:end]

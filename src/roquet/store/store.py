@@ -21,7 +21,7 @@ from roquet.store.reader import Block, QueryResult, Reader, Slice
 from roquet.store.rows import Wanted
 from roquet.store.scrub import Scrub
 from roquet.store.writer import Appended, AppendedBatch, Draft, Writer
-from roquet.wire.record import Part
+from roquet.wire.record import Parts
 
 __all__ = [
     "Appended",
@@ -29,7 +29,7 @@ __all__ = [
     "Block",
     "Draft",
     "Flushing",
-    "Part",
+    "Parts",
     "QueryResult",
     "Slice",
     "Store",
@@ -103,7 +103,7 @@ class Store:
             raise self._refused()
         return self._write(draft, now_ms)
 
-    def append_batch(self, draft: Draft, parts: Sequence[Part], now_ms: int) -> AppendedBatch:
+    def append_batch(self, draft: Draft, parts: Parts, now_ms: int) -> AppendedBatch:
         """Store messages one behind the other in one file: all of them or, raising, none.
 
         They are as the draft says, but for flag, body, properties and tag code.

@@ -1,6 +1,6 @@
 """Writer: a message becomes a record and a queue entry."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Final
 
@@ -10,7 +10,7 @@ from roquet.model.errors import MessageIllegal
 from roquet.store.commitlog import FRESH_SIZE_MAX, CommitLog, Fresh
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rebuild import has_entry
-from roquet.wire.record import Part, pack, pack_run
+from roquet.wire.record import Parts, pack, pack_run
 
 _NOT_PLAIN: Final = 4 | 8 | 128
 """Flags of prepared, committed, rolled back and inner batch records: not all stand in a queue."""
@@ -85,7 +85,7 @@ class Writer:
         commit_log.last, commit_log.end = position, position + size
         return Appended(offset, position, size)
 
-    def append_batch(self, draft: Draft, parts: Sequence[Part], now_ms: int) -> AppendedBatch:
+    def append_batch(self, draft: Draft, parts: Parts, now_ms: int) -> AppendedBatch:
         """Store messages one behind the other in one file: all of them or, raising, none.
 
         They are as the draft says, but for flag, body, properties and tag code.
@@ -108,8 +108,7 @@ class Writer:
             records, entries = _pack_run(queue, draft, parts, position, now_ms)
         commit_log.write(position, records)
         queue.put_many(entries)
-        name, positions = queue.name, entries[::3]
-        texts = [part[2] for part in parts]
+        name, positions, texts = queue.name, entries[::3], parts.properties
         rows: Iterable[Fresh] = zip(
             positions, entries[1::3], repeat(name), texts, repeat(now_ms), strict=False
         )
@@ -140,11 +139,10 @@ def _pack(queue: ConsumeQueue, draft: Draft, offset: int, position: int, now_ms:
 
 
 def _pack_run(
-    queue: ConsumeQueue, draft: Draft, parts: Sequence[Part], position: int, now_ms: int
+    queue: ConsumeQueue, draft: Draft, parts: Parts, position: int, now_ms: int
 ) -> tuple[bytes, list[int]]:
-    for _, _, properties, _ in parts:
-        if properties and properties[-1] == 0:
-            raise _torn()
+    if b"\0" in {text[-1:] for text in parts.properties}:
+        raise _torn()
     return pack_run(
         draft.queue_id, queue.end, position, draft.sys_flag, draft.born_ms, draft.born_host,
         now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position, queue.name,

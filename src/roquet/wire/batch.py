@@ -49,25 +49,34 @@ def encode_item(flag: int, body: bytes, properties: bytes) -> bytes:
 
 def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
     """The messages of a batch; a length that disagrees spoils the whole batch."""
+    return list(map(BatchItem, *decode_columns(body)))
+
+
+def decode_columns(body: bytes | memoryview) -> tuple[list[int], list[bytes], list[bytes]]:
+    """The same as columns: flags, bodies, properties."""
     body, end, at = bytes(body), len(body), 0
-    items: list[BatchItem] = []
+    flags: list[int] = []
+    bodies: list[bytes] = []
+    texts: list[bytes] = []
     size_min, unpack_own, unpack_length = BATCH_ITEM_SIZE_MIN, _OWN.unpack_from, _LENGTH.unpack_from
     while at < end:
         if end - at < size_min:
-            raise _malformed(len(items), at, "is cut short")
+            raise _malformed(len(flags), at, "is cut short")
         total, flag, body_size = unpack_own(body, at)
-        if not size_min <= total <= end - at:
-            raise _malformed(len(items), at, f"claims {total} of {end - at} bytes")
-        body_at = at + HEAD_SIZE
-        properties_at = body_at + body_size + LENGTH_SIZE
-        if body_size < 0 or properties_at > at + total:
-            raise _malformed(len(items), at, f"claims a body of {body_size} bytes")
-        (properties_size,) = unpack_length(body, properties_at - LENGTH_SIZE)
-        at += total
-        if properties_size < 0 or properties_at + properties_size != at:
-            raise _malformed(len(items), at - total, "has lengths that disagree with its total")
-        items.append(BatchItem(flag, body[body_at : body_at + body_size], body[properties_at:at]))
-    return items
+        body_at, following = at + HEAD_SIZE, at + total
+        body_end = body_at + body_size
+        text_at = body_end + LENGTH_SIZE
+        if not at + size_min <= following <= end:
+            raise _malformed(len(flags), at, f"claims {total} of {end - at} bytes")
+        if body_size < 0 or text_at > following:
+            raise _malformed(len(flags), at, f"claims a body of {body_size} bytes")
+        if text_at + unpack_length(body, body_end)[0] != following:
+            raise _malformed(len(flags), at, "has lengths that disagree with its total")
+        flags.append(flag)
+        bodies.append(body[body_at:body_end])
+        texts.append(body[text_at:following])
+        at = following
+    return flags, bodies, texts
 
 
 def _malformed(index: int, at: int, what: str) -> RecordError:

@@ -1,7 +1,8 @@
 """A record's facts without its values: what recovery and the key index look at, in passing."""
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
+from operator import contains
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -29,6 +30,8 @@ _FIXED: Final = tuple(
 _PLAIN: Final = _FIXED[0]
 _HOSTS_V6: Final = 16 | 32
 _PROPERTY_END: Final = 2
+_UNIQUE: Final = b"UNIQ_KEY\x01"
+"""How the property of a unique key begins."""
 _BODY: Final = Struct(">36xi44xi")
 """System flag and, of a record with two IPv4 hosts, the body's length."""
 _MAGIC_V1: Final = MAGIC_V1.to_bytes(4, "big")
@@ -148,12 +151,57 @@ def tag_code(properties: bytes) -> int:
 
 def index_keys(properties: bytes) -> list[bytes]:
     """The keys by which a message can be found: its unique key, then its own keys."""
-    unique = _value(properties, b"UNIQ_KEY\x01")
+    unique = _value(properties, _UNIQUE)
     keys = [unique] if unique else []
     # Most messages have no others: looked at here, since a call costs more than the look.
     if properties.rfind(b"KEYS\x01") >= 0 and (own := _value(properties, b"KEYS\x01")):
         keys.extend(filter(None, own.split(b" ")))
     return keys
+
+
+def key_columns(texts: Sequence[bytes]) -> list[bytes] | None:
+    """The unique keys of several, character by character: all first ones, then all second ones.
+
+    None unless they are ASCII and lie at the same place of texts of the same length, which have
+    no other key. Messages of one batch are mostly so, and what is done for a column of characters
+    is done for a thousand keys.
+    """
+    start, size = texts[0].find(_UNIQUE), len(texts[0])
+    if start < 0 or set(map(len, texts)) != {size}:
+        return None
+    joined, count = b"".join(texts), len(texts)
+    if joined.count(_UNIQUE) != count or b"KEYS\x01" in joined or not joined.isascii():
+        return None
+    first = start + len(_UNIQUE)
+    frame = range(max(start - 1, 0), first)
+    if any(joined[at::size].count(joined[at]) != count for at in frame) or (
+        start and texts[0][start - 1] != _PROPERTY_END
+    ):
+        return None
+    last = texts[0].find(b"\x02", first)
+    columns = [joined[at::size] for at in range(first, last + 1)]
+    if not columns or columns.pop().count(b"\x02") != count or b"\x02" in b"".join(columns):
+        return None
+    return columns or None
+
+
+def index_keys_of_all(texts: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
+    """The same of several: the place of the text that a key is of, and the key, in that order.
+
+    Mostly each text has one unique key, and each or none has one key of its own. They are all
+    found in one search then, in a fraction of the time that a look at each text takes.
+    """
+    count, joined = len(texts), b"\0".join((b"", *texts))
+    if joined.count(b"\0") == count and (uniques := _values(joined, _UNIQUE, count)):
+        if b"KEYS\x01" not in joined:
+            return range(count), uniques
+        own = _values(joined, b"KEYS\x01", count)
+        if own and b" " not in b"".join(own):
+            pairs = zip(uniques, own, strict=True)
+            return [place for place in range(count) for _ in "12"], [*chain.from_iterable(pairs)]
+    keys = list(map(index_keys, texts))
+    owners = [place for place, found in enumerate(keys) for _ in found]
+    return owners, [*chain.from_iterable(keys)]
 
 
 def is_torn(topic: bytes, properties: bytes) -> bool:
@@ -165,6 +213,20 @@ def is_torn(topic: bytes, properties: bytes) -> bool:
     if 0 in topic or properties.endswith(b"\x00"):
         return True
     return 0 in properties and not pairs_well(properties)
+
+
+def _values(joined: bytes, start: bytes, count: int) -> list[bytes]:
+    """A property's value in each of so many texts, each behind a zero byte.
+
+    None unless each has it once, and not empty.
+    """
+    begun = joined.count(b"\0" + start) + joined.count(b"\x02" + start)
+    pieces = joined.split(start)
+    # A value and what is behind it, up to the next one, which has to be another text's.
+    if not begun == len(pieces) - 1 == count or not all(map(contains, pieces[:-1], repeat(b"\0"))):
+        return []
+    found = [piece.partition(b"\x02")[0] for piece in pieces[1:]]
+    return found if all(found) and b"\0" not in b"".join(found) else []
 
 
 def _value(properties: bytes, start: bytes) -> bytes | None:

@@ -1,0 +1,130 @@
+"""KeyHasher: Java's hash of `topic#key`, made not negative as index files have it.
+
+Keys of a client begin alike, so the hash of the beginning is remembered, and only the last
+characters are added; that of its own beginning as well, which changes less often.
+
+    UNIQ_KEY  7F0000015AB4…0123 45 67
+              └ stem ────┘└ mid ┘└ ending
+              └ beginning ───────┘
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Final, TypeVar
+
+from roquet.wire.java import hash_code, hash_units
+from roquet.wire.property_text import decode_text
+
+_ENDING_SIZE: Final = 2
+"""Characters at the end of a key that are added each time: they count a client's messages."""
+
+_MIDDLE_SIZE: Final = 6
+"""So many in front of them say the millisecond too, and what is before stays for a minute."""
+
+_CACHED_MAX: Final = 4096
+"""Beginnings of keys whose hashes are kept: about one per client and millisecond or minute."""
+
+_MASK: Final = 0xFFFF_FFFF
+_SIGN: Final = 0x8000_0000
+_POSITIVE: Final = 0x7FFF_FFFF
+
+Text = TypeVar("Text", bytes, tuple[bytes, bytes])
+
+
+class _Endings(dict[bytes, int]):
+    """What two ASCII characters at the end add to a hash."""
+
+    def __missing__(self, ending: bytes) -> int:
+        if len(ending) < _ENDING_SIZE:
+            raise KeyError(ending)
+        added = self[ending] = hash_units(ending)
+        return added
+
+
+_ENDINGS: Final = _Endings()
+
+
+class KeyHasher:
+    """The hashes by which messages are found."""
+
+    def __init__(self) -> None:
+        self._beginnings: dict[tuple[bytes, bytes], int] = {}
+        """By topic and all of a key but its last characters, which are ASCII and not empty."""
+        self._stems: dict[bytes, int] = {}
+
+    def __call__(self, topic: bytes, key: bytes) -> int:
+        """The hash by which a key of a topic is found."""
+        return self.of_all([topic], [key])[0]
+
+    def of_all(self, topics: Sequence[bytes], keys: Sequence[bytes]) -> list[int]:
+        """The same for several, each with its topic, in a fraction of the time for each."""
+        if not b"".join(keys).isascii() or not all(map(bytes.isascii, set(topics))):
+            return list(map(_hash, topics, keys))
+        places = list(zip(topics, [key[:-_ENDING_SIZE] for key in keys], strict=True))
+        try:
+            return _ended(self._beginnings, places, keys)
+        except KeyError:  # some begin as none before, or are short
+            if min(map(len, keys)) < _ENDING_SIZE:
+                return list(map(_hash, topics, keys))
+            begun = {place: self._begun(place) for place in set(places)}
+            return _ended(begun, places, keys)
+
+    def of_columns(self, topic: bytes, columns: Sequence[bytes]) -> list[int]:
+        """The same for ASCII keys of one length and topic, given character by character.
+
+        A column of one character alone, as most are, adds the same to all hashes.
+        """
+        shared, power, added = 0, 1, []
+        for column in reversed(columns):
+            if column.count(column[0]) == len(column):
+                shared += column[0] * power
+            else:
+                times = [character * power & _MASK for character in range(128)]
+                added.append(map(times.__getitem__, column))
+            power = power * 31 & _MASK
+        shared += hash_code(decode_text(topic + b"#")) * power
+        sums = map(sum, zip(repeat(shared, len(columns[0])), *added, strict=True))
+        return [
+            hashed if (hashed := total & _MASK) < _SIGN else -hashed & _POSITIVE for total in sums
+        ]
+
+    def _begun(self, place: tuple[bytes, bytes]) -> int:
+        """The hash of a topic and the beginning of its key, moved to where the ending follows."""
+        known = self._beginnings.get(place)
+        if known is None:
+            beginning = b"#".join(place)
+            stem, middle = beginning[:-_MIDDLE_SIZE], beginning[-_MIDDLE_SIZE:]
+            before = self._stems.get(stem)
+            if before is None:
+                before = _keep(self._stems, stem, hash_units(stem) * 31 ** len(middle))
+            known = (before + hash_units(middle)) * 31**_ENDING_SIZE
+            known = _keep(self._beginnings, place, known)
+        return known
+
+
+def _ended(
+    begun: Mapping[tuple[bytes, bytes], int],
+    places: Sequence[tuple[bytes, bytes]],
+    keys: Sequence[bytes],
+) -> list[int]:
+    """The hashes of keys whose beginnings' are known; KeyError where one is not."""
+    # Of the least number there is no absolute value: it counts as 0.
+    return [
+        hashed
+        if (hashed := begun[place] + _ENDINGS[key[-_ENDING_SIZE:]] & _MASK) < _SIGN
+        else -hashed & _POSITIVE
+        for place, key in zip(places, keys, strict=True)
+    ]
+
+
+def _hash(topic: bytes, key: bytes) -> int:
+    """The same for a key and a topic of any kind."""
+    return abs(hash_code(decode_text(topic + b"#" + key))) & _POSITIVE
+
+
+def _keep(known: dict[Text, int], text: Text, hashed: int) -> int:
+    """Remember the hash of a text, moved to the left of what will follow."""
+    if len(known) >= _CACHED_MAX:
+        known.clear()
+    moved = known[text] = hashed & _MASK
+    return moved
