@@ -56,6 +56,39 @@ def test_what_may_pass_is_left_to_spark_and_told_when_it_gives_up(eager: Any) ->
     assert isinstance(failed.value.__cause__, RoquetError)
 
 
+class Py4JError(Exception):
+    """As py4j's own is called."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JError("org.apache.spark.sql.classic.SparkSession$ does not exist in the JVM"),
+    ],
+)
+def test_a_java_that_goes_while_spark_begins_is_told(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(running, "session", begin)
+    with pytest.raises(JobFailed, match=r"Spark's Java has gone .*; start again"):
+        running.spark_for("archive", None)
+
+
+def test_what_else_goes_wrong_while_spark_begins_is_not_taken_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise RoquetError("there is no Java: install one")
+
+    monkeypatch.setattr(running, "session", begin)
+    with pytest.raises(RoquetError, match="there is no Java"):
+        running.spark_for("archive", None)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -27,6 +27,9 @@ MARKS: Final = ("Error: ", "Cannot run program")
 """In the line that has the cause: Python's, and Java's when workers have no Python where we say."""
 
 
+NOT_THERE: Final = "does not exist in the JVM"
+
+
 class JobFailed(RoquetError):
     """Spark could not do it; nothing was committed."""
 
@@ -37,7 +40,16 @@ def is_given(master: str | None) -> bool:
 
 
 def spark_for(name: str, master: str | None) -> "SparkSession":
-    """The Spark that is given, else one on this machine."""
+    """The Spark that is given, else one on this machine; JobFailed when its Java goes meanwhile."""
+    try:
+        return _spark_for(name, master)
+    except Exception as error:
+        if _is_gone(error):
+            raise JobFailed(_told(error)) from error
+        raise
+
+
+def _spark_for(name: str, master: str | None) -> "SparkSession":
     if is_given(master):
         from pyspark.sql import SparkSession
 
@@ -68,9 +80,19 @@ def answers(spark: "SparkSession", errand: Errand) -> list[Answer]:
     return found
 
 
+def _is_gone(error: Exception) -> bool:
+    """Whether Java is; py4j meets that as a network does, or as if Java had lost its classes."""
+    kind = type(error).__name__
+    return (
+        isinstance(error, ConnectionError | EOFError)
+        or kind == "Py4JNetworkError"
+        or (kind == "Py4JError" and NOT_THERE in str(error))
+    )
+
+
 def _told(error: Exception) -> str:
-    """What has become of a job; py4j meets a Java that is gone as a network does."""
-    if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
+    """What has become of a job."""
+    if _is_gone(error):
         return f"Spark's Java has gone ({last_line(error)}); start again: it goes on where it was"
     return f"the Spark job failed: {last_line(error)}"
 
