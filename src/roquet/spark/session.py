@@ -36,6 +36,12 @@ LOCAL: Final[Mapping[str, str]] = MappingProxyType(
         "spark.driver.host": "127.0.0.1",  # a laptop's own name may not resolve
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
+        # A rename on this machine's disk is one step by either way; this one starts no processes,
+        # which cost a trigger more than all its rows do.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing"
+            ".FileSystemBasedCheckpointFileManager"
+        ),
     }
 )
 """What suits one machine; `session` takes other values, and more."""
