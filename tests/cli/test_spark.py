@@ -169,7 +169,20 @@ def test_a_topic_that_there_is_not_is_said(tmp_path: Path, namesrv: str) -> None
     table = tmp_path / "lake"
     told = run(app, ["spark", "archive", "odrers", str(table), "--namesrv", namesrv])
     assert "topic 'odrers' is unknown" in str(told.exception)
+    assert not told.stderr.strip(), "no empty bar above the error"
     assert not table.exists()
+
+
+def test_what_was_done_before_an_error_stays_on_the_screen(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(params: Params, _spark: Any, tell: Any, ended: Any) -> Progress:
+        tell(Progress(rows=5, lag=10))
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr(archive, "run", failing)
+    told = run(app, ["spark", "archive", "orders", "lake"])
+    assert "5 rows" in told.stderr
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])

@@ -14,6 +14,8 @@ from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_millis
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from roquet.spark.jobs.archive import Params, Progress
 
 NEEDED: Final = ("pyspark", "pyarrow")
@@ -290,6 +292,17 @@ Show = Callable[[int, int], None]
 
 
 @contextmanager
+def on_screen(shown: "Bar") -> Iterator[None]:
+    """A bar; one that has counted nothing leaves no trace above the error that ended it."""
+    with shown:
+        try:
+            yield
+        except BaseException:
+            shown.live.transient = not any(task.completed for task in shown.tasks)
+            raise
+
+
+@contextmanager
 def bar(title: str, *, quiet: bool, left: str = "behind") -> Iterator[Show]:
     """A bar on stderr: rows, rows a second, and how many are left."""
     from rich.console import Console
@@ -304,7 +317,7 @@ def bar(title: str, *, quiet: bool, left: str = "behind") -> Iterator[Show]:
         TimeElapsedColumn(),
         console=Console(stderr=True, quiet=quiet),
     )
-    with shown:
+    with on_screen(shown):
         task = shown.add_task(title, total=None, rate="", lag=0)
 
         def show(rows: int, lag: int) -> None:

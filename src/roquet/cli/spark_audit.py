@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from roquet.cli import output
+from roquet.cli.spark import on_screen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +110,7 @@ def _shown(*, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
         TimeElapsedColumn(),
         console=Console(stderr=True, quiet=quiet),
     )
-    with bar:
+    with on_screen(bar):
         task = bar.add_task("files", total=None)
 
         def tell(done: "Progress") -> None:

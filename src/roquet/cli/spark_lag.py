@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from roquet.cli import output
+from roquet.cli.spark import on_screen
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -83,7 +84,7 @@ def _shown(*, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
         TimeRemainingColumn(),
         console=Console(stderr=True, quiet=quiet),
     )
-    with bar:
+    with on_screen(bar):
         task = bar.add_task("samples", total=None, lag=0, silent="")
 
         def tell(done: "Progress") -> None:
