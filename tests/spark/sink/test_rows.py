@@ -99,7 +99,8 @@ def test_half_messages_say_so() -> None:
         ({"body": ["a"], "delay": [2**62]}, "row 0 .* delay that is no time"),
         ({"body": ["a"], "delay": [1], "delay_level": [1]}, "row 0 .* two delays"),
         ({"body": ["a", "b"], "tag": ["", "x" * 33_000]}, "row 1 .* properties of 33.* 32767 fit"),
-        ({"body": ["a"], "tag": ["\x02"]}, "rows 0 to 0 of partition 2 of batch 4: .* separate"),
+        ({"body": ["a"], "tag": ["\x02"]}, "row 0 of partition 2 of batch 4: .* separate"),
+        ({"body": ["a"] * 9, "tag": ["t"] * 6 + ["\x01"] * 3}, "row 6 .* separate properties"),
     ],
 )
 def test_a_wrong_row_is_named(columns: dict[str, list[Any]], error: str) -> None:

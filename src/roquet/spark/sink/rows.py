@@ -116,12 +116,12 @@ class Shaper:
     def _texts(self, found: Columns, count: int) -> pa.Array:
         """The texts of the properties."""
         first = self._first
-        keys = row_keys(self._origin.prefix, first, count)
+        unique, keys = self._new_keys(first, count), row_keys(self._origin.prefix, first, count)
         try:
-            texts = texts_of(found, self._new_keys(first, count), keys)
+            texts = texts_of(found, unique, keys)
         except MessageIllegal as error:
-            last = first + count - 1
-            raise MessageIllegal(f"rows {first} to {last} of {self._origin}: {error}") from error
+            row = first + _first_illegal(found, unique, keys)
+            raise MessageIllegal(f"row {row} of {self._origin}: {error}") from error
         if self._suffix is not None:
             texts = pc.binary_join_element_wise(texts, self._suffix, b"")
         sizes = pc.binary_length(texts)
@@ -192,6 +192,21 @@ class Shaper:
 
     def _fail(self, at: int, text: str) -> NoReturn:
         raise MessageIllegal(f"row {self._first + at} of {self._origin} {text}")
+
+
+def _first_illegal(found: Columns, unique: pa.Array, keys: pa.Array) -> int:
+    """The first row that has no text, where one has none."""
+    good, bad = 0, len(keys)
+    while bad - good > 1:
+        count = (good + bad) // 2
+        columns = {name: column[:count] for name, column in found.items()}
+        try:
+            texts_of(columns, unique[:count], keys[:count])
+        except MessageIllegal:
+            bad = count
+        else:
+            good = count
+    return good
 
 
 def _first(wrong: pa.Array) -> int:
