@@ -2,20 +2,18 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from roquet.cli import output, running
+from roquet.cli.bars import bar
 from roquet.cli.namesrv import NAMESRV, Namesrv
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_millis
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
     from roquet.spark.jobs.archive import Params, Progress
 
 NEEDED: Final = ("pyspark", "pyarrow")
@@ -285,44 +283,3 @@ def _stopped() -> threading.Event:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: asked.set())
     return asked
-
-
-Show = Callable[[int, int], None]
-"""Told of rows that are done, and of those that are left."""
-
-
-@contextmanager
-def on_screen(shown: "Bar") -> Iterator[None]:
-    """A bar; one that has counted nothing leaves no trace above the error that ended it."""
-    with shown:
-        try:
-            yield
-        except BaseException:
-            shown.live.transient = not any(task.completed for task in shown.tasks)
-            raise
-
-
-@contextmanager
-def bar(title: str, *, quiet: bool, left: str = "behind") -> Iterator[Show]:
-    """A bar on stderr: rows, rows a second, and how many are left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    shown = Progress(
-        TextColumn(f"{title}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} rows"),
-        TextColumn("{task.fields[rate]}"),
-        TextColumn("{task.fields[lag]:,} " + left),
-        TimeElapsedColumn(),
-        console=Console(stderr=True, quiet=quiet),
-    )
-    with on_screen(shown):
-        task = shown.add_task(title, total=None, rate="", lag=0)
-
-        def show(rows: int, lag: int) -> None:
-            speed = shown.tasks[0].speed
-            rate = f"{speed:,.0f} rows/s" if speed else ""
-            shown.update(task, completed=rows, total=rows + lag, rate=rate, lag=lag)
-
-        yield show

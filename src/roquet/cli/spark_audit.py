@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from roquet.cli import output
-from roquet.cli.spark import on_screen
+from roquet.cli.bars import on_screen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

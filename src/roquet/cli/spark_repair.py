@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli import completion, output, running
+from roquet.cli.bars import bar
 from roquet.cli.namesrv import Namesrv
-from roquet.cli.spark import Master, Options, bar, check_installed, check_java, pairs, servers
+from roquet.cli.spark import Master, Options, check_installed, check_java, pairs, servers
 
 if TYPE_CHECKING:
     from roquet.spark.jobs.repair import Params, Progress

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import output, running
+from roquet.cli.bars import bar
 from roquet.cli.namesrv import Namesrv
 from roquet.cli.spark import (
     Catalog,
     Master,
     Options,
     Table,
-    bar,
     check_installed,
     check_java,
     pairs,
