@@ -4,6 +4,7 @@ Used by the interoperability tests and the benchmarks; nothing of it is part of 
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -62,9 +63,15 @@ _ALONE: Final = (
 def fetched(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
     """A folder of jars, `group:artifact:version` each; with those that they need, or alone."""
     folder = CACHE / name
-    if (folder / "complete").exists():
-        return folder / "lib"
     folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # tests run in several processes
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            _fetch(folder, coordinates, alone=alone)
+    return folder / "lib"
+
+
+def _fetch(folder: Path, coordinates: Sequence[str], *, alone: bool) -> None:
     excluded = _ALONE if alone else ""
     dependencies = "".join(
         "<dependency><groupId>{}</groupId><artifactId>{}</artifactId>"
@@ -79,7 +86,6 @@ def fetched(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Pa
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
     subprocess.run(command, cwd=folder, check=True, timeout=600)
     (folder / "complete").touch()
-    return folder / "lib"
 
 
 def free_port() -> int:
