@@ -36,6 +36,8 @@ from roquet.wire.record import decode_many  # noqa: E402
 TOPIC = "Kill"
 QUEUES = 8
 BATCH_QUEUE = QUEUES - 1
+BATCHES = (5, 5, 400)
+"""Messages of a batch: small ones go through the log's map, a large one past it."""
 LOAD_SECONDS = (0.3, 1.5)
 """How long a round's load lasts before the kill."""
 
@@ -60,7 +62,8 @@ class Ledger:
 async def write(channel: Channel, queue_id: int, ledger: Ledger) -> None:
     """Send to one queue, one call in flight, until the connection ends."""
     while True:
-        bodies = [ledger.body(queue_id) for _ in range(5 if queue_id == BATCH_QUEUE else 1)]
+        count = random.choice(BATCHES) if queue_id == BATCH_QUEUE else 1
+        bodies = [ledger.body(queue_id) for _ in range(count)]
         kind = SendBatch if len(bodies) > 1 else Send
         body = (
             encode_batch([BatchItem(0, b, b"") for b in bodies]) if len(bodies) > 1 else bodies[0]
