@@ -1,7 +1,7 @@
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.store.conftest import parts
 
@@ -124,6 +124,8 @@ KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 8, 12]), max_size=40)
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(KINDS, st.integers(1, 50)), max_size=4))
+@example([([2, 3, 3], 3)])
+@example([([0, 0, 0, 3, 3], 1)])
 def test_what_was_just_written_is_indexed_as_if_it_were_read(
     new_shelf: "type[Shelf]", draft: "MakeDraft", rounds: list[tuple[list[int], int]]
 ) -> None:

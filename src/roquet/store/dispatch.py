@@ -99,11 +99,11 @@ class Dispatcher:
         if count >= _COLUMNS_MIN and topics.count(topic) == count and (found := key_columns(texts)):
             return zip(self._hash.of_columns(topic, found), positions, times, strict=True)
         owners, keys = index_keys_of_all(texts)
-        if len(owners) != count:
-            positions = [positions[owner] for owner in owners]
-            topics = [topics[owner] for owner in owners]
-            times = [times[owner] for owner in owners]
-        return zip(self._hash.of_all(topics, keys), positions, times, strict=True)
+        hashes = self._hash.of_all([topics[owner] for owner in owners], keys)
+        return (
+            (key_hash, positions[owner], times[owner])
+            for key_hash, owner in zip(hashes, owners, strict=True)
+        )
 
     def _walk(self, position: int, left: int, keys: list[Key]) -> tuple[int, int]:
         """Read the log from a position on, up to what is in hands; gives the same."""
