@@ -8,7 +8,7 @@ characters are added; that of its own beginning as well, which changes less ofte
               └ beginning ───────┘
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ _CACHED_MAX: Final = 4096
 _MASK: Final = 0xFFFF_FFFF
 _SIGN: Final = 0x8000_0000
 _POSITIVE: Final = 0x7FFF_FFFF
+"""What is left of a negated hash; of the least number, which has no absolute value, it is 0."""
 
 Text = TypeVar("Text", bytes, tuple[bytes, bytes])
 
@@ -35,8 +36,6 @@ class _Endings(dict[bytes, int]):
     """What two ASCII characters at the end add to a hash."""
 
     def __missing__(self, ending: bytes) -> int:
-        if len(ending) < _ENDING_SIZE:
-            raise KeyError(ending)
         added = self[ending] = hash_units(ending)
         return added
 
@@ -58,16 +57,20 @@ class KeyHasher:
 
     def of_all(self, topics: Sequence[bytes], keys: Sequence[bytes]) -> list[int]:
         """The same for several, each with its topic, in a fraction of the time for each."""
-        if not b"".join(keys).isascii() or not all(map(bytes.isascii, set(topics))):
+        if (
+            not b"".join(keys).isascii()
+            or not all(map(bytes.isascii, set(topics)))
+            or min(map(len, keys), default=0) < _ENDING_SIZE
+        ):
             return list(map(_hash, topics, keys))
         places = list(zip(topics, [key[:-_ENDING_SIZE] for key in keys], strict=True))
-        try:
-            return _ended(self._beginnings, places, keys)
-        except KeyError:  # some begin as none before, or are short
-            if min(map(len, keys)) < _ENDING_SIZE:
-                return list(map(_hash, topics, keys))
-            begun = {place: self._begun(place) for place in set(places)}
-            return _ended(begun, places, keys)
+        begun = {place: self._begun(place) for place in set(places)}
+        return [
+            hashed
+            if (hashed := begun[place] + _ENDINGS[key[-_ENDING_SIZE:]] & _MASK) < _SIGN
+            else -hashed & _POSITIVE
+            for place, key in zip(places, keys, strict=True)
+        ]
 
     def of_columns(self, topic: bytes, columns: Sequence[bytes]) -> list[int]:
         """The same for ASCII keys of one length and topic, given character by character.
@@ -100,21 +103,6 @@ class KeyHasher:
             known = (before + hash_units(middle)) * 31**_ENDING_SIZE
             known = _keep(self._beginnings, place, known)
         return known
-
-
-def _ended(
-    begun: Mapping[tuple[bytes, bytes], int],
-    places: Sequence[tuple[bytes, bytes]],
-    keys: Sequence[bytes],
-) -> list[int]:
-    """The hashes of keys whose beginnings' are known; KeyError where one is not."""
-    # Of the least number there is no absolute value: it counts as 0.
-    return [
-        hashed
-        if (hashed := begun[place] + _ENDINGS[key[-_ENDING_SIZE:]] & _MASK) < _SIGN
-        else -hashed & _POSITIVE
-        for place, key in zip(places, keys, strict=True)
-    ]
 
 
 def _hash(topic: bytes, key: bytes) -> int:

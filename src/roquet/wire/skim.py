@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
-from operator import contains
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -186,22 +185,10 @@ def key_columns(texts: Sequence[bytes]) -> list[bytes] | None:
 
 
 def index_keys_of_all(texts: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
-    """The same of several: the place of the text that a key is of, and the key, in that order.
-
-    Mostly each text has one unique key, and each or none has one key of its own. They are all
-    found in one search then, in a fraction of the time that a look at each text takes.
-    """
-    count, joined = len(texts), b"\0".join((b"", *texts))
-    if joined.count(b"\0") == count and (uniques := _values(joined, _UNIQUE, count)):
-        if b"KEYS\x01" not in joined:
-            return range(count), uniques
-        own = _values(joined, b"KEYS\x01", count)
-        if own and b" " not in b"".join(own):
-            pairs = zip(uniques, own, strict=True)
-            return [place for place in range(count) for _ in "12"], [*chain.from_iterable(pairs)]
+    """The same of several: the place of the text that a key is of, and the key, in that order."""
     keys = list(map(index_keys, texts))
-    owners = [place for place, found in enumerate(keys) for _ in found]
-    return owners, [*chain.from_iterable(keys)]
+    places = [place for place, found in enumerate(keys) for _ in found]
+    return places, list(chain.from_iterable(keys))
 
 
 def is_torn(topic: bytes, properties: bytes) -> bool:
@@ -213,20 +200,6 @@ def is_torn(topic: bytes, properties: bytes) -> bool:
     if 0 in topic or properties.endswith(b"\x00"):
         return True
     return 0 in properties and not pairs_well(properties)
-
-
-def _values(joined: bytes, start: bytes, count: int) -> list[bytes]:
-    """A property's value in each of so many texts, each behind a zero byte.
-
-    None unless each has it once, and not empty.
-    """
-    begun = joined.count(b"\0" + start) + joined.count(b"\x02" + start)
-    pieces = joined.split(start)
-    # A value and what is behind it, up to the next one, which has to be another text's.
-    if not begun == len(pieces) - 1 == count or not all(map(contains, pieces[:-1], repeat(b"\0"))):
-        return []
-    found = [piece.partition(b"\x02")[0] for piece in pieces[1:]]
-    return found if all(found) and b"\0" not in b"".join(found) else []
 
 
 def _value(properties: bytes, start: bytes) -> bytes | None:
