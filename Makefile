@@ -35,7 +35,8 @@ demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a
 	$(BIN)/roquet demo $(DEMO_ARGS)
 
 test: install ## every test, shared by as many processes as there are cores
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup \
+	  --ignore tests/interop --ignore tests/spark_suite $(PYTEST_ARGS)
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/spark tests/spark_suite $(PYTEST_ARGS)
