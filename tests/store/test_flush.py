@@ -90,14 +90,14 @@ def test_the_checkpoint_says_what_a_genuine_broker_and_we_need(
 ) -> None:
     store = shelf.open()
     appended = fill(store, 10)
-    store.dispatch(4)
+    store.dispatch(5)
     store.flush_all(NOW + 77)
     found = checkpoint(shelf)
-    assert (found.log_ms, found.queues_ms, found.index_ms) == (NOW + 9, NOW + 9, NOW + 3)
+    assert (found.log_ms, found.queues_ms, found.index_ms) == (NOW + 9, NOW + 9, NOW + 4)
     assert found.note is not None
     assert found.flushed_position == found.note.position == store.end_position
     assert found.note.last_record == appended[-1].position
-    assert found.note.index_position == appended[4].position
+    assert found.note.index_position == appended[5].position
     assert found.note.made_ms == NOW + 77
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import StoreError
-from roquet.store.index import KeyIndex
+from roquet.store.index import IndexFile, KeyIndex
 from roquet.store.layout import INDEX_HEAD
 from roquet.store.mapped import MapPool
 from roquet.store.memory import MemoryFiles
@@ -20,6 +20,11 @@ def make_index(files: MemoryFiles | None = None, slots: int = 5, entries: int = 
     return index
 
 
+def put(index: KeyIndex | IndexFile, found: list[tuple[int, int, int]]) -> int:
+    """Adds (hash, position, store time) of keys."""
+    return index.put_many(*([key[column] for key in found] for column in range(3)))
+
+
 def reopened(index: KeyIndex) -> KeyIndex:
     return make_index(cast("MemoryFiles", index._pool.files))
 
@@ -27,7 +32,7 @@ def reopened(index: KeyIndex) -> KeyIndex:
 @given(st.lists(st.integers(0, 12), max_size=40))
 def test_entries_are_found_newest_first_in_all_files(hashes: list[int]) -> None:
     index = make_index()
-    assert index.put_many([(h, 100 + n, NOW + n) for n, h in enumerate(hashes)]) == len(hashes)
+    assert put(index, [(h, 100 + n, NOW + n) for n, h in enumerate(hashes)]) == len(hashes)
     for seen in (index, reopened(index)):
         for key_hash in range(13):
             expected = [100 + n for n, h in enumerate(hashes) if h == key_hash]
@@ -37,7 +42,7 @@ def test_entries_are_found_newest_first_in_all_files(hashes: list[int]) -> None:
 
 def test_the_head_says_what_the_file_covers() -> None:
     index = make_index()
-    index.put_many([(7, 100, NOW), (8, 200, NOW + 1500), (12, 200, NOW + 2500)])
+    put(index, [(7, 100, NOW), (8, 200, NOW + 1500), (12, 200, NOW + 2500)])
     head = INDEX_HEAD.unpack_from(index.files[0].file.view())
     assert head == (NOW, NOW + 2500, 100, 200, 2, 4)
     assert index.files[0].entry(3) == (12, 200, 2, 1)
@@ -46,7 +51,7 @@ def test_the_head_says_what_the_file_covers() -> None:
 
 def test_files_are_named_by_time_and_never_alike() -> None:
     index = make_index()
-    index.put_many([(1, n, NOW) for n in range(25)])
+    put(index, [(1, n, NOW) for n in range(25)])
     names = [file.name for file in index.files]
     assert names == sorted(set(names))
     assert all(len(str(name)) == 17 for name in names)
@@ -54,23 +59,23 @@ def test_files_are_named_by_time_and_never_alike() -> None:
 
 def test_a_full_file_takes_nothing_more() -> None:
     index = make_index()
-    index.put_many([(1, n, NOW) for n in range(9)])
+    put(index, [(1, n, NOW) for n in range(9)])
     (file,) = index.files
     assert file.is_full
-    assert file.put_many([(1, 9, NOW)]) == 0
+    assert put(file, [(1, 9, NOW)]) == 0
     assert list(index.find(1, 0)) == list(range(8, -1, -1))
 
 
 def test_times_narrow_the_search() -> None:
     index = make_index()
-    index.put_many([(1, n, NOW + n * 1000) for n in range(30)])
+    put(index, [(1, n, NOW + n * 1000) for n in range(30)])
     assert list(index.find(1, NOW + 28_000)) == [29, 28]
     assert list(index.find(1, NOW + 10**9)) == []
 
 
 def test_a_clock_that_went_back_spoils_nothing() -> None:
     index = make_index()
-    index.put_many([(1, 0, NOW), (1, 1, NOW - 99_000)])
+    put(index, [(1, 0, NOW), (1, 1, NOW - 99_000)])
     assert list(index.find(1, 0)) == [1, 0]
 
 
@@ -78,9 +83,9 @@ def test_a_clock_that_went_back_spoils_nothing() -> None:
 def test_a_rewound_file_is_as_it_was(hashes: list[int], data: st.DataObject) -> None:
     index = make_index()
     kept = data.draw(st.integers(0, len(hashes)))
-    index.put_many([(h, n, NOW) for n, h in enumerate(hashes[:kept])])
+    put(index, [(h, n, NOW) for n, h in enumerate(hashes[:kept])])
     before = bytes(index.files[0].file.view()) if kept else None
-    index.put_many([(h, kept + n, NOW) for n, h in enumerate(hashes[kept:])])
+    put(index, [(h, kept + n, NOW) for n, h in enumerate(hashes[kept:])])
     file = index.files[0]
     assert file.rewind(1 + kept)
     for key_hash in range(13):
@@ -92,7 +97,7 @@ def test_a_rewound_file_is_as_it_was(hashes: list[int], data: st.DataObject) -> 
 
 def test_slots_that_lost_their_entries_are_threaded_anew() -> None:
     index = make_index()
-    index.put_many([(h, h, NOW) for h in range(9)])
+    put(index, [(h, h, NOW) for h in range(9)])
     file = index.files[0]
     entries_at = 40 + 5 * 4
     file.file.view()[entries_at + 6 * 20 : entries_at + 10 * 20] = bytes(80)
@@ -104,7 +109,7 @@ def test_slots_that_lost_their_entries_are_threaded_anew() -> None:
 
 def test_entries_that_were_counted_and_never_written_are_taken_back() -> None:
     index = make_index()
-    index.put_many([(1, 1, NOW), (6, 2, NOW)])
+    put(index, [(1, 1, NOW), (6, 2, NOW)])
     file = index.files[0]
     file.next = 7
     file.save()
@@ -115,7 +120,7 @@ def test_entries_that_were_counted_and_never_written_are_taken_back() -> None:
 
 def test_a_chain_that_leads_in_a_circle_ends() -> None:
     index = make_index()
-    index.put_many([(1, 1, NOW), (6, 2, NOW)])
+    put(index, [(1, 1, NOW), (6, 2, NOW)])
     view = index.files[0].file.view()
     entry_at = 40 + 5 * 4 + 20
     view[entry_at + 16 : entry_at + 20] = (2).to_bytes(4, "big")
@@ -126,17 +131,17 @@ def test_a_full_disk_ends_it_early_and_it_can_go_on(caplog: pytest.LogCaptureFix
     files = MemoryFiles(room=150)
     index = make_index(files)
     entries = [(1, n, NOW) for n in range(30)]
-    done = index.put_many(entries)
+    done = put(index, entries)
     assert done < 30
     assert "waits for room" in caplog.text
     files.room = 10_000
-    index.put_many(entries[done:])
+    put(index, entries[done:])
     assert list(index.find(1, 0)) == list(range(29, -1, -1))
 
 
 def test_old_files_go_but_not_the_newest() -> None:
     index = make_index()
-    index.put_many([(1, n, NOW) for n in range(27)])
+    put(index, [(1, n, NOW) for n in range(27)])
     assert len(index.drop_before(9)) == 1
     assert len(index.drop_before(10_000)) == 1
     assert list(reopened(index).find(1, 0)) == list(range(26, 17, -1))

@@ -147,6 +147,7 @@ def test_the_messages_of_a_producer_have_columns() -> None:
         columns = key_columns(texts)
         assert columns is not None
         assert [bytes(key) for key in zip(*columns, strict=True)][255] == b"7F00FF"
+        assert key_columns([*texts, before + b"UNIQ_KEY\x017F0000\x02"]) is not None
         assert key_columns([*texts, before + b"UNIQ_KEY\x017F00000\x02WAIT\x01tru\x02"]) is None
         assert key_columns([*texts, texts[0][:-2] + b"\xc3\xa9"]) is None
 

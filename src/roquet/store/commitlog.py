@@ -11,7 +11,6 @@ how much is left.
 
 import mmap
 import sys
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import add
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.model.errors import MessageIllegal
+from roquet.store.fresh import Fresh
 from roquet.store.mapped import MappedFile, MapPool
 from roquet.store.segments import Segments, common_size, numbered
 from roquet.wire.record import (
@@ -46,16 +46,6 @@ SEES_WRITES: Final = sys.platform != "win32"
 _MAGIC_HEAD: Final = MAGIC_V1.to_bytes(4, "big")[:3]
 """What both magics begin with."""
 
-Fresh = tuple[int, int, bytes, bytes, int]
-"""Of a record that may be found by key: position, size, topic, properties, store time."""
-
-FRESH_MAX: Final = 16_384
-"""Records remembered for the index, a few tenths of a second of them: what is behind is read from
-the log instead. As they are of ordinary size, they have some 5 MiB."""
-
-FRESH_SIZE_MAX: Final = 1024
-"""Longer properties are not kept in memory but read again, so that 16 MiB are the most."""
-
 Found = tuple[int, int, Skimmed]
 """Where a record was expected, where it is, and its facts: the two differ behind a hole."""
 
@@ -75,7 +65,7 @@ class CommitLog:
         """The file that holds `end`."""
         self.last = -1
         """Where the last record begins; -1 for none."""
-        self.fresh: deque[Fresh] = deque(maxlen=FRESH_MAX)
+        self.fresh = Fresh()
         """What was written last, for the index: without gaps or with, but in order."""
         self.checked_from = 0
         """Records from here on were written or looked at by this process."""
@@ -106,12 +96,11 @@ class CommitLog:
         return (self.tail is not None and self.tail.clear(end - self.tail.start)) or bool(gone)
 
     def sync_tail(self) -> None:
-        """Make it durable that nothing is left behind the end."""
+        """Make it durable that nothing is left behind the end, also where no file is left."""
         files = self._pool.files
         if self.tail is not None:
             files.sync(self.tail.path, self.tail.held)
-        if self.segments.files:
-            files.sync(self.segments.directory)
+        files.sync(self.segments.directory)
 
     def write(self, position: int, data: bytes) -> None:
         """Put bytes where `make_room` has made room."""

@@ -5,33 +5,26 @@ written behind the log, many records at a time: from what the writer has just ha
 where that does not reach, from the log itself.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from operator import add, ne
+from collections.abc import Sequence
 from typing import Final
 
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
-from roquet.store.commitlog import FRESH_MAX, CommitLog, Fresh
+from roquet.store.commitlog import CommitLog
 from roquet.store.hasher import KeyHasher
 from roquet.store.index import KeyIndex
 from roquet.wire.skim import Skimmed, index_keys, index_keys_of_all, key_columns
 
-_FRESH_LATE: Final = FRESH_MAX // 4
-"""So many in hands, and the index is late: what falls out of them costs a second reading."""
-
-_LATE_COUNT: Final = 1024
-"""Records that it then takes in one go, some 2 ms."""
+_SHARE: Final = 2
+"""One of so many that are in hands is taken in one go: the later the index is, the more, since what
+falls out of them costs a second reading."""
 
 _COLUMNS_MIN: Final = 16
 """Records from which on their keys are looked at character by character."""
 
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 
-Key = tuple[int, int, int]
-"""Hash, position of the record, store time."""
-
-Columns = tuple[Sequence[int], Sequence[int], Sequence[bytes], Sequence[bytes], Sequence[int]]
-"""Positions, sizes, topics, properties and store times of records."""
+Keys = tuple[list[int], list[int], list[int]]
+"""Hashes of keys, positions of their records, store times."""
 
 
 class Dispatcher:
@@ -56,59 +49,54 @@ class Dispatcher:
         if self.position >= end:
             return 0
         fresh = self._log.fresh
-        if len(fresh) > _FRESH_LATE and fresh[0][0] <= self.position:
-            count_max = max(count_max, _LATE_COUNT)
+        if fresh.begin <= self.position:
+            count_max = max(count_max, len(fresh) // _SHARE)
         position, left = max(self.position, self._log.begin), count_max
-        keys: list[Key] = []
+        keys: Keys = [], [], []
         while position < end and left:
             position, left = self._follow(position, left, keys)
             if position < end and left:
                 position, left = self._walk(position, left, keys)
-        done = self._index.put_many(keys)
-        if done < len(keys):
-            position = self._known_until = keys[done][1]
+        hashes, positions, _ = keys
+        done = self._index.put_many(*keys)
+        if done < len(hashes):
+            position = self._known_until = positions[done]
         self.position = position
-        return count_max - left if done == len(keys) else 0
+        return count_max - left if done == len(hashes) else 0
 
-    def _follow(self, position: int, left: int, keys: list[Key]) -> tuple[int, int]:
+    def _follow(self, position: int, left: int, keys: Keys) -> tuple[int, int]:
         """Take what was written from a position on, as far as that is still in hands.
 
         Gives what was reached, and how many more may be looked at.
         """
         fresh = self._log.fresh
-        while fresh and fresh[0][0] < position:
-            fresh.popleft()
+        fresh.drop_before(position)
         if position <= self._known_until:
             return position, left
-        while left and fresh and fresh[0][0] == position:
-            positions, sizes, topics, texts, times = _taken(fresh, left)
+        while left and fresh.begin == position:
+            positions, sizes, topics, texts, times = fresh.take(left)
             position = positions[-1] + sizes[-1]
             left -= len(positions)
-            keys += self._keys(positions, topics, texts, times)
+            found, owners = self._hashes(topics, texts)
+            keys[0].extend(found)
+            keys[1].extend(positions if owners is None else [positions[owner] for owner in owners])
+            keys[2].extend(times if owners is None else [times[owner] for owner in owners])
         return position, left
 
-    def _keys(
-        self,
-        positions: Sequence[int],
-        topics: Sequence[bytes],
-        texts: Sequence[bytes],
-        times: Sequence[int],
-    ) -> Iterator[Key]:
-        """What the index has to know of several records."""
+    def _hashes(
+        self, topics: Sequence[bytes], texts: Sequence[bytes]
+    ) -> tuple[list[int], Sequence[int] | None]:
+        """Hashes of the keys of several records, and whose each is; None: one each, in order."""
         topic, count = topics[0], len(topics)
         if count >= _COLUMNS_MIN and topics.count(topic) == count and (found := key_columns(texts)):
-            return zip(self._hash.of_columns(topic, found), positions, times, strict=True)
+            return self._hash.of_columns(topic, found), None
         owners, keys = index_keys_of_all(texts)
-        hashes = self._hash.of_all([topics[owner] for owner in owners], keys)
-        return (
-            (key_hash, positions[owner], times[owner])
-            for key_hash, owner in zip(hashes, owners, strict=True)
-        )
+        return self._hash.of_all([topics[owner] for owner in owners], keys), owners
 
-    def _walk(self, position: int, left: int, keys: list[Key]) -> tuple[int, int]:
+    def _walk(self, position: int, left: int, keys: Keys) -> tuple[int, int]:
         """Read the log from a position on, up to what is in hands; gives the same."""
         fresh, end = self._log.fresh, self._log.end
-        stop = fresh[0][0] if fresh and fresh[0][0] > position else end
+        stop = fresh.begin if fresh.begin > position else end
         for _, at, found in self._log.walk(position, stop, end, check_crc=False):
             if not left:
                 return at, 0
@@ -116,7 +104,7 @@ class Dispatcher:
             self._collect(at, found, keys)
         return stop, left
 
-    def _collect(self, position: int, found: Skimmed, keys: list[Key]) -> None:
+    def _collect(self, position: int, found: Skimmed, keys: Keys) -> None:
         """Add what the index has to know of a record."""
         _, _, _, sys_flag, stored_ms, topic, properties = found
         if sys_flag & TRANSACTION_MASK == _ROLLBACK:
@@ -124,19 +112,8 @@ class Dispatcher:
         for key in index_keys(properties):
             key_hash = self._hash(topic, key)
             if position > self._known_until or not self._is_known(key_hash, position):
-                keys.append((key_hash, position, stored_ms))
+                for column, value in zip(keys, (key_hash, position, stored_ms), strict=True):
+                    column.append(value)
 
     def _is_known(self, key_hash: int, position: int) -> bool:
         return any(found == position for found in self._index.find(key_hash, 0))
-
-
-def _taken(fresh: deque[Fresh], count_max: int) -> Columns:
-    """The first records, so many at most, each of which begins where the one before it ends."""
-    run = [fresh.popleft() for _ in range(min(count_max, len(fresh)))]
-    positions, sizes, topics, texts, times = zip(*run, strict=True)
-    is_gap = list(map(ne, map(add, positions, sizes), positions[1:]))
-    if True not in is_gap:
-        return positions, sizes, topics, texts, times
-    end = is_gap.index(True) + 1
-    fresh.extendleft(reversed(run[end:]))
-    return positions[:end], sizes[:end], topics[:end], texts[:end], times[:end]

@@ -8,8 +8,8 @@ characters are added; that of its own beginning as well, which changes less ofte
               └ beginning ───────┘
 """
 
-from collections.abc import Sequence
-from itertools import repeat
+from collections.abc import Iterable, Sequence
+from struct import unpack
 from typing import Final, TypeVar
 
 from roquet.wire.java import hash_code, hash_units
@@ -65,31 +65,30 @@ class KeyHasher:
             return list(map(_hash, topics, keys))
         places = list(zip(topics, [key[:-_ENDING_SIZE] for key in keys], strict=True))
         begun = {place: self._begun(place) for place in set(places)}
-        return [
-            hashed
-            if (hashed := begun[place] + _ENDINGS[key[-_ENDING_SIZE:]] & _MASK) < _SIGN
-            else -hashed & _POSITIVE
+        return _positive(
+            begun[place] + _ENDINGS[key[-_ENDING_SIZE:]] & _MASK
             for place, key in zip(places, keys, strict=True)
-        ]
+        )
 
     def of_columns(self, topic: bytes, columns: Sequence[bytes]) -> list[int]:
         """The same for ASCII keys of one length and topic, given character by character.
 
-        A column of one character alone, as most are, adds the same to all hashes.
+        A column of one character alone, as most are, adds the same to all hashes. The others are
+        added as one large number each, in which every key has eight bytes: no sum leaves them.
         """
-        shared, power, added = 0, 1, []
+        count, shared, power, total = len(columns[0]), 0, 1, 0
+        lanes = bytearray(8 * count)
         for column in reversed(columns):
-            if column.count(column[0]) == len(column):
+            if column.count(column[0]) == count:
                 shared += column[0] * power
             else:
-                times = [character * power & _MASK for character in range(128)]
-                added.append(map(times.__getitem__, column))
+                lanes[::8] = column
+                total += int.from_bytes(lanes, "little") * power
             power = power * 31 & _MASK
         shared += hash_code(decode_text(topic + b"#")) * power
-        sums = map(sum, zip(repeat(shared, len(columns[0])), *added, strict=True))
-        return [
-            hashed if (hashed := total & _MASK) < _SIGN else -hashed & _POSITIVE for total in sums
-        ]
+        lanes[:] = (shared & _MASK).to_bytes(8, "little") * count
+        total += int.from_bytes(lanes, "little")
+        return _positive(unpack(f"<{2 * count}I", total.to_bytes(8 * count, "little"))[::2])
 
     def _begun(self, place: tuple[bytes, bytes]) -> int:
         """The hash of a topic and the beginning of its key, moved to where the ending follows."""
@@ -103,6 +102,11 @@ class KeyHasher:
             known = (before + hash_units(middle)) * 31**_ENDING_SIZE
             known = _keep(self._beginnings, place, known)
         return known
+
+
+def _positive(hashes: Iterable[int]) -> list[int]:
+    """What index files have of hashes, which are given as numbers without a sign."""
+    return [hashed if hashed < _SIGN else -hashed & _POSITIVE for hashed in hashes]
 
 
 def _hash(topic: bytes, key: bytes) -> int:

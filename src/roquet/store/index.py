@@ -58,27 +58,26 @@ class IndexFile:
         """Whether the last entry is taken."""
         return self.next >= self._entries
 
-    def put_many(self, found: Sequence[tuple[int, int, int]]) -> int:
-        """Add (hash, position, store time) of keys, as many as fit; gives how many did.
-
-        Raises StoreFull: then none was added.
-        """
-        first, count = self.next, min(len(found), self._entries - self.next)
+    def put_many(
+        self, hashes: Sequence[int], positions: Sequence[int], times: Sequence[int]
+    ) -> int:
+        """Add keys, as many as fit; gives how many did. Raises StoreFull: then none was added."""
+        first, count = self.next, min(len(hashes), self._entries - self.next)
         self.file.extend(self._entries_at + (first + count) * INDEX_ENTRY.size, self._step)
         if not count:
             return 0
         if first == 1:
-            _, self.begin_position, self.begin_ms = found[0]
+            self.begin_position, self.begin_ms = positions[0], times[0]
         # Counted before they are there: a slot must never lead to an entry that does not count.
         self.next = first + count
         self.save()
-        hashes, positions, times = zip(*found[:count], strict=True)
+        hashes, positions, times = hashes[:count], positions[:count], times[:count]
         seconds = {stored_ms: self._seconds(stored_ms) for stored_ms in set(times)}
         befores = self._thread(hashes, first)
         entries = _rows(hashes, positions, map(seconds.__getitem__, times), befores)
         at = self._entries_at + first * INDEX_ENTRY.size
         self.file.view()[at : at + len(entries)] = entries
-        _, self.end_position, self.end_ms = found[count - 1]
+        self.end_position, self.end_ms = positions[-1], times[-1]
         self.save()
         return count
 
@@ -220,17 +219,19 @@ class KeyIndex:
         """When that was stored."""
         return self.files[-1].end_ms if self.files else 0
 
-    def put_many(self, found: Sequence[tuple[int, int, int]]) -> int:
-        """Add (hash, position, store time) of keys; gives how many found room on the disk.
+    def put_many(
+        self, hashes: Sequence[int], positions: Sequence[int], times: Sequence[int]
+    ) -> int:
+        """Add keys: hashes, positions of their records, store times. Gives how many found room.
 
         What was added is in order: the rest can be given again later.
         """
         done = 0
         try:
-            while done < len(found):
+            while done < len(hashes):
                 if not self.files or self.files[-1].is_full:
-                    self.files.append(self._next_file(found[done][2]))
-                done += self.files[-1].put_many(found[done:] if done else found)
+                    self.files.append(self._next_file(times[done]))
+                done += self.files[-1].put_many(hashes[done:], positions[done:], times[done:])
         except StoreFull as error:
             log.warning("the key index waits for room: %s", error)
         return done

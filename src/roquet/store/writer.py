@@ -1,13 +1,11 @@
 """Writer: a message becomes a record and a queue entry."""
 
-from collections.abc import Iterable
-from itertools import repeat
 from typing import Final
 
 import msgspec
 
 from roquet.model.errors import MessageIllegal
-from roquet.store.commitlog import FRESH_SIZE_MAX, CommitLog, Fresh
+from roquet.store.commitlog import CommitLog
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rebuild import has_entry
 from roquet.wire.record import Parts, pack, pack_run
@@ -80,8 +78,7 @@ class Writer:
             record = _pack(queue, draft, offset, position, now_ms)
         commit_log.write(position, record)
         queue.put(position, size, draft.tag_code)
-        if len(draft.properties) <= FRESH_SIZE_MAX:
-            commit_log.fresh.append((position, size, queue.name, draft.properties, now_ms))
+        commit_log.fresh.add(position, size, queue.name, draft.properties, now_ms)
         commit_log.last, commit_log.end = position, position + size
         return Appended(offset, position, size)
 
@@ -108,13 +105,8 @@ class Writer:
             records, entries = _pack_run(queue, draft, parts, position, now_ms)
         commit_log.write(position, records)
         queue.put_many(entries)
-        name, positions, texts = queue.name, entries[::3], parts.properties
-        rows: Iterable[Fresh] = zip(
-            positions, entries[1::3], repeat(name), texts, repeat(now_ms), strict=False
-        )
-        if max(map(len, texts)) > FRESH_SIZE_MAX:
-            rows = filter(_is_short, rows)
-        commit_log.fresh.extend(rows)
+        positions = entries[::3]
+        commit_log.fresh.add_run(positions, entries[1::3], queue.name, parts.properties, now_ms)
         commit_log.last, commit_log.end = positions[-1], position + size
         return AppendedBatch(offset, positions, position + size)
 
@@ -148,10 +140,6 @@ def _pack_run(
         now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position, queue.name,
         parts,
     )  # fmt: skip
-
-
-def _is_short(row: Fresh) -> bool:
-    return len(row[3]) <= FRESH_SIZE_MAX
 
 
 def _torn() -> MessageIllegal:

@@ -161,27 +161,26 @@ def index_keys(properties: bytes) -> list[bytes]:
 def key_columns(texts: Sequence[bytes]) -> list[bytes] | None:
     """The unique keys of several, character by character: all first ones, then all second ones.
 
-    None unless they are ASCII and lie at the same place of texts of the same length, which have
-    no other key. Messages of one batch are mostly so, and what is done for a column of characters
-    is done for a thousand keys.
+    None unless they are ASCII, of one length and at the same place of texts that have no other
+    key. Messages of one batch are mostly so, and what is done for a column of characters is done
+    for a thousand keys.
     """
-    start, size = texts[0].find(_UNIQUE), len(texts[0])
-    if start < 0 or set(map(len, texts)) != {size}:
+    start, count, joined = texts[0].find(_UNIQUE), len(texts), b"".join(texts)
+    if start < 0 or joined.count(_UNIQUE) != count or b"KEYS\x01" in joined or not joined.isascii():
         return None
-    joined, count = b"".join(texts), len(texts)
-    if joined.count(_UNIQUE) != count or b"KEYS\x01" in joined or not joined.isascii():
-        return None
-    first = start + len(_UNIQUE)
-    frame = range(max(start - 1, 0), first)
-    if any(joined[at::size].count(joined[at]) != count for at in frame) or (
-        start and texts[0][start - 1] != _PROPERTY_END
-    ):
-        return None
+    begin, first = max(start - 1, 0), start + len(_UNIQUE)
     last = texts[0].find(b"\x02", first)
-    columns = [joined[at::size] for at in range(first, last + 1)]
-    if not columns or columns.pop().count(b"\x02") != count or b"\x02" in b"".join(columns):
+    pieces = b"".join([text[begin : last + 1] for text in texts])
+    size = last + 1 - begin
+    if last <= first or len(pieces) != size * count or (start and pieces[0] != _PROPERTY_END):
         return None
-    return columns or None
+    frame = range(first - begin)
+    if any(pieces[at::size].count(pieces[at]) != count for at in frame):
+        return None
+    columns = [pieces[at::size] for at in range(first - begin, size)]
+    if columns.pop().count(b"\x02") != count or b"\x02" in b"".join(columns):
+        return None
+    return columns
 
 
 def index_keys_of_all(texts: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:

@@ -8,6 +8,9 @@ import pytest
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.send import send
 from roquet.broker.services.housekeep import (
+    INDEX_COUNT,
+    INDEX_MANY,
+    INDEX_SOON_MS,
     SCRUB_LATE_MS,
     SCRUB_MS,
     SCRUB_PAUSES_MAX,
@@ -120,25 +123,50 @@ async def test_what_was_stored_can_be_found_by_key(
         send(broker, message(properties=f"KEYS\x01k{number}\x02"), peer)
     await keeping.index()
     assert len(broker.store.query("orders", "k199").records) == 1
+    assert broker.store.indexed_position == broker.store.end_position
 
 
-async def test_indexing_lets_others_go_first(
-    keeping: Housekeeping, broker: Broker, peer: Any, message: Any
+class PiledStore:
+    """A store in which so much waits to be indexed; the broker's own housekeeping is not at it."""
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = waiting
+
+    def dispatch(self, count_max: int) -> int:
+        taken = min(count_max, self.waiting)
+        self.waiting -= taken
+        return taken
+
+
+async def test_while_much_is_stored_it_is_indexed_every_few_milliseconds(
+    keeping: Housekeeping, clock: JumpingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(1000):
-        send(broker, message(), peer)
-    others = 0
+    piled = PiledStore(INDEX_MANY)
+    pauses: list[int] = []
+
+    async def sleep(ms: int) -> None:
+        pauses.append(ms)
+        piled.waiting += INDEX_MANY if len(pauses) < 4 else INDEX_MANY - 1
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    await msgspec.structs.replace(keeping, store=piled).index()
+    assert pauses == [INDEX_SOON_MS] * 4
+    assert piled.waiting == 0
+
+
+async def test_indexing_lets_others_go_first(keeping: Housekeeping) -> None:
+    piled = PiledStore(10 * INDEX_COUNT)
+    seen: list[int] = []
 
     async def other() -> None:
-        nonlocal others
         while True:
-            others += 1
+            seen.append(piled.waiting)
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    await keeping.index()
+    await msgspec.structs.replace(keeping, store=piled).index()
     task.cancel()
-    assert others >= 5
+    assert seen == [INDEX_COUNT * left for left in reversed(range(10))]
 
 
 async def test_retention_and_scrubbing_leave_a_young_store_alone(
