@@ -46,9 +46,9 @@ def test_little_has_to_be_said(asked: Asked) -> None:
 
 
 def test_all_can_be_said(asked: Asked) -> None:
-    words = "--from 2026-01-01 --until 2026-02-01 --key k1 --key k2 --topic Orders --rate 500/s"
+    words = "--from 2026-01-01 --until 2026-02-01 --key k1 --key k2 --topic Orders"
     words += " --since 2026-03-01 --kind iceberg --table lake.orders --catalog type=rest"
-    words += " --option timeout=5s --master local[2] --namesrv there:1"
+    words += " --rate 500/s --tasks 6 --option timeout=5s --master local[2] --namesrv there:1"
     told = run(app, ["spark", "replay", "lake", "Again", *words.split()])
     assert told.exit_code == 0, told.output
     assert asked.params == Params(
@@ -61,6 +61,7 @@ def test_all_can_be_said(asked: Asked) -> None:
         until="2026-02-01",
         keys=("k1", "k2"),
         rate=500.0,
+        tasks=6,
         since="2026-03-01",
         name="lake.orders",
         catalog={"type": "rest"},

@@ -44,6 +44,10 @@ SameTopic = Annotated[
 Keys = Annotated[list[str] | None, typer.Option("--key", help="With this key; may be repeated.")]
 Only = Annotated[str | None, typer.Option("--topic", help="Only rows of this topic.")]
 Rate = Annotated[str | None, typer.Option(metavar="N/s", help="Messages a second at most.")]
+Tasks = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Tasks that send; else as many as there are cores here."),
+]
 
 
 def replay(  # noqa: PLR0913 - each is an option
@@ -57,6 +61,7 @@ def replay(  # noqa: PLR0913 - each is an option
     key: Keys = None,
     only: Only = None,
     rate: Rate = None,
+    tasks: Tasks = None,
     since: Since = None,
     same_topic: SameTopic = False,
     kind: Kind = None,
@@ -87,6 +92,7 @@ def replay(  # noqa: PLR0913 - each is an option
         rate=rate_of(rate) if rate else None,
         since=since,
         same_topic=same_topic,
+        tasks=tasks,
         name=table,
         catalog=pairs(catalog, "--catalog"),
         master=master,

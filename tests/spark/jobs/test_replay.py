@@ -10,19 +10,24 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from roquet.model.errors import CallTimeout, ConfigError
+from roquet.model.errors import CallTimeout, ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Cluster
 from roquet.spark.jobs import courier
 from roquet.spark.jobs import replay as replaying
 from roquet.spark.jobs.replay import Params, Progress, choice_of, run, settings_of
+from roquet.store.locks import refused
 from roquet.wire.calls.send import SendBatch
 
 
-def replay(lake: Any, eager: Any, **params: Any) -> Progress:
+def params_of(lake: Any, **params: Any) -> Params:
     options = {"namesrv": lake.topic.namesrv, "timeout": "5s", **params.pop("options", {})}
     given = {"source": str(lake.root), "topic": lake.again, "options": options, "tasks": 2}
-    return run(Params(**{**given, **params}), lambda: eager)
+    return Params(**{**given, **params})
+
+
+def replay(lake: Any, eager: Any, **params: Any) -> Progress:
+    return run(params_of(lake, **params), lambda: eager)
 
 
 def test_a_replay_is_the_same_topic(lake_of: Any, eager: Any) -> None:
@@ -43,6 +48,34 @@ def test_a_repeat_sends_only_what_is_new(lake_of: Any, eager: Any) -> None:
     lake_of.archive()
     assert replay(lake_of, eager()) == Progress(rows=20, there=40)
     assert lake_of.places() == lake_of.places("orders")
+
+
+def test_a_second_run_at_the_same_time_is_told_so_and_sends_nothing(
+    lake_of: Any, eager: Any
+) -> None:
+    lake_of.topic.send(5)
+    lake_of.archive()
+
+    def meanwhile() -> Any:
+        with pytest.raises(RoquetError, match=f"another replay of {lake_of.root} to topic"):
+            replay(lake_of, eager())
+        return eager()
+
+    assert run(params_of(lake_of), meanwhile) == Progress(rows=20)
+    assert replay(lake_of, eager()) == Progress(there=20)
+
+
+def test_a_directory_that_nobody_may_write_to_is_replayed(
+    lake_of: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake_of.topic.send(5)
+    lake_of.archive()
+
+    def refuse(path: Path, _: str) -> None:
+        raise refused(path, PermissionError(13, "Permission denied"))
+
+    monkeypatch.setattr(replaying, "FileLock", refuse)
+    assert replay(lake_of, eager()) == Progress(rows=20)
 
 
 def test_copies_say_whose_they_are(lake_of: Any, eager: Any) -> None:

@@ -7,6 +7,7 @@ rows are there, and sends the others; so whatever is killed, the same run again 
 is no state to keep. A run that reads only what is there `since` a time knows only of runs after it.
 """
 
+import logging
 import os
 import threading
 from collections import Counter
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from roquet.model.errors import ConfigError, RoquetError
+from roquet.model.errors import ConfigError, RoquetError, StoreError, StoreLocked
 from roquet.model.names import is_dlq, is_retry, takes_clients
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
@@ -35,11 +36,15 @@ from roquet.spark.jobs.sending import Hand, Sending
 from roquet.spark.jobs.stretches import Choice, Stretch, select, stretches
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.plan import Offsets, Queue, from_json, named, ranges
-from roquet.spark.tables.looking import look
+from roquet.spark.tables.looking import Held, look
 from roquet.spark.tables.opening import directory
+from roquet.spark.tables.staging import HIDDEN
+from roquet.store.locks import FileLock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 TAKEN: Final = ("namesrv", "timeout", "group")
 """Options of the source that say something of a destination, too."""
@@ -116,6 +121,18 @@ def run(
         name=params.name,
         catalog=params.catalog,
     )
+    with _alone(params):
+        return _run(params, settings, choice, found, spark, tell)
+
+
+def _run(
+    params: Params,
+    settings: SourceOptions,
+    choice: Choice,
+    found: Held,
+    spark: "Callable[[], SparkSession]",
+    tell: Tell,
+) -> Progress:
     cluster = Cluster(settings)
     bounds = cluster.bounds()
     there = copies_in(cluster, ranges(_since(params, cluster, bounds), bounds.latest))
@@ -244,6 +261,31 @@ def _errand(
         there={source: there[source] for source in rows if source in there},
         choice=choice,
     )
+
+
+@contextmanager
+def _alone(params: Params) -> Iterator[None]:
+    """Meanwhile no other run brings rows of this directory to this topic.
+
+    Where nothing can be written the tasks still see from the broker's answers that another one is
+    under way, but only after it has sent some rows as well.
+    """
+    lock, root = None, directory(params.source)
+    try:
+        if root.is_dir():
+            lock = FileLock(root / HIDDEN / f"replay-{params.topic}", "another replay")
+    except StoreLocked:
+        raise RoquetError(
+            f"another replay of {root} to topic {params.topic} is under way: when it has ended, "
+            "start again for what it has not sent"
+        ) from None
+    except StoreError:
+        log.debug("%s cannot be written: no other replay is kept out", root)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 @contextmanager
