@@ -204,6 +204,20 @@ def test_a_stream_has_no_end() -> None:
         RoquetDataSource(options).streamReader(from_arrow_schema(records.SCHEMA))
 
 
+def test_a_batch_read_says_which_options_only_streams_have(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schema = from_arrow_schema(records.SCHEMA)
+    options = {"namesrv": "nowhere:1", "topic": "t"}
+    RoquetDataSource(options).reader(schema)
+    assert not caplog.messages
+    limits = {"publishprogress": "g", "maxOffsetsPerTrigger": "10"}
+    RoquetDataSource({**options, **limits}).reader(schema)
+    assert caplog.messages == [
+        "a batch read takes no notice of maxOffsetsPerTrigger, publishProgress: only streams do"
+    ]
+
+
 def test_conditions_are_taken_where_the_user_wants_it() -> None:
     schema = from_arrow_schema(records.SCHEMA)
     options = {"namesrv": "nowhere:1", "topic": "t"}

@@ -1,6 +1,6 @@
 """SourceOptions: Spark's strings to typed settings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -93,6 +93,12 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
     if settings.max_partitions and settings.max_partitions < settings.min_partitions:
         raise ConfigError("maxPartitions is less than minPartitions")
     return settings
+
+
+def only_of_streams(options: Iterable[str]) -> list[str]:
+    """Those of the options that mean nothing to a batch read."""
+    given = {name.lower() for name in options}
+    return [name for name in _OF_STREAMS if name.lower() in given]
 
 
 def _namesrv_of(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -228,6 +234,15 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
 """Every option: the setting it is, and how its text is read."""
 
 SOURCE_OPTIONS: Final = tuple(_READERS)
+
+_OF_STREAMS: Final = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "publishProgress",
+)
+"""Options that say something of micro-batches."""
 
 _TWINS: Final = (
     ("topic", "topicPattern"),

@@ -5,6 +5,7 @@
 Spark looks for it by importing it in a worker, so this module imports no more than it must.
 """
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from roquet.model.errors import ConfigError
-from roquet.spark.options import SourceOptions, parse
+from roquet.spark.options import SourceOptions, only_of_streams, parse
 from roquet.spark.schema import checked, ddl
 
 if TYPE_CHECKING:
     from roquet.spark.storefiles import StoreOptions
+
+log = logging.getLogger(__name__)
 
 
 class RoquetDataSource(DataSource):
@@ -50,6 +53,8 @@ class RoquetDataSource(DataSource):
         from roquet.spark.batch import BatchReader, PushdownReader
 
         settings = self._settings()
+        if ignored := only_of_streams(self.options):
+            log.warning("a batch read takes no notice of %s: only streams do", ", ".join(ignored))
         kind = PushdownReader if settings.pushdown else BatchReader
         return kind(settings, columns_of(schema))
 
