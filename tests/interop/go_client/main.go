@@ -152,6 +152,8 @@ func consume(namesrv, topic string, count int, more []string, ordered bool) {
 	case <-enough:
 	case <-time.After(patience):
 	}
+	// What a handler has answered is noted once it has returned, and a shutdown saves what is noted.
+	time.Sleep(time.Second)
 	must(member.Shutdown())
 }
 

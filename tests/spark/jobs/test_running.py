@@ -65,6 +65,7 @@ class Py4JError(Exception):
     [
         ConnectionRefusedError(111, "Connection refused"),
         Py4JError("org.apache.spark.sql.classic.SparkSession$ does not exist in the JVM"),
+        Py4JError("An error occurred while calling o31.setCallSite"),
     ],
 )
 def test_a_java_that_goes_while_spark_begins_is_told(
@@ -78,15 +79,23 @@ def test_a_java_that_goes_while_spark_begins_is_told(
         running.spark_for("archive", None)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RoquetError("there is no Java: install one"),
+        Py4JError("An error occurred while calling o31.put. Trace:\nno such method\n"),
+    ],
+)
 def test_what_else_goes_wrong_while_spark_begins_is_not_taken_for_that(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def begin(*_: object, **__: object) -> None:
-        raise RoquetError("there is no Java: install one")
+        raise error
 
     monkeypatch.setattr(running, "session", begin)
-    with pytest.raises(RoquetError, match="there is no Java"):
+    with pytest.raises(type(error)) as raised:
         running.spark_for("archive", None)
+    assert raised.value is error
 
 
 @pytest.mark.parametrize(

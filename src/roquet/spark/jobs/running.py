@@ -1,6 +1,7 @@
 """Running: a Spark for a job, and one job of tasks that answer in a line each."""
 
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,6 +29,8 @@ MARKS: Final = ("Error: ", "Cannot run program")
 
 
 NOT_THERE: Final = "does not exist in the JVM"
+CUT_OFF: Final = re.compile(r"An error occurred while calling \S+")
+"""All that py4j says of a call that got no answer; of an error of Java's it has a second line."""
 
 
 class JobFailed(RoquetError):
@@ -82,11 +85,11 @@ def answers(spark: "SparkSession", errand: Errand) -> list[Answer]:
 
 def _is_gone(error: Exception) -> bool:
     """Whether Java is; py4j meets that as a network does, or as if Java had lost its classes."""
-    kind = type(error).__name__
+    kind, text = type(error).__name__, str(error)
     return (
         isinstance(error, ConnectionError | EOFError)
         or kind == "Py4JNetworkError"
-        or (kind == "Py4JError" and NOT_THERE in str(error))
+        or (kind == "Py4JError" and (NOT_THERE in text or CUT_OFF.fullmatch(text) is not None))
     )
 
 
