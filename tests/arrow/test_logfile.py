@@ -2,12 +2,12 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roquet.arrow import logfile
 from roquet.arrow.logfile import Damage, LogFile
-from roquet.arrow.records import Records
+from roquet.arrow.records import SCHEMA, Records
 from roquet.wire import record
 from roquet.wire.record import MAGIC_BLANK
 
@@ -38,7 +38,9 @@ def found(
         if isinstance(piece, Damage):
             damage.append(piece)
         else:
-            bodies += Records(piece).batch(("body",)).column("body").to_pylist()
+            rows = Records(piece, restore=False).batch(SCHEMA.names)
+            rows.validate(full=True)
+            bodies += rows.column("body").to_pylist()
     return bodies, damage
 
 
@@ -83,6 +85,15 @@ def test_a_damaged_body_is_told_and_stepped_over() -> None:
     assert damage.why == "the checksum of the body disagrees"
     assert (damage.position, damage.size) == (BEGIN + starts[9], starts[10] - starts[9])
     assert damage.found == bytes(raw[starts[9] : starts[10]])
+
+
+def test_a_topic_that_is_no_text_is_damage() -> None:
+    data, starts = log(BODIES)
+    raw = bytearray(data)
+    raw[raw.index(b"orders", starts[9])] = 0xFF
+    bodies, (damage,) = found(bytes(raw))
+    assert bodies == BODIES[:9] + BODIES[10:]
+    assert (damage.why, damage.position) == ("the topic is not UTF-8", BEGIN + starts[9])
 
 
 def test_bytes_that_are_no_record_are_stepped_over_to_the_next_one() -> None:
@@ -167,6 +178,7 @@ def test_a_file_of_something_else_is_no_torn_record() -> None:
 @pytest.mark.parametrize("block", [700, 1 << 20])
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32))
+@example(seed=4861866)  # a flag then says that the body is compressed
 def test_whatever_is_damaged_no_other_record_is_lost(block: int, seed: int) -> None:
     logfile.BLOCK = block  # type: ignore[misc]
     chance = random.Random(seed)

@@ -148,6 +148,16 @@ def test_a_body_that_cannot_be_restored_is_named() -> None:
         Records.of(squeezed_record(b"nonsense"), broker="b").batch(["body"])
 
 
+def test_which_bodies_cannot_be_restored_is_told() -> None:
+    packed = [squeezed_record(body) for body in (compress(b"one"), b"two", compress(b"three"))]
+    records = Records.of(b"".join(packed))
+    ((row, why),) = records.unreadable()
+    assert row == 1
+    assert why.startswith("queue 3 offset 77: body is not zlib")
+    assert bytes(records.raw(row)) == packed[1]
+    assert not list(Records.of(b"".join(packed), restore=False).unreadable())
+
+
 def squeezed_record(body: bytes) -> bytes:
     return record.pack(3, 0, 77, 0, 1, 0, bytes(8), 0, bytes(8), 0, 0, body, b"t", b"")
 

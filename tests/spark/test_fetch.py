@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from roquet.model.errors import ConnectionLost, RecordError
-from roquet.model.flags import PullFlag
+from roquet.model.flags import PullFlag, SysFlag
 from roquet.spark import fetch, fronts
 from roquet.spark.cluster import Cluster, DataLost
 from roquet.spark.fetch import RangeReader
@@ -77,6 +77,17 @@ def test_a_connection_that_breaks_costs_nothing(filled: Any) -> None:
     batches = source.batches([Piece("orders", "broker-a", 0, 0, 100)])
     filled.moods += [ConnectionLost("gone")] * 3
     assert sum(batch.num_rows for batch in batches) == 100
+
+
+def test_a_body_that_cannot_be_restored_is_named_and_so_is_what_helps(filled: Any) -> None:
+    records = filled.queues["broker-a", 0].records
+    flagged = bytearray(records[7])
+    flagged[39] |= SysFlag.COMPRESSED
+    records[7] = bytes(flagged)
+    piece = Piece("orders", "broker-a", 0, 0, 50)
+    with pytest.raises(RecordError, match=r"queue 0 offset 7 of .*not zlib.*decompress=false"):
+        rows(filled, piece)
+    assert rows(filled, piece, decompress=False) == expected("broker-a", 0, 0, 50)
 
 
 def test_nothing_is_asked_for_an_empty_piece(filled: Any) -> None:

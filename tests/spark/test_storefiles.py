@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from roquet.model.errors import ConfigError, RecordError
+from roquet.model.flags import SysFlag
 from roquet.spark import logparts, storefiles
 from roquet.spark.logparts import LogPart, parts_of
 from roquet.spark.schema import TYPES
@@ -108,6 +109,28 @@ def test_a_damaged_record_is_an_error_a_row_or_stepped_over(ours: Path) -> None:
     assert bad["problem"] == "the checksum of the body disagrees"
     assert bad["position"] == victim["position"]
     assert bad["size"] == len(bad["body"])
+
+
+def test_a_body_that_cannot_be_restored_is_a_damaged_place(ours: Path) -> None:
+    victims = [rows(ours)[number] for number in (0, 40, 41)]
+    for victim in victims:
+        path = sorted((ours / "commitlog").iterdir())[victim["position"] // FILE]
+        raw = bytearray(path.read_bytes())
+        raw[victim["position"] % FILE + 39] |= SysFlag.COMPRESSED
+        path.write_bytes(raw)
+    with pytest.raises(RecordError, match=r"queue 0 offset 0: body is not zlib.*badRecords=true"):
+        rows(ours)
+    assert len(rows(ours, failOnDataLoss="false")) == 87
+    assert len(rows(ours, failOnDataLoss="false", topic="orders")) == 29, "one of the three"
+    assert rows(ours, decompress="false")[40]["body"] == victims[1]["body"]
+    assert len(rows(ours, ("position", "bigint"))) == 90, "nobody asks for bodies"
+    fields = [("problem", "string"), ("position", "bigint"), ("body", "binary"), ("size", "int")]
+    found = rows(ours, *fields, badRecords="true")
+    assert [row["position"] for row in found] == sorted(row["position"] for row in found)
+    bad = [row for row in found if row["problem"]]
+    assert [row["position"] for row in bad] == [victim["position"] for victim in victims]
+    assert all(victim["body"] in row["body"] for victim, row in zip(victims, bad, strict=True))
+    assert all(row["size"] == len(row["body"]) for row in bad)
 
 
 def files(folder: Path) -> list[Path]:

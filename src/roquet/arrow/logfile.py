@@ -2,7 +2,8 @@
 
 Each record knows its own place in the log, so a walk may begin anywhere: at the first magic number
 whose record is where it says. In the same way it goes on behind bytes that are no record. The
-checksum of each body is compared; what disagrees is told, never passed on as a message.
+checksum of each body is compared, and topics have to be texts; what is not as it should be is told,
+never passed on as a message.
 
     [start, stop)   a record belongs to the part of the file in which it begins
 """
@@ -15,9 +16,11 @@ from zlib import crc32
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from roquet.arrow.parts import Parts
+from roquet.arrow.slices import sliced
 from roquet.model.errors import RecordError
 from roquet.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from roquet.wire.skim import is_torn
@@ -137,12 +140,11 @@ class LogFile:
         except RecordError:
             yield from self._closely(at, end)
             return
-        if ((parts.head["position"] - parts.starts) == self.position + at).all():
-            sound = _sound(parts)
-            if sound.all():
-                yield parts
-                return
-        yield from self._closely(at, end)
+        in_place = ((parts.head["position"] - parts.starts) == self.position + at).all()
+        if in_place and _sound(parts).all() and _are_named(parts):
+            yield parts
+        else:
+            yield from self._closely(at, end)
 
     def _closely(self, at: int, end: int) -> Iterator[Parts | Damage]:
         """The same record by record, since something is amiss."""
@@ -160,9 +162,9 @@ class LogFile:
             parts = Parts(self._view[at:stop], np.zeros(1, np.int64))
         except RecordError as error:
             return self._damage(at, stop, str(error))
-        if _sound(parts).all():
-            return parts
-        return self._damage(at, stop, "the checksum of the body disagrees")
+        if not _sound(parts).all():
+            return self._damage(at, stop, "the checksum of the body disagrees")
+        return parts if _are_named(parts) else self._damage(at, stop, "the topic is not UTF-8")
 
     def _rest(self, at: int) -> Iterator[Damage]:
         """What is behind the last record: a blank to the file's end, zeros, or a torn one."""
@@ -216,3 +218,12 @@ def _sound(parts: Parts) -> NDArray[np.bool_]:
     is_empty = parts.body_at == parts.body_end
     sound: NDArray[np.bool_] = (stored == np.array(sums, np.int64)) | is_empty
     return sound
+
+
+def _are_named(parts: Parts) -> bool:
+    """Whether all topics are texts."""
+    try:
+        sliced(parts.block, parts.topic_at, parts.topic_end, pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -4,7 +4,7 @@
 left is over compressed bodies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -139,12 +139,25 @@ class Records:
         """The bodies, restored when they are compressed."""
         parts = self._parts
         stored = sliced(parts.block, parts.body_at, parts.body_end, pa.binary())
-        squeezed = (parts.head["sys_flag"] & SysFlag.COMPRESSED) != 0
-        if not self._restore or not squeezed.any():
+        squeezed = self._squeezed
+        if not squeezed.any():
             return stored
         rows = np.flatnonzero(squeezed)
-        restored = pa.array([self._restored(stored, int(row)) for row in rows], pa.binary())
+        restored = pa.array([self._restored(int(row)) for row in rows], pa.binary())
         return pc.replace_with_mask(stored, pa.array(squeezed), restored)
+
+    def unreadable(self) -> Iterator[tuple[int, str]]:
+        """The rows whose body cannot be restored, for which `bodies` raises, and why."""
+        for row in np.flatnonzero(self._squeezed).tolist():
+            try:
+                self._restored(row)
+            except RecordError as error:
+                yield row, str(error)
+
+    def raw(self, row: int) -> memoryview:
+        """The whole record of a row, as it is stored."""
+        start = int(self._parts.starts[row])
+        return memoryview(self._parts.block)[start : start + int(self._parts.head["total"][row])]
 
     def message_ids(self) -> pa.Array:
         """The ids that the producers gave, else the brokers'."""
@@ -200,13 +213,21 @@ class Records:
             return pa.array(ms * 1000).view(_TIME)
         return pa.array(np.where(shown, ms, 0) * 1000, mask=~shown).view(_TIME)
 
-    def _restored(self, stored: pa.Array, row: int) -> bytes:
-        head = self._parts.head[row]
+    @cached_property
+    def _squeezed(self) -> NDArray[np.bool_]:
+        """Which bodies are to be restored."""
+        squeezed: NDArray[np.bool_] = (self._parts.head["sys_flag"] & SysFlag.COMPRESSED) != 0
+        return squeezed & self._restore
+
+    def _restored(self, row: int) -> bytes:
+        parts, head = self._parts, self._parts.head[row]
+        stored = bytes(parts.block[parts.body_at[row] : parts.body_end[row]])
         try:
-            return decompress(stored[row].as_py(), int(head["sys_flag"]))
+            return decompress(stored, int(head["sys_flag"]))
         except RecordError as error:
-            place = f"queue {head['queue_id']} offset {head['queue_offset']}"
-            raise RecordError(f"{place} of broker {self._broker!r}: {error}") from error
+            owner = f" of broker {self._broker!r}" if self._broker else ""
+            place = f"queue {head['queue_id']} offset {head['queue_offset']}{owner}"
+            raise RecordError(f"{place}: {error}") from error
 
 
 def _raw(values: NDArray[Any]) -> NDArray[np.uint8]:

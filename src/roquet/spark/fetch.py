@@ -53,7 +53,15 @@ class RangeReader:
             for block in _Reading(self._cluster, group, self._selection).records():
                 records = self._selection.of(block)
                 if len(records):
-                    yield records.batch(self._columns)
+                    yield self._rows_of(records)
+
+    def _rows_of(self, records: Records) -> pa.RecordBatch:
+        try:
+            return records.batch(self._columns)
+        except RecordError as error:
+            raise RecordError(
+                f"{error}; option decompress=false leaves all bodies as they are"
+            ) from error
 
 
 class _Reading:

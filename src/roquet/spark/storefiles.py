@@ -145,7 +145,7 @@ class Reading:
             restore = settings.given.decompress
             found = self._wanted(Records(piece, broker=settings.broker, restore=restore))
             if len(found):
-                yield self._rows_of(found)
+                yield from self._told(found)
 
     def _wanted(self, records: "Records") -> "Records":
         """Those of the topics and the times that are asked for."""
@@ -165,6 +165,31 @@ class Reading:
         if until is not None:
             wanted &= records.stored_ms < until
         return records if wanted.all() else records.where(wanted)
+
+    def _told(self, records: "Records") -> Iterator["pa.RecordBatch"]:
+        """The messages; one whose body cannot be restored is a damaged place."""
+        try:
+            rows = self._rows_of(records)
+        except RecordError:
+            yield from self._closely(records)
+        else:
+            yield rows
+
+    def _closely(self, records: "Records") -> Iterator["pa.RecordBatch"]:
+        from roquet.arrow.logfile import DAMAGE_MAX, Damage
+
+        first, positions = 0, records.places[2]
+        for row, why in records.unreadable():
+            if row > first:
+                yield self._rows_of(records.between(first, row))
+            raw = records.raw(row)
+            position, found = int(positions[row]), bytes(raw[:DAMAGE_MAX])
+            damage = Damage(position=position, size=len(raw), why=why, found=found)
+            if self._is_told(damage):
+                yield self._row_of(damage)
+            first = row + 1
+        if first < len(records):
+            yield self._rows_of(records.between(first, len(records)))
 
     def _rows_of(self, records: "Records") -> "pa.RecordBatch":
         import pyarrow as pa
