@@ -6,6 +6,7 @@ PYTHON_CODE := src tests tools $(wildcard bench examples)
 DEMO_ARGS ?=
 CI_FLIGHTS ?= 40000
 CI_FLIGHTS_WITHOUT_JAVA ?= 2000
+HUNT_ROUNDS ?= 20
 KILL_ROUNDS ?= 20
 CI_KILL_ROUNDS ?= 3
 KILL_SPARK_ROUNDS ?= 50
@@ -20,7 +21,7 @@ CI_INTEROP_ARGS ?= -k "not 4.9.7"
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark check lint types contracts coverage format kill kill-spark sim interop bench \
+.PHONY: help install demo test test-spark check lint types contracts coverage format hunt kill kill-spark sim interop bench \
 	ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
@@ -60,6 +61,11 @@ coverage: install ## model, rules, wire and store, covered by their own tests
 format: install ## ruff puts the code into shape
 	$(BIN)/ruff check --fix $(PYTHON_CODE)
 	$(BIN)/ruff format $(PYTHON_CODE)
+
+hunt: install ## what holds for all examples, with new ones in each round (HUNT_ROUNDS)
+	for round in $$(seq $(HUNT_ROUNDS)); do \
+		$(BIN)/python -m pytest -m hypothesis --hypothesis-profile hunt \
+		  -n auto --maxprocesses 8 --dist loadgroup || exit 1; done
 
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
