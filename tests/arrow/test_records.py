@@ -156,6 +156,8 @@ def test_which_bodies_cannot_be_restored_is_told() -> None:
     assert why.startswith("queue 3 offset 77: body is not zlib")
     assert bytes(records.raw(row)) == packed[1]
     assert not list(Records.of(b"".join(packed), restore=False).unreadable())
+    bodies = records.leniently().batch(["body"])["body"].to_pylist()
+    assert bodies == [b"one", b"two", b"three"]
 
 
 def squeezed_record(body: bytes) -> bytes:

@@ -79,14 +79,21 @@ def test_a_connection_that_breaks_costs_nothing(filled: Any) -> None:
     assert sum(batch.num_rows for batch in batches) == 100
 
 
-def test_a_body_that_cannot_be_restored_is_named_and_so_is_what_helps(filled: Any) -> None:
+def test_a_body_that_cannot_be_restored_is_named_and_so_is_what_helps(
+    filled: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     records = filled.queues["broker-a", 0].records
     flagged = bytearray(records[7])
     flagged[39] |= SysFlag.COMPRESSED
     records[7] = bytes(flagged)
     piece = Piece("orders", "broker-a", 0, 0, 50)
-    with pytest.raises(RecordError, match=r"queue 0 offset 7 of .*not zlib.*decompress=false"):
+    with pytest.raises(RecordError, match=r"queue 0 offset 7 of .*not zlib.*failOnDataLoss=false"):
         rows(filled, piece)
+    assert not caplog.messages
+    found = rows(filled, piece, fail_on_data_loss=False)
+    assert found == expected("broker-a", 0, 0, 50), "it comes as it is stored"
+    (told,) = caplog.messages
+    assert told.startswith("queue 0 offset 7 of broker 'broker-a': body is not zlib")
     assert rows(filled, piece, decompress=False) == expected("broker-a", 0, 0, 50)
 
 

@@ -63,10 +63,17 @@ _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).
 
 
 class Records:
-    """The records of one block, read from `broker`; `restore=False` leaves bodies compressed."""
+    """The records of one block, read from `broker`.
 
-    def __init__(self, parts: Parts, *, broker: str = "", restore: bool = True) -> None:
-        self._parts, self._broker, self._restore = parts, broker, restore
+    Bodies stay compressed with `restore=False`, and with `lenient=True` where they cannot be
+    restored.
+    """
+
+    def __init__(
+        self, parts: Parts, *, broker: str = "", restore: bool = True, lenient: bool = False
+    ) -> None:
+        self._parts, self._broker = parts, broker
+        self._restore, self._lenient = restore, lenient
 
     @classmethod
     def of(cls, block: bytes | memoryview, *, broker: str = "", restore: bool = True) -> "Records":
@@ -106,13 +113,15 @@ class Records:
 
     def where(self, wanted: NDArray[np.bool_]) -> "Records":
         """The records of these rows."""
-        parts = self._parts.where(wanted)
-        return Records(parts, broker=self._broker, restore=self._restore)
+        return self._like(self._parts.where(wanted))
 
     def between(self, first: int, last: int) -> "Records":
         """The records from row `first` to row `last`, that one excluded."""
-        parts = self._parts.between(first, last)
-        return Records(parts, broker=self._broker, restore=self._restore)
+        return self._like(self._parts.between(first, last))
+
+    def leniently(self) -> "Records":
+        """The same records; a body that cannot be restored stays as it is stored."""
+        return Records(self._parts, broker=self._broker, restore=self._restore, lenient=True)
 
     def batch(self, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
         """The records as columns."""
@@ -136,14 +145,14 @@ class Records:
         return sliced(parts.block, parts.topic_at, parts.topic_end, pa.string())
 
     def bodies(self) -> pa.Array:
-        """The bodies, restored when they are compressed."""
+        """The bodies, restored when they are compressed; `RecordError` for one that cannot be."""
         parts = self._parts
         stored = sliced(parts.block, parts.body_at, parts.body_end, pa.binary())
         squeezed = self._squeezed
         if not squeezed.any():
             return stored
         rows = np.flatnonzero(squeezed)
-        restored = pa.array([self._restored(int(row)) for row in rows], pa.binary())
+        restored = pa.array([self._restored(row) for row in rows.tolist()], pa.binary())
         return pc.replace_with_mask(stored, pa.array(squeezed), restored)
 
     def unreadable(self) -> Iterator[tuple[int, str]]:
@@ -213,6 +222,9 @@ class Records:
             return pa.array(ms * 1000).view(_TIME)
         return pa.array(np.where(shown, ms, 0) * 1000, mask=~shown).view(_TIME)
 
+    def _like(self, parts: Parts) -> "Records":
+        return Records(parts, broker=self._broker, restore=self._restore, lenient=self._lenient)
+
     @cached_property
     def _squeezed(self) -> NDArray[np.bool_]:
         """Which bodies are to be restored."""
@@ -225,6 +237,8 @@ class Records:
         try:
             return decompress(stored, int(head["sys_flag"]))
         except RecordError as error:
+            if self._lenient:
+                return stored
             owner = f" of broker {self._broker!r}" if self._broker else ""
             place = f"queue {head['queue_id']} offset {head['queue_offset']}{owner}"
             raise RecordError(f"{place}: {error}") from error

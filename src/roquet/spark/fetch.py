@@ -5,6 +5,7 @@ they lie between; a genuine one gives 32 messages of one queue. What comes is ga
 worth a batch. While a batch is made, the broker is already at work on the next pull.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -22,6 +23,8 @@ from roquet.spark.selection import Selection
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.dialect import dumps
+
+log = logging.getLogger(__name__)
 
 PULL_MESSAGES: Final = 10_000
 """Messages of one pull; a broker that gives fewer is asked again."""
@@ -59,9 +62,14 @@ class RangeReader:
         try:
             return records.batch(self._columns)
         except RecordError as error:
-            raise RecordError(
-                f"{error}; option decompress=false leaves all bodies as they are"
-            ) from error
+            if self._cluster.settings.fail_on_data_loss:
+                raise RecordError(
+                    f"{error}; failOnDataLoss=false leaves such a body as it is stored, "
+                    "decompress=false all of them"
+                ) from error
+        for _, why in records.unreadable():
+            log.warning("%s; it stays as it is stored, as failOnDataLoss=false says", why)
+        return records.leniently().batch(self._columns)
 
 
 class _Reading:
