@@ -149,22 +149,28 @@ class LogFile:
     def _closely(self, at: int, end: int) -> Iterator[Parts | Damage]:
         """The same record by record, since something is amiss."""
         while at < end:
-            stop = at + _PLACE.unpack_from(self._view, at)[0] if self._is_record(at) else None
-            if stop is None or stop > end:
-                stop = min(self.boundary(at + 1) or end, end)
-                yield self._damage(at, stop, "no record begins here")
+            found = self._one(at, end)
+            if isinstance(found, Parts):
+                stop = at + len(found.block)
+                yield found
             else:
-                yield self._one(at, stop)
+                # Its length may be what is wrong, so the next record says where it ends.
+                stop = min(self.boundary(at + 1) or end, end)
+                yield self._damage(at, stop, found)
             at = stop
 
-    def _one(self, at: int, stop: int) -> Parts | Damage:
+    def _one(self, at: int, end: int) -> Parts | str:
+        """The record that begins there, or why none does."""
+        stop = at + _PLACE.unpack_from(self._view, at)[0] if self._is_record(at) else None
+        if stop is None or stop > end:
+            return "no record begins here"
         try:
             parts = Parts(self._view[at:stop], np.zeros(1, np.int64))
         except RecordError as error:
-            return self._damage(at, stop, str(error))
+            return str(error)
         if not _sound(parts).all():
-            return self._damage(at, stop, "the checksum of the body disagrees")
-        return parts if _are_named(parts) else self._damage(at, stop, "the topic is not UTF-8")
+            return "the checksum of the body disagrees"
+        return parts if _are_named(parts) else "the topic is not UTF-8"
 
     def _rest(self, at: int) -> Iterator[Damage]:
         """What is behind the last record: a blank to the file's end, zeros, or a torn one."""
