@@ -17,11 +17,13 @@ PYTEST_ARGS ?=
 INTEROP_ARGS ?=
 SIM_SEEDS ?= 2000
 CI_SIM_SEEDS ?= 100
+ATTACK ?= full
+ATTACK_ARGS ?=
 CI_INTEROP_ARGS ?= -k "not 4.9.7"
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark check lint types contracts coverage format hunt kill kill-spark sim interop bench \
+.PHONY: help install demo test test-spark check lint types contracts coverage format hunt kill attack kill-spark sim interop bench \
 	ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
@@ -37,7 +39,7 @@ demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a
 
 test: install ## every test, shared by as many processes as there are cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup \
-	  --ignore tests/interop --ignore tests/spark_suite $(PYTEST_ARGS)
+	  --ignore tests/interop --ignore tests/spark_suite --ignore tests/attack $(PYTEST_ARGS)
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/spark tests/spark_suite $(PYTEST_ARGS)
@@ -70,6 +72,9 @@ hunt: install ## what holds for all examples, with new ones in each round (HUNT_
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
 
+attack: install ## failing disks, poison messages, worst bodies, hostile text, damaged files, odd clocks (ATTACK=short|full)
+	ATTACK=$(ATTACK) $(BIN)/python -m pytest -m attack --timeout 1800 -n 2 --dist loadfile tests/attack $(ATTACK_ARGS)
+
 kill-spark: install ## kill -9 of driver, Java, worker and broker under archives of each kind and a sink (KILL_SPARK_ROUNDS)
 	for kind in parquet delta iceberg sink; do \
 		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
@@ -93,6 +98,7 @@ bench: install ## the measured table; beside the genuine broker where Java and M
 
 ci: lint types contracts test demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
+	$(MAKE) attack ATTACK=short
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)
 	$(MAKE) test-spark
 	$(MAKE) kill-spark KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS) KILL_SPARK_MESSAGES=$(CI_KILL_SPARK_MESSAGES)
