@@ -277,7 +277,7 @@ def files_of(page: Path, directory: Path) -> None:
     text = page.read_text("utf-8")
     for name, shown in re.findall(r"`(\w+\.json)`[^`]*```json\n(.*?)```", text, re.DOTALL):
         (directory / name).write_text(shown)
-    (directory / "counts.json").write_text("{}")
+    (directory / "counts.json").write_text('[{"hour": "2026-01-31T12:00", "count": 40}]')
 
 
 def expected(command: str) -> tuple[int, ...]:
