@@ -23,7 +23,7 @@ CI_INTEROP_ARGS ?= -k "not 4.9.7"
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark check lint types contracts coverage format hunt kill attack kill-spark sim interop bench \
+.PHONY: help install demo test test-docs test-spark wheel check lint types contracts coverage format hunt kill attack kill-spark sim interop bench \
 	ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
@@ -39,10 +39,16 @@ demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a
 
 test: install ## every test, shared by as many processes as there are cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup \
-	  --ignore tests/interop --ignore tests/spark_suite --ignore tests/attack $(PYTEST_ARGS)
+	  --ignore tests/interop --ignore tests/spark_suite --ignore tests/attack --ignore tests/docs $(PYTEST_ARGS)
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/spark tests/spark_suite $(PYTEST_ARGS)
+
+test-docs: install ## the commands of every page, typed in an environment that has what the page says to install
+	$(BIN)/python -m pytest -m docs -n 2 --dist load tests/docs $(PYTEST_ARGS)
+
+wheel: install ## dist/roquet-….whl
+	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 check: lint types contracts coverage ## all that needs no broker and no Spark
 
@@ -96,7 +102,7 @@ bench: install ## the measured table; beside the genuine broker where Java and M
 	$(BIN)/python bench/connections.py half
 	$(BIN)/python bench/connections.py scale
 
-ci: lint types contracts test demo-slice demo-without-java ## what has to pass before a change goes in
+ci: check test test-docs demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
 	$(MAKE) attack ATTACK=short
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)

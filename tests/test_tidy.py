@@ -137,3 +137,64 @@ def test_locked_requirements_have_hashes_and_name_no_host() -> None:
         assert not re.search(r"://|^--|/", text, re.MULTILINE), name_of(path)
         packages = re.findall(r"^[a-z0-9.-]+==[^ ]+.*\n(?:    --hash=sha256:)", text, re.MULTILINE)
         assert len(packages) == len(re.findall(r"^[^ #\n]", text, re.MULTILINE)) > 0
+
+
+def promises() -> list[str]:
+    """The sentences of ARCHITECTURE's promises, each on one line."""
+    document = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    section = document.partition("## What is promised\n")[2].partition("\n## ")[0]
+    paragraphs = re.findall(r"^\*\*[^*]+\.\*\* (.*?)(?:\n\n|\Z)", section, re.MULTILINE | re.DOTALL)
+    texts = (" ".join(paragraph.split()) for paragraph in paragraphs)
+    return [sentence for text in texts for sentence in re.split(r"(?<=\.) (?=[A-Z])", text)]
+
+
+def kept_promises() -> dict[str, list[tuple[Path, str]]]:
+    """Each promise that docs/topics/promises.md names: the files and tests that hold it."""
+    page = ROOT / "docs" / "topics" / "promises.md"
+    kept: dict[str, list[tuple[Path, str]]] = {}
+    for line in page.read_text("utf-8").splitlines():
+        if line.startswith("> "):
+            tests = kept.setdefault(line[2:], [])
+        elif link := re.match(r"- \[[^]]+\]\(([^)]+)\): (.*)", line):
+            tests += [(page.parent / link[1], name) for name in re.findall(r"`(\w+)`", link[2])]
+    return kept
+
+
+def test_every_promise_has_a_test_that_holds_it() -> None:
+    kept = kept_promises()
+    assert [promise for promise in promises() if not kept.get(promise)] == []
+    assert sorted(kept.keys() - set(promises())) == [], "no promises of ARCHITECTURE any more"
+
+
+def test_the_tests_that_hold_promises_are_there() -> None:
+    named = [place for tests in kept_promises().values() for place in tests]
+    gone = [
+        f"{path.name}: {name}"
+        for path, name in named
+        if not path.exists() or f"def {name}(" not in path.read_text("utf-8")
+    ]
+    assert gone == []
+
+
+def targets_of(recipe: str) -> set[str]:
+    """The targets that a target of the Makefile comes to, itself among them."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    rules = dict(re.findall(r"^([a-z-]+):(.*(?:\n\t.*)*)", makefile, re.MULTILINE))
+    reached: set[str] = set()
+    waiting = [recipe]
+    while waiting:
+        target = waiting.pop()
+        if target in rules and target not in reached:
+            reached.add(target)
+            head, _, steps = rules[target].partition("\n")
+            waiting += head.partition("#")[0].split()
+            waiting += re.findall(r"\$\(MAKE\) ([a-z-]+)", steps)
+    return reached
+
+
+def test_ci_runs_every_gate_that_contributing_names() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    gates = re.findall(r"^make ([a-z-]+) +#(?!.*by hand)", contributing, re.MULTILINE)
+    assert len(gates) > 5
+    assert set(gates) - targets_of("ci") == set()
+    assert "make ci" in (ROOT / ".ci" / "run").read_text("utf-8")

@@ -1,25 +1,35 @@
 """Every example runs against a cluster and says what it should."""
 
+import asyncio
+import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from roquet.testing.cluster import BlockingCluster
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SERVICE = "fastapi_app.py"
+TESTS = "test_billing.py"
 
 SAID = {
+    "choosing.py": "popped 12",
     "consume.py": "mine now: Bills@broker-a:0",
+    "django_app.py": "billing ada 42 EUR",
+    "logs.py": '"message": "done"',
     "pin_to_machine.py": "stored report.pdf",
     "idempotent.py": "in all 600",
     "pull.py": "100 entries",
+    "retries.py": "charged 13 after 2 retries",
     "send.py": "at offset 0",
     "send_many.py": "Readings@broker-a:3",
+    "several_processes.py": "200 messages, 2 processes, exit codes [0, 0]",
     "without_async.py": "letter 2",
 }
 
@@ -30,15 +40,45 @@ def address() -> Iterator[str]:
         yield cluster.namesrv_addr
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_runs(example: Path, address: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", example],
+def run(arguments: Sequence[str | Path], address: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
         env={**os.environ, "NAMESRV_ADDR": address, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+PROGRAMS = [path for path in EXAMPLES if path.name not in (SERVICE, TESTS)]
+
+
+@pytest.mark.parametrize("example", PROGRAMS, ids=lambda path: path.name)
+def test_an_example_runs(example: Path, address: str) -> None:
+    ended = run(["-W", "error", example], address)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert SAID[example.name] in ended.stdout
+
+
+def test_the_examples_of_tests_pass(address: str) -> None:
+    ended = run(
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "examples" / TESTS], address
+    )
+    assert (ended.returncode, "2 passed" in ended.stdout) == (0, True), ended.stdout
+
+
+async def test_the_fastapi_service_sends_and_bills(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", address)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    service = importlib.import_module("fastapi_app")
+    asked = httpx.AsyncClient(transport=httpx.ASGITransport(app=service.app), base_url="http://app")
+    async with service.lifespan(service.app), asked as client:
+        answer = await client.post("/orders", json={"customer": "ada", "amount": 42})
+        assert (answer.status_code, list(answer.json())) == (202, ["message_id"])
+        async with asyncio.timeout(30):
+            while not (billed := (await client.get("/billed")).json()):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    assert billed == [{"customer": "ada", "amount": 42}]

@@ -63,6 +63,16 @@ def test_what_cannot_be_written_past_the_map_is_written_through_it(
     assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)
 
 
+def test_large_pieces_go_through_the_map_where_it_would_not_see_what_is_written_past_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roquet.store.commitlog.SEES_WRITES", False)
+    monkeypatch.setattr(MemoryFiles, "write", None)
+    log = CommitLog(MapPool(MemoryFiles(), 9), Path("/log"), 1 << 20, 1 << 18)
+    body = b"x" * PAST_MAP_MIN
+    assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)
+
+
 def test_a_record_that_does_not_fit_begins_a_file_behind_a_blank(log: CommitLog) -> None:
     append(log, bytes(7900))
     assert append(log, bytes(300)) == SIZE

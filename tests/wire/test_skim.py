@@ -152,6 +152,14 @@ def test_the_messages_of_a_producer_have_columns() -> None:
         assert key_columns([*texts, texts[0][:-2] + b"\xc3\xa9"]) is None
 
 
+def test_keys_of_other_lengths_or_places_have_no_columns() -> None:
+    first = b"TAGS\x01a\x02UNIQ_KEY\x0112\x02"
+    longer, shorter = b"TAGS\x01a\x02UNIQ_KEY\x01123\x02", b"TAGS\x01a\x02UNIQ_KEY\x011\x02X\x02"
+    elsewhere = b"TAG\x02UNIQ_KEY\x01abc\x02...."
+    assert key_columns([first, first]) == [b"11", b"22"]
+    assert [key_columns([first, other]) for other in (longer, shorter, elsewhere)] == [None] * 3
+
+
 def test_the_tag_code_is_javas_hash() -> None:
     assert tag_code(b"TAGS\x01red\x02") == 112785
     assert tag_code(b"KEYS\x01red\x02") == 0

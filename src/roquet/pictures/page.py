@@ -20,6 +20,9 @@ PALETTE: Final = """
 """
 """The colours of pages and pictures, in light and in dark."""
 
+COLOURS: Final = 8
+"""How many hues `PALETTE` has (`--c0` to `--c7`); a ninth series begins again with the first."""
+
 STYLE: Final = (
     PALETTE
     + """body { background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;

@@ -16,8 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-COLOURS: Final = 8
-"""Hues that can be told from each other; a ninth series begins again."""
+from roquet.pictures.page import COLOURS
 
 _INK: Final = "#010101"
 _GRID: Final = "#020202"

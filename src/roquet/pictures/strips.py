@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.pictures.page import PALETTE
-from roquet.pictures.plots import COLOURS
+from roquet.pictures.page import COLOURS, PALETTE
 
 WIDTH: Final = 760
 NAME_WIDTH: Final = 200

@@ -1,14 +1,15 @@
-"""The flights as tables; `spark` is given by the pipeline."""
-# ruff: noqa: F821
+"""The flights as tables of a declarative pipeline."""
 
 from pyspark import pipelines as dp
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
 FLIGHT = (
     "carrier string, tailnum string, origin string, dest string, dep_delay int, time_hour timestamp"
 )
 LATE_MINUTES = 60
+
+spark = SparkSession.active()  # the pipeline has begun it
 
 
 @dp.table

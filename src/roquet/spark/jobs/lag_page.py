@@ -7,8 +7,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquet.pictures.page import Cell, Section, page, table
-from roquet.pictures.plots import COLOURS, Moment, Series, lines
+from roquet.pictures.page import COLOURS, Cell, Section, page, table
+from roquet.pictures.plots import Moment, Series, lines
 from roquet.spark.jobs.standings import Done, Standing
 from roquet.spark.jobs.trends import State
 

@@ -1,0 +1,337 @@
+"""Every command that a page shows runs in an environment that has what the page says to install.
+
+A page is typed as a user would type it: its commands one after the other, in an empty directory,
+beside a broker that holds the topics and groups that the page speaks of.
+"""
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+import exact_environment
+from roquet.client import blocking
+from roquet.net.channel import Channel
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.send import SendBack
+from roquet.wire.message_id import parse_offset_message_id
+
+pytestmark = [pytest.mark.docs, pytest.mark.timeout(900)]
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+INSTALL: Final = re.compile(r"pip install\s+'roquet\[([a-z,]+)\]'")
+INLINE: Final = re.compile(r"`(roquet [^`]+)`")
+SPARK: Final = re.compile(r"roquet (spark|lab)\b")
+
+SERVER: Final = re.compile(r"roquet (dev|serve|namesrv|broker -c)\b")
+ENDLESS: Final = re.compile(r"roquet consume\b(?!.*(--count|>>))|--every 5s")
+"""They run until Ctrl-C."""
+
+ELSEWHERE: Final = {
+    r".*…|roquet spark lag DIR": "a form with a placeholder",
+    r"roquet (dlq|topic|group|message|spark \w+)$": "the name of a command",
+    r"roquet (namesrv|broker) .*(tls|advertise)": "tests/client/test_security.py has certificates",
+    r"roquet (consume|message find) (TRANS_CHECK|RMQ_SYS_TRACE)": "needs a given-up transaction",
+    r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
+    r"roquet dev .*--advertise mq": "needs a machine of that name",
+}
+"""Patterns of commands that are not run here, and why."""
+
+SMALLER: Final[Mapping[str, str]] = {
+    r" --master spark://\S+": "",
+    r"(?<= )/lake": "lake",
+    r"--every 10s --for 10m": "--every 1s --for 3s",
+    r"--histories [\d_]+": "--histories 6",
+    r" &$": "",
+}
+"""A cluster of Spark becomes this machine, long runs become short ones."""
+
+SEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "README.md": ("orders",),
+    "archive.md": ("Orders",),
+    "filters.md": ("Sales",),
+    "lag-and-audit.md": ("orders",),
+    "operating.md": ("Orders",),
+    "replay-and-repair.md": ("orders",),
+}
+"""The topics that a page takes for granted; its group is `billing`, which gave up a message."""
+
+BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
+    "roquet topic create Orders --queues 4": ("roquet topic delete Orders --yes",),
+    "roquet group create billing --retries 3": ("roquet group delete billing --yes",),
+    "roquet group create billing --no-enabled": ("roquet group delete billing --yes",),
+    "roquet group delete audit": ("roquet group create audit",),
+    "roquet group reset billing --topic Orders --to first --dry-run": (
+        "roquet group create billing --enabled",
+        "roquet group reset billing --topic Orders --to first --yes",
+    ),
+    "roquet spark audit orders lake/orders": ("roquet spark archive orders lake/orders",),
+    "roquet spark replay lake/orders OrdersAgain": (
+        "roquet spark archive orders lake/orders",
+        "roquet topic create OrdersAgain",
+    ),
+    "roquet topic create OrdersAgain": ("roquet topic delete OrdersAgain --yes",),
+    "roquet topic create orders --queues 4": ("roquet topic delete orders --yes",),
+}
+"""What a page has told in words, or by a step of another page, before it shows a command."""
+
+FAILS: Final[Mapping[str, int]] = {
+    r"roquet message show C": 1,  # an id of the page's own cluster
+    r"roquet message show 7F": 2,  # an id of the page's own cluster
+    r"roquet message find \S+ --from 2026-01-31": 1,  # nothing is that old here
+    r"roquet message find RMQ_SYS_TRACE_TOPIC": 1,
+    r"roquet message at Orders broker-a 3 1$": 2,
+    r"roquet group show billing": 1,  # nobody is in the group
+    r"roquet topic show": 1,
+    r'roquet consume Sales --sql "amount >> 5"': 2,
+    r"roquet spark repair .*--where": 1,
+    r"roquet spark repair .*--id": 2,
+    r"roquet spark audit .*--producer": 1,
+    r"roquet spark lag": 1,  # somebody will not catch up
+}
+"""Commands that the page shows failing, or that cannot succeed on other messages than its own."""
+
+ANSWERS: Final = " --yes"
+ASKS: Final = re.compile(
+    r"roquet (topic (delete|resize|update)|group (delete|reset(?!.*--dry))|dlq resend|broker set)\b"
+)
+
+
+RUN_MAX_S: Final = 150
+"""A command of a page that takes longer hangs."""
+
+
+class Command(NamedTuple):
+    """A command of a page."""
+
+    line: int
+    text: str
+
+
+def commands(page: Path) -> Iterator[Command]:
+    """The roquet commands of a page's blocks, in their order, and the README's in sentences."""
+    language: str | None = None
+    pending = ""
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            language = None if language is not None else line.strip("`").strip()
+        elif language in ("", "sh", "console"):
+            text = pending + line.strip().removeprefix("$ ")
+            pending = text[:-1] if text.endswith("\\") else ""
+            if text.startswith("roquet ") and not pending:
+                yield Command(number, re.split(r"\s{2,}#", text)[0].strip())
+        elif language is None and page == ROOT / "README.md":
+            yield from (Command(number, text) for text in INLINE.findall(line))
+
+
+def is_run(command: Command) -> bool:
+    return not any(re.match(form, command.text) for form in ELSEWHERE)
+
+
+def environment_of(page: Path, command: str) -> str:
+    """The install line that a command of a page needs by what the page says."""
+    extras = set(INSTALL.findall(page.read_text("utf-8"))) if SPARK.match(command) else set()
+    return f"roquet[{','.join(sorted(extras))}]" if extras else "roquet"
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exact_environment.build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+class Environments:
+    """The environments of install lines, each made when it is first asked for."""
+
+    def __init__(self, directory: Path, wheel: Path) -> None:
+        self._directory = directory
+        self._wheel = wheel
+        self._programs: dict[str, Path] = {}
+
+    def programs(self, line: str) -> Path:
+        if line not in self._programs:
+            place = self._directory / re.sub(r"\W+", "-", line)
+            self._programs[line] = exact_environment.make(place, line, self._wheel)
+        return self._programs[line]
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environments:
+    return Environments(tmp_path_factory.mktemp("environments"), wheel)
+
+
+def seed(cluster: BlockingCluster, topics: tuple[str, ...]) -> None:
+    """Forty messages in each topic, and one that the group billing has given up."""
+    with blocking.Producer(cluster.namesrv_addr) as producer:
+        for topic in (*topics, "billed"):
+            body = partial('{{"amount": {}}}'.format)
+            receipts = [
+                producer.send(topic, body(n).encode(), keys=[f"A-{n}"], tag="new")
+                for n in range(40)
+            ]
+    asyncio.run(give_up(cluster, receipts[0].offset_message_id))
+
+
+async def give_up(cluster: BlockingCluster, offset_message_id: str) -> None:
+    host, _, port = cluster.broker_addrs[0].rpartition(":")
+    channel = await Channel.connect(host, int(port))
+    _, position = parse_offset_message_id(offset_message_id)
+    await channel.call(SendBack(offset=position, group="billing", delay_level=-1))
+    await channel.close()
+
+
+class Terminal:
+    """Runs commands of a page in its directory and environment."""
+
+    def __init__(self, page: Path, directory: Path, environments: Environments, addr: str) -> None:
+        self._page = page
+        self._directory = directory
+        self._environments = environments
+        self._addr = addr
+
+    def start(self, command: str) -> "subprocess.Popen[str]":
+        programs = self._environments.programs(environment_of(self._page, command))
+        for long, short in SMALLER.items():
+            command = re.sub(long, short, command)
+        name, *arguments = shlex.split(command)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK"))}
+        return subprocess.Popen(
+            [programs / name, *arguments],
+            cwd=self._directory,
+            env={
+                **kept,
+                "PATH": f"{programs}:{os.environ['PATH']}",
+                "NAMESRV_ADDR": self._addr,
+                "HOME": str(self._directory),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Run a command to its end; its exit code and what it said."""
+        with self.start(command + ANSWERS if ASKS.match(command) else command) as process:
+            return ended(process)
+
+    def interrupt(self, command: str) -> tuple[int, str]:
+        """Press Ctrl-C once a command has said something."""
+        with self.start(command) as process:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            code, rest = ended(process)
+            return code, first + rest
+
+    def serve(self, command: str) -> tuple[int, str]:
+        """Stop a server in good order once it is ready."""
+        (self._directory / "broker.conf").write_text("brokerName = broker-c\n")
+        ports = {"dev": " --port 0 --namesrv-port 0", "namesrv": " --port 0", "broker": " --port 0"}
+        first = free_ports()
+        free = ports.get(command.split()[1], f" --port {first} --namesrv-port {first - 1}")
+        said = ""
+        with self.start(command.removesuffix(" &") + free) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                said += line
+                if "ready" in line or "listens" in line:
+                    break
+            process.send_signal(signal.SIGTERM)
+            code, rest = ended(process)
+            return code, said + rest
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    """The exit code of a process and the rest of what it says; one that hangs is killed."""
+    try:
+        output, _ = process.communicate(timeout=RUN_MAX_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, _ = process.communicate()
+        output += f"(killed after {RUN_MAX_S} s)"
+    return process.returncode, output
+
+
+def free_ports() -> int:
+    """The first of a run of ports that is probably free: four brokers take every tenth."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return min(port, 65_000)
+
+
+def files_of(page: Path, directory: Path) -> None:
+    """The files that a page's commands read: those that it shows, and counts of a producer."""
+    text = page.read_text("utf-8")
+    for name, shown in re.findall(r"`(\w+\.json)`[^`]*```json\n(.*?)```", text, re.DOTALL):
+        (directory / name).write_text(shown)
+    (directory / "counts.json").write_text('[{"hour": "2026-01-31T12:00", "count": 40}]')
+
+
+def expected(command: str) -> tuple[int, ...]:
+    if ENDLESS.search(command):
+        return (130,)
+    return next(((0, code) for form, code in FAILS.items() if re.match(form, command)), (0,))
+
+
+SHOWN: Final = {page: [c for c in commands(page) if is_run(c)] for page in PAGES}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if SHOWN[page]], ids=lambda page: page.stem
+)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, environments: Environments) -> None:
+    files_of(page, tmp_path)
+    with BlockingCluster() as cluster:
+        seed(cluster, SEEDED.get(page.name, ()))
+        terminal = Terminal(page, tmp_path, environments, cluster.namesrv_addr)
+        wrong = []
+        for command in dict.fromkeys(command.text for command in SHOWN[page]):
+            for step in BEFORE.get(command, ()):
+                terminal.run(step)
+            act = terminal.serve if SERVER.match(command) else terminal.run
+            act = terminal.interrupt if ENDLESS.search(command) else act
+            code, output = act(command)
+            if code not in expected(command) or "Traceback" in output:
+                wrong.append(f"$ {command}\n{output}\nexit code {code}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_pages_show_commands() -> None:
+    assert sum(map(len, SHOWN.values())) > 60
+
+
+def test_the_readmes_program_runs_where_the_readme_says(
+    tmp_path: Path, environments: Environments
+) -> None:
+    (program,) = re.findall(
+        r"```python\n(import asyncio\n.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
+    )
+    with BlockingCluster() as cluster:
+        text = program.replace("127.0.0.1:9876", cluster.namesrv_addr)
+        (tmp_path / "program.py").write_text(text)
+        with subprocess.Popen(
+            [environments.programs("roquet") / "python", "-u", "program.py"],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"]},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            code, rest = ended(process)
+    assert (first.split(" ", 1)[1], code) == ("paid b'42 EUR'\n", 0), first + rest
