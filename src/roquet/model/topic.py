@@ -17,6 +17,11 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timestamp: int = 0
     counter: int = 0
 
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Sorts editions, the newest last: by leadership, changes and time (Java's `compare`)."""
+        return (self.state_version, self.counter, self.timestamp)
+
     def next(self, now_ms: int) -> "DataVersion":
         """The edition after this one."""
         return DataVersion(
