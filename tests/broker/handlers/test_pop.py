@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
@@ -12,6 +13,8 @@ from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.store.store import Draft
 from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop, PopReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.command import Command
+from roquet.wire.fields import decode_call
 from roquet.wire.record import decode_many
 
 
@@ -169,6 +172,21 @@ async def test_a_pop_that_comes_too_late_gets_nothing(
     late = broker.clock.now_ms() - 2_000
     reply: Any = pop(broker, ask(broker, born_time=late, poll_time=1_000), peer)
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
+
+
+@pytest.mark.parametrize("born", ['"bornTime":"0",', ""], ids=["zero", "missing"])
+async def test_a_pop_that_does_not_say_when_it_was_born_is_born_now(
+    broker: Broker, peer: Any, stored: Any, born: str
+) -> None:
+    stored("a")
+    fields = (
+        '{"consumerGroup":"billing","topic":"orders","queueId":"-1","maxMsgNums":"32",'
+        + born
+        + '"invisibleTime":"60000","pollTime":"0","initMode":"0"}'
+    )
+    call = decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop)
+    reply: Any = pop(broker, call, peer)
+    assert (reply.code, bodies(reply)) == (ResponseCode.SUCCESS, [b"a"])
 
 
 async def test_a_pop_that_waits_goes_past_all_that_is_not_wanted(

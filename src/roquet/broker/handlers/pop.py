@@ -35,7 +35,8 @@ AnyPop = Pop | Peek | Notification | PollingInfo
 
 def pop(broker: Broker, call: Pop, _peer: Peer) -> Answer:
     """Messages that nobody else gets for a while, or a wait for them."""
-    if broker.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
+    # A born time of 0 or none is now, as for the genuine broker: peers that do not wait send none.
+    if call.born_time and broker.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
         return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
     asked = _asked(broker, call)
     found = _look(broker, asked)

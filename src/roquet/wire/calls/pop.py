@@ -53,9 +53,10 @@ class Pop(Call[PopReply], frozen=True, kw_only=True):
     invisible_time: Long
     poll_time: Long
     """How long the broker may hold the request while there is nothing."""
-    born_time: Long
     init_mode: Int
     """Where a new group begins: 0 with the oldest message, 1 with the next one."""
+    born_time: Long = 0
+    """When the client asked, in ms since 1970; 0 means now. The broker fills in a missing one."""
     exp_type: str | None = None
     exp: str | None = None
     order: bool | None = None
@@ -136,7 +137,7 @@ class Notification(Call[NotificationReply], frozen=True, kw_only=True):
     topic: str
     queue_id: Int
     poll_time: Long
-    born_time: Long
+    born_time: Long = 0
     order: bool | None = None
     attempt_id: str | None = None
     exp_type: str | None = None
