@@ -53,7 +53,6 @@ def test_what_is_so_already_is_no_change(wanted: dict[str, str]) -> None:
         ("fileReservedTime=long", ResponseCode.INVALID_PARAMETER, "fileReservedTime: 'long' is"),
         ("brokerPermission=99", ResponseCode.INVALID_PARAMETER, "brokerPermission: '99'"),
         ("brokerRole=SLAVE", ResponseCode.INVALID_PARAMETER, "only ASYNC_MASTER works"),
-        ("traceOn=false", ResponseCode.INVALID_PARAMETER, "traceOn=false: this setting of Apache"),
         ("serverSelectorThreads=9", ResponseCode.INVALID_PARAMETER, "has no effect here"),
         ("brokerPermision=4", ResponseCode.INVALID_PARAMETER, "did you mean 'brokerPermission'"),
         ("=4", ResponseCode.INVALID_PARAMETER, "unknown here"),

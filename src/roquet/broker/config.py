@@ -112,7 +112,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     permission: int = READ_WRITE
     """What clients may do here: 2 write, 4 read, 6 both, 0 nothing."""
     region: str = "DefaultRegion"
-    """The name of the region that every answer to a send says."""
+    """The name of the region that every answer to a send says, and every message sent alone."""
+    trace_on: bool = True
+    """Whether clients are told, in answers and by messages, that they may send traces."""
     save_interval: int = 5_000
     """How often the groups' progress is saved."""
     register_interval: int = 30_000

@@ -67,6 +67,7 @@ CHANGEABLE: Final = frozenset(
         "sync_flush",
         "sync_flush_timeout",
         "timer_max_delay",
+        "trace_on",
         "transaction_capacity",
         "transaction_check_interval",
         "transaction_check_max",

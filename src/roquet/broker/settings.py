@@ -27,6 +27,9 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 FRAME_HEADROOM: Final = 1024 * 1024
 """Below the longest frame: what a header with its properties may take at most."""
 
+REGION_LENGTH_MAX: Final = 255
+"""Characters of a region's name, which every message carries."""
+
 ENTRY_SIZE: Final = 20
 """Bytes of one queue entry: genuine settings count a queue's file in bytes."""
 
@@ -45,6 +48,14 @@ class Setting(msgspec.Struct, frozen=True):
 def _text(value: str, where: str) -> str:
     if not value:
         raise ConfigError(f"{where}: a value is wanted")
+    return value
+
+
+def _region(value: str, where: str) -> str:
+    if not value.isprintable() or len(_text(value, where)) > REGION_LENGTH_MAX:
+        raise ConfigError(
+            f"{where}: {value[:40]!r} is no region: up to {REGION_LENGTH_MAX} printable characters"
+        )
     return value
 
 
@@ -204,7 +215,8 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     ),
     "recall_message": Setting(_switch, ("recallMessageEnable",)),
     "permission": Setting(_permission, ("brokerPermission",)),
-    "region": Setting(_text, ("regionId",)),
+    "region": Setting(_region, ("regionId",)),
+    "trace_on": Setting(_switch, ("traceOn",)),
     "save_interval": Setting(settings.parse_millis, ("flushConsumerOffsetInterval",), _MILLIS),
     "register_interval": Setting(
         lambda value, where: _register_interval(settings.parse_millis(value, where)),

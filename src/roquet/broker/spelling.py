@@ -37,7 +37,6 @@ FIXED: Final[Mapping[str, str]] = {
     "msgTraceTopicName": names.TRACE_TOPIC,
     "slaveReadEnable": "false",
     "storeType": "default",
-    "traceOn": "true",
     "validateSystemTopicWhenUpdateTopic": "true",
 }
 """Genuine settings of which this broker knows one value: tools look for some of them."""

@@ -33,6 +33,7 @@ def send(broker: Broker, call: SendCall, peer: Peer) -> Answer:
         queue_offset=appended.queue_offset,
         transaction_id=stored.unique_key,
         region=broker.config.region,
+        trace_on=broker.config.trace_on,
     )
     if stored.recall_handle:
         reply = replace(reply, recall_handle=stored.recall_handle)
@@ -57,6 +58,7 @@ def _batch(broker: Broker, call: SendCall, queue_id: int, peer: Peer) -> Answer:
         queue_id=queue_id,
         queue_offset=appended.queue_offset,
         region=broker.config.region,
+        trace_on=broker.config.trace_on,
     )
     if broker.config.sync_flush and stored.waits:
         return _when_durable(broker, reply, appended.end)
@@ -130,4 +132,5 @@ def refusal(broker: Broker, error: CallRefused | MessageIllegal | StoreError) ->
             code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
         case _:
             code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
-    return SendReply(code=code, remark=remark, region=broker.config.region)
+    config = broker.config
+    return SendReply(code=code, remark=remark, region=config.region, trace_on=config.trace_on)
