@@ -113,6 +113,27 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What clients may do here: 2 write, 4 read, 6 both, 0 nothing."""
     region: str = "DefaultRegion"
     """The name of the region that every answer to a send says, and every message sent alone."""
+    read_internal_topics: bool = False
+    """Whether clients may read messages that are not delivered yet where they wait: half messages
+    (RMQ_SYS_TRANS_HALF_TOPIC and its op topic), delayed (SCHEDULE_TOPIC_XXXX) and timed ones
+    (rmq_sys_wheel_timer). For an operator who inspects them; Apache RocketMQ always allows it."""
+    pull_count_memory: int = 32
+    """Messages in one reply to a pull, where they are likely to be in memory still. Clients in
+    Python name limits of their own."""
+    pull_bytes_memory: int = 256 * 1024
+    """Bytes of such a reply; one message is given whatever its size."""
+    pull_count_disk: int = 8
+    """Messages in one reply to a pull, where they are likely to be read from the disk."""
+    pull_bytes_disk: int = 64 * 1024
+    """Bytes of such a reply."""
+    memory_share: float = 0.4
+    """The share of the machine's memory by which messages before the log's end are taken to be in
+    memory: it decides which of these limits hold."""
+    query_count_max: int = 64
+    """Messages in one answer to a query by key."""
+    recall_key_with_topic: bool = False
+    """Whether a note that takes a timed message back names its topic in front of its key: a genuine
+    broker that takes over the directory and has this set looks for both."""
     trace_on: bool = True
     """Whether clients are told, in answers and by messages, that they may send traces."""
     save_interval: int = 5_000

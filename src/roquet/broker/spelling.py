@@ -22,6 +22,7 @@ GENUINE: Final[Mapping[str, Write]] = {
     "queue_file_entries": lambda count: str(count * ENTRY_SIZE),
     "retention": lambda ms: str(ms // HOUR_MS),
     "delete_hour": lambda hour: f"{hour:02d}",
+    "memory_share": lambda ratio: str(round(ratio * 100)),
     "expire_ratio": lambda ratio: str(round(ratio * 100)),
     "force_ratio": lambda ratio: str(round(ratio * 100)),
     "refuse_ratio": lambda ratio: str(round(ratio * 100)),

@@ -9,6 +9,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.pop import notification, peek, polling_info, pop
 from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused
+from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.store.store import Draft
 from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop, PopReply
@@ -187,6 +188,27 @@ async def test_a_pop_that_does_not_say_when_it_was_born_is_born_now(
     call = decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop)
     reply: Any = pop(broker, call, peer)
     assert (reply.code, bodies(reply)) == (ResponseCode.SUCCESS, [b"a"])
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+async def test_what_is_not_delivered_yet_is_popped_only_where_the_settings_say_so(
+    broker: Broker, peer: Any, topic: str
+) -> None:
+    calls: list[Any] = [
+        (pop, ask(broker, topic=topic)),
+        (peek, Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1)),
+        (
+            notification,
+            Notification(consumer_group="g", topic=topic, queue_id=-1, poll_time=0),
+        ),
+    ]
+    for handler, call in calls:
+        with pytest.raises(CallRefused, match="read_internal_topics=true") as refused:
+            handler(broker, call, peer)
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+    broker.live.change({"read_internal_topics": "true"}, broker.clock.now_ms())
+    for handler, call in calls:
+        handler(broker, call, peer)
 
 
 async def test_a_pop_that_waits_goes_past_all_that_is_not_wanted(

@@ -227,6 +227,8 @@ def _check(broker: Broker, call: AnyPop) -> TopicConfig:
     topic = broker.topics.get(call.topic)
     if topic is None:
         _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+    if fault := broker.unreadable(call.topic):
+        _refuse(ResponseCode.NO_PERMISSION, fault)
     if not topic.readable:
         _refuse(ResponseCode.NO_PERMISSION, f"the topic[{call.topic}] peeking message is forbidden")
     if not -1 <= call.queue_id < topic.read_queue_nums or not topic.read_queue_nums:

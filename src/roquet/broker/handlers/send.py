@@ -99,7 +99,7 @@ def _admitted(broker: Broker, call: SendCall) -> TopicConfig:
         _refuse(
             ResponseCode.NO_PERMISSION, f"the broker[{broker.config.broker_name}] is not writable"
         )
-    if fault := names.topic_fault(topic):
+    if fault := names.topic_remark(topic):
         _refuse(ResponseCode.INVALID_PARAMETER, fault)
     if not names.takes_clients(topic):
         _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")

@@ -37,11 +37,15 @@ class Groups(Table[GroupTable]):
         found = self._configs.get(group)
         if found is not None:
             return found
+        if (made := self.default(group)) is not None:
+            self.put(made, now_ms)
+        return made
+
+    def default(self, group: str) -> SubscriptionGroup | None:
+        """The settings that a group is made with at first sight; None when it would not be."""
         if names.group_fault(group) or not (self._auto_create or names.is_system_group(group)):
             return None
-        made = SubscriptionGroup(group_name=group)
-        self.put(made, now_ms)
-        return made
+        return SubscriptionGroup(group_name=group)
 
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
         """Create a group, or change its settings."""
