@@ -229,9 +229,9 @@ class TestShortPolling:
         return {"long_polling": False}
 
     async def test_a_pull_is_held_for_a_moment_only(
-        self, broker: Broker, peer: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
+        self, broker: Broker, peer: Any, stored: Any
     ) -> None:
-        monkeypatch.setattr("roquet.broker.handlers.pull.SHORT_POLL_MS", 10)
+        broker.live.change({"shortPollingTimeMills": "10"}, broker.clock.now_ms())
         stored("a")
         async with asyncio.timeout(2):
             answer: Any = pull(broker, ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer)

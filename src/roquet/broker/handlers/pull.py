@@ -37,9 +37,6 @@ broker gives up after 800, which makes forty answers of one."""
 SUSPEND_MS_MAX: Final = 300_000
 """Nobody is held longer; clients ask for 15 s and give up after 30 s."""
 
-SHORT_POLL_MS: Final = 1_000
-"""How long a pull is held when long polling is off."""
-
 FORBIDDEN_BROKER: Final = 1
 FORBIDDEN_GROUP: Final = 2
 FORBIDDEN_BROADCAST: Final = 3
@@ -118,7 +115,7 @@ def _deadline_ms(broker: Broker, call: Pull) -> int:
     """Until when a pull that finds nothing is held."""
     hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
     if not broker.config.long_polling:
-        hold_ms = min(hold_ms, SHORT_POLL_MS)
+        hold_ms = min(hold_ms, broker.config.short_polling)
     return broker.clock.monotonic_ms() + hold_ms
 
 
