@@ -425,3 +425,11 @@ def popping(**fields: Any) -> Pop:
             **fields,
         }
     )
+
+
+async def test_an_unknown_filter_type_of_one_topic_is_refused_as_java_reads_it(
+    broker: Broker, peer: Any
+) -> None:
+    with pytest.raises(CallRefused, match=r"topicFilterType = \[SOME\] value invalid") as refused:
+        await create(broker, peer, topic_filter_type="SOME")
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR

@@ -33,6 +33,9 @@ FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 
 async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> Reply:
     """Creates a topic, or changes its settings; name servers know it before the creator does."""
+    if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
+        fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, fault)
     made = TopicConfig(
         topic_name=call.topic,
         read_queue_nums=call.read_queue_nums,

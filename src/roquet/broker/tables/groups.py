@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.table import Table, TableFile
 from roquet.model import names
@@ -103,7 +105,10 @@ class Groups(Table[GroupTable]):
     def take(self, found: GroupTable) -> None:
         """Hold what the file said."""
         self.version = found.data_version
-        self._configs = dict(found.subscription_group_table)
+        self._configs = {
+            name: config if config.group_name else replace(config, group_name=name)
+            for name, config in found.subscription_group_table.items()
+        }
         self.forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
 
     def content(self) -> GroupTable:
