@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from roquet.broker.apache_settings import unused_settings
 from roquet.broker.config import BrokerConfig
 from roquet.broker.live import CHANGEABLE
 from roquet.broker.settings import SETTINGS
@@ -17,7 +18,7 @@ from roquet.broker.spelling import own_text
 from roquet.model.errors import ConfigError
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers.settings import CHANGEABLE as NAME_SERVER_CHANGEABLE
-from roquet.namesrv.handlers.settings import KEYS
+from roquet.namesrv.handlers.settings import KEYS, UNUSED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "reference" / "settings.md"
@@ -45,6 +46,22 @@ Options of `roquet namesrv`, and what `mqadmin updateNamesrvConfig` changes unti
 
 | key | genuine key | default | meaning | while it runs |
 |---|---|---|---|---|
+"""
+
+UNUSED_HEAD = """
+## Settings of Apache RocketMQ without effect on a broker
+
+They are taken, from the file and by `mqadmin updateBrokerConfig`, with one warning each; they are
+kept, and told by `mqadmin getBrokerConfig` (`roquet broker settings --all`). Some others may have
+one value alone, since another would promise what is not kept: `aclEnable`, `authenticationEnabled`
+and `authorizationEnabled` `false`, `brokerId` `0`, `brokerRole` `ASYNC_MASTER`.
+"""
+
+NAME_SERVER_UNUSED_HEAD = """
+### Settings of Apache RocketMQ without effect on a name server
+
+They are taken, kept until the next start and told by `mqadmin getNamesrvConfig`.
+
 """
 
 TIMES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
@@ -125,17 +142,30 @@ def name_server_rows() -> Iterator[tuple[str, str, str, str, str]]:
     told = meanings("namesrv/config.py", "NameServerConfig")
     genuine = {name: key for key, name in KEYS.items()}
     for name in NameServerConfig.__struct_fields__:
+        if name == "unused":
+            continue
         value = getattr(NameServerConfig(), name)
         text = "" if value is None else str(value).lower()
         changes = "changes" if name in NAME_SERVER_CHANGEABLE else ""
         yield code(name), code(genuine.get(name, "")), code(text), told.get(name, ""), changes
 
 
+def unused_sections() -> Iterator[str]:
+    """A section for each reason why settings have no effect: the reason, then their keys."""
+    reasons: dict[str, list[str]] = {}
+    for key, setting in unused_settings().items():
+        reasons.setdefault(setting.reason, []).append(key)
+    for reason, keys in reasons.items():
+        yield f"\n**{reason}**\n" + " ".join(map(code, sorted(keys))) + "\n"
+
+
 def drawn() -> str:
     """The whole document."""
     broker = "".join(row(*cells) for cells in broker_rows())
     name_server = "".join(row(*cells) for cells in name_server_rows())
-    return f"{BROKER_HEAD}{broker}{NAME_SERVER_HEAD}{name_server}"
+    unused = UNUSED_HEAD + "".join(unused_sections())
+    rest = NAME_SERVER_UNUSED_HEAD + " ".join(code(key) for key in sorted(UNUSED)) + "\n"
+    return f"{BROKER_HEAD}{broker}{unused}{NAME_SERVER_HEAD}{name_server}{rest}"
 
 
 def main() -> None:

@@ -59,10 +59,11 @@ def test_our_own_words_carry_units_and_may_be_written_with_dashes() -> None:
 
 def test_a_genuine_key_without_effect_is_one_warning_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        read("brokerName=b\nsendMessageThreadPoolNums=16", "broker.conf", {})
+        config = read("brokerName=b\nsendMessageThreadPoolNums=16", "broker.conf", {})
+    assert config.unused == {"sendMessageThreadPoolNums": "16"}
     assert [record.getMessage() for record in caplog.records] == [
-        "broker.conf line 2: sendMessageThreadPoolNums: "
-        "a key of Apache RocketMQ that has no effect here"
+        "broker.conf line 2: sendMessageThreadPoolNums: no effect here. One event loop serves "
+        "every connection and request: there are no pools, locks and buffers to size."
     ]
 
 

@@ -6,6 +6,7 @@ import pytest
 from roquet.broker.config import BrokerConfig, load
 from roquet.broker.live import CHANGEABLE, Live, rewritten
 from roquet.broker.settings import SETTINGS
+from roquet.broker.spelling import described
 from roquet.model.errors import CallRefused, StoreError, StoreFull
 from roquet.store.memory import MemoryFiles
 from roquet.wire.codes import ResponseCode
@@ -53,8 +54,11 @@ def test_what_is_so_already_is_no_change(wanted: dict[str, str]) -> None:
         ("fileReservedTime=long", ResponseCode.INVALID_PARAMETER, "fileReservedTime: 'long' is"),
         ("brokerPermission=99", ResponseCode.INVALID_PARAMETER, "brokerPermission: '99'"),
         ("brokerRole=SLAVE", ResponseCode.INVALID_PARAMETER, "only ASYNC_MASTER works"),
-        ("traceOn=false", ResponseCode.INVALID_PARAMETER, "traceOn=false: this setting of Apache"),
-        ("serverSelectorThreads=9", ResponseCode.INVALID_PARAMETER, "has no effect here"),
+        ("serverSelectorThreads=many", ResponseCode.INVALID_PARAMETER, "'many' is not a number"),
+        ("enableLmq=perhaps", ResponseCode.INVALID_PARAMETER, "neither true nor false"),
+        ("haListenPort=1\nlistenPort=1", ResponseCode.INVALID_PARAMETER, "a value is one line"),
+        ("aclEnable=true", ResponseCode.INVALID_PARAMETER, "open to everybody"),
+        ("authenticationEnabled=true", ResponseCode.INVALID_PARAMETER, "only false works"),
         ("brokerPermision=4", ResponseCode.INVALID_PARAMETER, "did you mean 'brokerPermission'"),
         ("=4", ResponseCode.INVALID_PARAMETER, "unknown here"),
         ("regionId=x\nlistenPort=1", ResponseCode.INVALID_PARAMETER, "a value is one line"),
@@ -71,6 +75,30 @@ def test_one_line_that_cannot_be_leaves_all_others_undone(
         live.change({"flushDiskType": "SYNC_FLUSH", key: value, "longPollingEnable": "no"}, NOW)
     assert refused.value.code == code
     assert live.config is before
+
+
+def test_a_setting_without_effect_is_taken_kept_told_and_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName = b1\nslaveReadEnable = true\n")
+    live = Live(load(path, {}))
+    told: list[BrokerConfig] = []
+    live.on_change.append(lambda _, after: told.append(after))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert live.change({"haListenPort": "10999", "slaveReadEnable": "true"}, NOW)
+        assert live.change({"haListenPort": "11000"}, NOW)
+    assert [record.getMessage() for record in caplog.records] == [
+        "haListenPort=10999 has no effect here. "
+        "This broker keeps no replicas and asks no controller."
+    ]
+    assert live.version.counter == len(told) == 2
+    assert path.read_text() == "brokerName = b1\nslaveReadEnable = true\nhaListenPort=11000\n"
+    assert load(path, {}) == live.config
+    found = dict(described(live.config))
+    assert (found["haListenPort"], found["slaveReadEnable"]) == ("11000", "true")
+    assert not live.change({"haListenPort": "11000", "appendCkAsync": "false"}, NOW)
 
 
 def test_settings_that_somebody_objects_to_are_not_in_force(tmp_path: Path) -> None:

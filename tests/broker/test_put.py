@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.put import Origin, Put
@@ -84,6 +85,8 @@ def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
         "TAGS": "red",
         "UNIQ_KEY": stored.unique_key,
         "CLUSTER": "C",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
     }
 
 
@@ -317,6 +320,7 @@ def test_a_half_message_waits_where_nobody_looks(shop: Shop, peer: Any, message:
     assert (record.queue_id, record.sys_flag, record.prepared_position) == (0, 1, 0)
     assert properties_of(record) == {
         "KEYS": "k", "TRAN_MSG": "true", "TAGS": "red", "UNIQ_KEY": "u", "PGROUP": "g",
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
         "CLUSTER": "C", "__transactionId__": "u", "REAL_TOPIC": "orders", "REAL_QID": "3",
     }  # fmt: skip
     red = hash_code("red")
@@ -380,9 +384,28 @@ def test_an_operator_may_refuse_transactions(shop: Shop, peer: Any, message: Any
 
 
 def test_what_only_brokers_may_say_is_replaced(shop: Shop, peer: Any, message: Any) -> None:
-    text = "CLUSTER\x01other\x02POP_CK\x011 2 3\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02"
+    text = (
+        "CLUSTER\x01other\x02POP_CK\x011 2 3\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02"
+        "MSG_REGION\x01elsewhere\x02TRACE_ON\x01maybe\x02"
+    )
     shop.put.one(message(properties=text), 0, peer)
-    assert properties_of(shop.record()) == {"TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C"}
+    assert properties_of(shop.record()) == {
+        "TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C",
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+    }  # fmt: skip
+
+
+def test_region_and_trace_switch_change_with_the_settings_and_no_batch_says_them(
+    shop: Shop, peer: Any, message: Any
+) -> None:
+    config = replace(shop.put._config, region="north", trace_on=False)
+    shop.put.configure(config)
+    for _ in range(2):  # the second text is known from the first
+        shop.put.one(message(properties="UNIQ_KEY\x01k\x02"), 0, peer)
+    shop.put.batch(message(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, peer)
+    told = {"UNIQ_KEY": "k", "CLUSTER": "C"}
+    alone = {**told, "MSG_REGION": "north", "TRACE_ON": "false"}
+    assert [properties_of(shop.record(offset=n)) for n in range(3)] == [alone, alone, told]
 
 
 def test_a_sender_may_not_want_to_wait(shop: Shop, peer: Any, message: Any) -> None:
@@ -475,6 +498,7 @@ def test_a_delayed_message_waits_at_its_level(
     found = shop.store.read("SCHEDULE_TOPIC_XXXX", level - 1, 0, wanted=lambda code: code == due)
     assert found.count == 1
     assert properties_of(decode(found.parts[0])) == {
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
         "DELAY": str(level), "TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C",
         "REAL_TOPIC": "orders", "REAL_QID": "5",
     }  # fmt: skip

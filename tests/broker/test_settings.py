@@ -66,6 +66,8 @@ def test_a_value_that_cannot_be_names_its_key(line: str, complaint: str) -> None
         ("brokerId", "0", "1"),
         ("brokerRole", "ASYNC_MASTER", "SLAVE"),
         ("brokerRole", "ASYNC_MASTER", "SYNC_MASTER"),
+        ("aclEnable", "false", "true"),
+        ("authorizationEnabled", "false", "yes"),
     ],
 )
 def test_what_would_need_replicas_is_refused(key: str, good: str, bad: str) -> None:

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.settings import SETTINGS
+from roquet.broker.settings import SETTINGS, genuine_keys
 from roquet.broker.spelling import FIXED, described, genuine_text, own_text
 
 ODD: dict[str, Any] = {
@@ -20,6 +20,17 @@ ODD: dict[str, Any] = {
     "default_pop_share_queues": 3,
     "register_interval": 20_000,
 }
+
+
+MACHINES = {
+    "namesrvAddr", "storePathRootDir", "storePathCommitLog", "brokerIP1", "brokerIP2",
+    "rocketmqHome", "haMasterAddress", "tls.server.keyPath", "mapedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog",
+    "storePathEpochFile", "storePathBrokerIdentity", "storePathConsumeQueue", "storePathIndex",
+    "storeCheckpoint", "abortFile", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "enableAcl",
+    "preferredLeaderId",
+}  # fmt: skip
+"""Keys that nobody has set here, old spellings, and paths of a genuine broker's parts."""
 
 
 @pytest.mark.parametrize("changes", [{}, ODD], ids=["defaults", "odd ones"])
@@ -40,6 +51,10 @@ def test_a_description_says_everything_once_in_genuine_words() -> None:
     pairs = list(described(config))
     found = dict(pairs)
     assert len(pairs) == len(found)
+    assert found.keys() | MACHINES >= genuine_keys()
+    assert (found["haListenPort"], found["enableCalcFilterBitMap"]) == ("10912", "false")
+    again = dict(described(msgspec.structs.replace(config, unused={"haListenPort": "1"})))
+    assert again == found | {"haListenPort": "1"}
     assert FIXED.items() <= found.items()
     assert found["brokerConfigPath"] == "/etc/broker.conf"
     assert (found["fileReservedTime"], found["deleteWhen"], found["free_min"]) == ("72", "04", "5")

@@ -97,3 +97,16 @@ def test_a_genuine_broker_gets_no_words_that_it_passes_over() -> None:
         broker._now(told, "broker-x", "transaction_timeout")
     assert broker._now(told, "broker-x", "transactionTimeOut") == "6000"
     assert broker._now(told, "broker-x", "anything") == "1"
+
+
+def test_settings_without_effect_are_shown_when_asked_for(namesrv: str) -> None:
+    def shown(*more: str) -> dict[str, str]:
+        text = roquet("broker", "settings", "broker-a", "--json", "-n", namesrv, *more).output
+        found: dict[str, str] = json.loads(text)
+        return found
+
+    few, many = shown(), shown("--all")
+    assert many.items() > few.items()
+    assert many["haListenPort"] == "10912"
+    assert "haListenPort" not in few
+    assert few["read_internal_topics"] == "false"

@@ -76,7 +76,9 @@ async def test_every_message_of_a_genuine_directory_can_be_pulled(
             where, out = row["in"], row["out"]
             place = (where["queue_offset"], out["physical_offset"], out["body_sha1"])
             queues.setdefault((where["topic"], where["queue_id"]), []).append(place)
-    async with BrokerServer(BrokerConfig(**small, store_dir=unpacked(kind, tmp_path))) as server:
+    directory = unpacked(kind, tmp_path)
+    config = BrokerConfig(**small, store_dir=directory, read_internal_topics=True)
+    async with BrokerServer(config) as server:
         channel = await connect(server)
         for (topic, queue_id), messages in queues.items():
             if server.broker.topics.get(topic) is not None:

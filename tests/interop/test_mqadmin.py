@@ -125,7 +125,6 @@ FAQ = (
 MASKS: tuple[tuple[str, str], ...] = (
     (r"(?m)^\s+at .*\n?|^\s+\.\.\. \d+ more\n?", ""),
     (FAQ, "HELP"),
-    (r"MSG_REGION=\w+, |TRACE_ON=true, |, TRACE_ON=true", ""),  # ours adds neither to a message
     (r"\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?", "TIME"),
     (r"\b1[78]\d{11}\b", "MS"),
     (r"\b[0-9A-F]{32}\b", "ID"),

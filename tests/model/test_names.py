@@ -98,3 +98,29 @@ def test_some_groups_are_not_for_consumers(group: str) -> None:
 def test_any_other_group_takes_consumers() -> None:
     assert names.takes_consumers("billing")
     assert names.takes_consumers("ns%billing")
+
+
+@pytest.mark.parametrize(
+    ("topic", "remark"),
+    [
+        ("", "The specified topic is blank."),
+        ("  ", "The specified topic is blank."),
+        (
+            "a b",
+            "The specified topic: a b, contains illegal characters, "
+            "allowing only ^[%|a-zA-Z0-9_-]+$",
+        ),
+        ("x" * 128, f"The specified topic: {'x' * 128}, is longer than topic max length: 127"),
+        (
+            "%DLQ%" + "x" * 251,
+            f"The specified topic is DLQ or Retry topic: %DLQ%{'x' * 251}, "
+            "and it's longer than topic max length: 255",
+        ),
+        ("%RETRY%" + "x" * 200, None),
+        ("orders", None),
+    ],
+)
+def test_clients_are_told_in_genuine_words_what_is_wrong_with_a_topic(
+    topic: str, remark: str | None
+) -> None:
+    assert names.topic_remark(topic) == remark

@@ -31,6 +31,35 @@ def test_an_expression_means_the_tags_that_java_finds(row: dict[str, Any]) -> No
         assert sorted(codes(expression, hash_code) or ()) == sorted(expected["codes"])
 
 
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("\u00a0", {"\u00a0"}),
+        ("a\u3000|| b\u00a0", {"a\u3000", "b\u00a0"}),
+        ("\t a \x00||\x1fb\n", {"a", "b"}),
+        (" ", set()),
+        ("|| ||", set()),
+        ("a||", {"a"}),
+    ],
+)
+def test_java_trims_what_is_not_above_a_blank_and_nothing_else(
+    expression: str, found: set[str]
+) -> None:
+    assert tags(expression) == frozenset(found)
+
+
+@pytest.mark.parametrize("expression", ["||", "||||"])
+def test_separators_alone_are_refused(expression: str) -> None:
+    with pytest.raises(UsageError, match="names no tag"):
+        tags(expression)
+
+
+def test_blanks_alone_match_no_message() -> None:
+    nothing = codes("|| ||", hash_code)
+    assert not matches(nothing, 0)
+    assert not matches(nothing, hash_code("a"))
+
+
 def test_every_message_is_wanted_by_all() -> None:
     assert codes("*", hash_code) is None
     assert matches(None, 0)

@@ -1,6 +1,8 @@
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from roquet.model.queue import MessageQueue
 from roquet.model.route import QueueData, TopicRoute
@@ -108,6 +110,32 @@ def test_a_broker_that_moved_replaces_its_old_address_and_topics() -> None:
     state = known(broker("a", orders=4, x=1), broker("a", port=7, edition=2, x=1, y=1))
     assert found(state, "x").broker_datas[0].broker_addrs == {0: "10.0.0.0:7"}
     assert routing.route(state, "orders") is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ((0, 5, 900), (0, 4, 900), Verdict.OUTDATED),
+        ((0, 5, 900), (0, 5, 899), Verdict.OUTDATED),
+        ((0, 5, 900), (0, 4, 901), Verdict.OUTDATED),
+        ((1, 5, 900), (0, 6, 901), Verdict.OUTDATED),
+        ((0, 5, 900), (0, 5, 900), Verdict.TAKEN),
+        ((0, 5, 900), (0, 5, 901), Verdict.TAKEN),
+        ((0, 5, 900), (0, 6, 800), Verdict.TAKEN),
+        ((0, 5, 900), (1, 0, 0), Verdict.TAKEN),
+    ],
+)
+def test_an_edition_is_older_by_leadership_then_by_changes_then_by_time(
+    old: tuple[int, int, int], new: tuple[int, int, int], verdict: Verdict
+) -> None:
+    def edition(state: int, counter: int, timestamp: int) -> DataVersion:
+        return DataVersion(state_version=state, counter=counter, timestamp=timestamp)
+
+    sitting = replace(broker("a", x=1, y=1), version=edition(*old))
+    claiming = replace(broker("a", port=7, x=1, y=1), version=edition(*new))
+    assert routing.judge(known(sitting), claiming) is verdict
+    same_address = replace(sitting, version=edition(*new))
+    assert routing.judge(known(sitting), same_address) is Verdict.TAKEN
 
 
 def test_of_two_addresses_for_one_seat_the_newer_topics_win() -> None:

@@ -122,3 +122,14 @@ def test_what_was_stored_apart_before_the_clock_went_back_comes_as_far_apart() -
     assert 1_000_000 - ahead == 15_000
     assert 1_000_300 - ahead_ms(1_000_300, 15_000, 10_000, ahead) == 15_300
     assert ahead_ms(24_000, 15_300, 10_000, ahead) == 0
+
+
+@pytest.mark.parametrize("text", ["1s 2m ", "1s 2m   "])
+def test_blanks_at_the_end_of_the_levels_are_passed_over(text: str) -> None:
+    assert parse_levels(text) == (1_000, 120_000)
+
+
+@pytest.mark.parametrize("text", [" 1s", "1s  2m", " "])
+def test_other_blanks_too_many_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="delay levels"):
+        parse_levels(text)

@@ -57,7 +57,7 @@ class Brokers:
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Brokers]:
     """Forty messages of `orders`, twenty of them late; ten of each other topic."""
-    with BlockingCluster(brokers=2) as running:
+    with BlockingCluster(brokers=2, read_internal_topics=True) as running:
         found = Brokers(running)
         with Producer(found.namesrv, group="shop") as producer:
             for at in range(COUNT // 2):

@@ -32,6 +32,7 @@ from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.order import Orders
 from roquet.broker.tables.resets import Resets
 from roquet.broker.tables.topics import Topics
+from roquet.model import names
 from roquet.model.names import is_retry
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
@@ -85,6 +86,18 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     def polls(self) -> Polls:
         """Pops that wait."""
         return self.arrivals.polls
+
+    def unreadable(self, topic: str) -> str | None:
+        """Why clients may not read a topic's messages: they are not delivered yet. None: they may.
+
+        Records stay readable by their position, which only who sent or lists them knows.
+        """
+        if topic not in names.INTERNAL_TOPICS or self.config.read_internal_topics:
+            return None
+        return (
+            f"the topic[{topic}] holds messages that are not delivered yet: "
+            "nobody reads it unless the broker has read_internal_topics=true"
+        )
 
     def configure(self, config: BrokerConfig) -> None:
         """Other settings from now on: the one field of a running broker that is ever replaced."""

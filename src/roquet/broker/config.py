@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from roquet.broker.apache_settings import unused_settings
 from roquet.broker.settings import CHECKED, OURS, PORT, SETTINGS, genuine_keys
 from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
@@ -77,7 +78,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     message_delay_levels: tuple[int, ...] = DEFAULT_LEVELS
     """How long each level waits: 1 is the first."""
     long_polling: bool = True
-    """Whether a pull waits for messages as long as its client says; else a second at most."""
+    """Whether a pull waits for messages as long as its client says, or `short_polling` at most."""
+    short_polling: int = 1_000
+    """How long a pull waits at most while `long_polling` is off."""
     notify_members: bool = True
     """Whether members of a group are told at once when another one comes or goes."""
     default_request_mode: str = PULL
@@ -112,7 +115,30 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     permission: int = READ_WRITE
     """What clients may do here: 2 write, 4 read, 6 both, 0 nothing."""
     region: str = "DefaultRegion"
-    """The name of the region that every answer to a send says."""
+    """The name of the region that every answer to a send says, and every message sent alone."""
+    read_internal_topics: bool = False
+    """Whether clients may read messages that are not delivered yet where they wait: half messages
+    (RMQ_SYS_TRANS_HALF_TOPIC and its op topic), delayed (SCHEDULE_TOPIC_XXXX) and timed ones
+    (rmq_sys_wheel_timer). For an operator who inspects them; Apache RocketMQ always allows it."""
+    pull_count_memory: int = 32
+    """Messages in one reply to a pull, where they are likely to be in memory still. Clients in
+    Python name limits of their own."""
+    pull_bytes_memory: int = 256 * 1024
+    """Bytes of such a reply; one message is given whatever its size."""
+    pull_count_disk: int = 8
+    """Messages in one reply to a pull, where they are likely to be read from the disk."""
+    pull_bytes_disk: int = 64 * 1024
+    """Bytes of such a reply."""
+    memory_share: float = 0.4
+    """The share of the machine's memory by which messages before the log's end are taken to be in
+    memory: it decides which of these limits hold."""
+    query_count_max: int = 64
+    """Messages in one answer to a query by key."""
+    recall_key_with_topic: bool = False
+    """Whether a note that takes a timed message back names its topic in front of its key: a genuine
+    broker that takes over the directory and has this set looks for both."""
+    trace_on: bool = True
+    """Whether clients are told, in answers and by messages, that they may send traces."""
     save_interval: int = 5_000
     """How often the groups' progress is saved."""
     register_interval: int = 30_000
@@ -177,6 +203,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Who signs the certificates of name servers and other brokers; None calls without TLS."""
     server_side_reset: bool = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
+    unused: Mapping[str, str] = {}
+    """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
     source: Path | None = None
     """The file that said all this: what is changed while the broker runs is written to it."""
 
@@ -214,8 +242,15 @@ def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
     found: dict[str, Any] = {"store_dir": Path.home() / "store", "broker_name": _default_name()}
     if servers := environ.get("NAMESRV_ADDR"):
         found["name_servers"] = parse_addresses(servers, "NAMESRV_ADDR")
+    unused: dict[str, str] = {}
     for number, key, value in lines(text):
-        found |= _setting(key, value, f"{source} line {number}: {key}")
+        where = f"{source} line {number}: {key}"
+        if key in unused_settings():
+            log.warning("%s: no effect here. %s", where, unused_settings()[key].reason)
+            unused[key] = value
+        else:
+            found |= _setting(key, value, where)
+    found["unused"] = unused
     for name, setting in SETTINGS.items():
         variable = ENVIRONMENT_PREFIX + name.upper()
         if given := environ.get(variable):
@@ -258,7 +293,7 @@ def _split(line: str) -> tuple[str, str, str]:
 
 
 def _setting(key: str, value: str, where: str) -> dict[str, Any]:
-    """What one line sets: nothing, when the genuine broker alone knows the key."""
+    """What one line sets: nothing, when its key only promises what is so anyway."""
     ours = key.replace("-", "_")
     if (setting := SETTINGS.get(ours)) is not None:
         return {ours: setting.parse(value, where)}
@@ -268,12 +303,8 @@ def _setting(key: str, value: str, where: str) -> dict[str, Any]:
     if (check := CHECKED.get(key)) is not None:
         check(value, where)
         return {}
-    genuine = genuine_keys()
-    if key not in genuine:
-        hint = nearest(key, [*SETTINGS, *genuine])
-        raise ConfigError(f"{where}: unknown here and in Apache RocketMQ{hint}")
-    log.warning("%s: a key of Apache RocketMQ that has no effect here", where)
-    return {}
+    hint = nearest(key, [*SETTINGS, *genuine_keys()])
+    raise ConfigError(f"{where}: unknown here and in Apache RocketMQ{hint}")
 
 
 def _check_log_path(path: Path | None, store_dir: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from roquet.broker.apache_settings import check, unused_settings
 from roquet.broker.config import BrokerConfig, lines
 from roquet.broker.settings import CHECKED, OURS, SETTINGS, genuine_keys
 from roquet.broker.spelling import FIXED
@@ -45,13 +46,21 @@ CHANGEABLE: Final = frozenset(
         "heartbeat_wait_max",
         "long_polling",
         "max_message_size",
+        "memory_share",
         "name_servers",
         "notify_members",
         "permission",
         "property_filter",
+        "pull_bytes_disk",
+        "pull_bytes_memory",
         "pull_capacity",
+        "pull_count_disk",
+        "pull_count_memory",
         "pull_wait_max",
         "query_capacity",
+        "query_count_max",
+        "read_internal_topics",
+        "recall_key_with_topic",
         "recall_message",
         "refuse_ratio",
         "region",
@@ -62,11 +71,13 @@ CHANGEABLE: Final = frozenset(
         "send_capacity",
         "send_wait_max",
         "server_side_reset",
+        "short_polling",
         "sql_compatibility",
         "store_reply_messages",
         "sync_flush",
         "sync_flush_timeout",
         "timer_max_delay",
+        "trace_on",
         "transaction_capacity",
         "transaction_check_interval",
         "transaction_check_max",
@@ -101,18 +112,15 @@ class Live:
         self.judges: list[Judge] = []
         self.on_change: list[Watcher] = []
         self._files = files or RealFiles()
+        self._warned = set(config.unused)
+        """Settings without effect of which it was said: those of the file, when it was read."""
 
     def change(self, wanted: Mapping[str, str], now_ms: int) -> bool:
         """Take settings in genuine words or in ours: all of them or, raising CallRefused, none.
 
         The broker's file says them afterwards. Tells whether anything is another now.
         """
-        given: Given = {}
-        values: dict[str, Any] = {}
-        for key, value in wanted.items():
-            if (found := self._judged(key, value)) is not None:
-                name, values[name] = found
-                given[name] = (key, value)
+        given, values = self._wanted(wanted)
         config = msgspec.structs.replace(self.config, **values)
         if config == self.config:
             return False
@@ -122,17 +130,45 @@ class Live:
         self._keep(given)
         before, self.config = self.config, config
         self.version = self.version.next(now_ms)
+        self._warn(given)
         log.info("settings changed: %s", ", ".join(f"{k}={v}" for k, v in given.values()))
         for tell in self.on_change:
             self._tell(tell, before)
         return True
 
+    def _wanted(self, wanted: Mapping[str, str]) -> tuple[Given, dict[str, Any]]:
+        """What is to change: as it was given, and by the fields of the settings."""
+        given: Given = {}
+        values: dict[str, Any] = {}
+        unused = dict(self.config.unused)
+        for key, value in wanted.items():
+            if key in unused_settings():
+                if self._is_other(key, value):
+                    given[key], unused[key] = (key, value), value
+            elif (found := self._judged(key, value)) is not None:
+                name, values[name] = found
+                given[name] = (key, value)
+        return given, values | {"unused": unused}
+
+    def _is_other(self, key: str, value: str) -> bool:
+        """Whether a setting without effect is told otherwise; CallRefused: it cannot be so."""
+        _check_text(key, value)
+        try:
+            check(key, value)
+        except ConfigError as error:
+            _refuse(str(error))
+        return value != self.config.unused.get(key, unused_settings()[key].default)
+
+    def _warn(self, given: Given) -> None:
+        """Say it once of each setting that it has no effect."""
+        for key in sorted(given.keys() & unused_settings().keys() - self._warned):
+            self._warned.add(key)
+            reason = unused_settings()[key].reason
+            log.warning("%s=%s has no effect here. %s", key, given[key][1], reason)
+
     def _judged(self, key: str, value: str) -> tuple[str, Any] | None:
         """Our name and the value of what changes something; CallRefused: it cannot be."""
-        if key in BLACK_LIST:
-            raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        if not value.isprintable() or value.endswith("\\"):
-            _refuse(f"{key}={value!r}: a value is one line of printable characters")
+        _check_text(key, value)
         try:
             found = _read(key, value)
         except ConfigError as error:
@@ -183,11 +219,16 @@ def _read(key: str, value: str) -> tuple[str, Any] | None:
         return None
     if FIXED.get(key) == value:
         return None
-    genuine = genuine_keys() | FIXED.keys()
-    if key in genuine:
-        raise ConfigError(f"{key}={value}: this setting of Apache RocketMQ has no effect here")
-    hint = nearest(key, [*SETTINGS, *genuine])
+    hint = nearest(key, [*SETTINGS, *genuine_keys()])
     raise ConfigError(f"{key}={value}: unknown here and in Apache RocketMQ{hint}")
+
+
+def _check_text(key: str, value: str) -> None:
+    """CallRefused for a key that nobody may change from afar, or a value of several lines."""
+    if key in BLACK_LIST:
+        raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    if not value.isprintable() or value.endswith("\\"):
+        _refuse(f"{key}={value!r}: a value is one line of printable characters")
 
 
 def _refuse(remark: str) -> NoReturn:

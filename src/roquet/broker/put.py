@@ -131,12 +131,14 @@ class Put:
         self._size_max = config.max_message_size
         self._config = config
         self._stamps = Stamps(config.cluster_name, lambda: next(self._keys))
+        self._stamps.configure(config.region, traced=config.trace_on)
         self.settle(origin)
 
     def configure(self, config: BrokerConfig) -> None:
         """The broker's settings have changed."""
         self._size_max = config.max_message_size
         self._config = config
+        self._stamps.configure(config.region, traced=config.trace_on)
 
     def settle(self, origin: Origin) -> None:
         """Write this address into messages from now on: the port may be known late."""

@@ -6,12 +6,12 @@ reads.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from roquet.broker.apache_settings import unused_settings
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import MASTER_ID, READ_WRITE
@@ -26,6 +26,9 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 
 FRAME_HEADROOM: Final = 1024 * 1024
 """Below the longest frame: what a header with its properties may take at most."""
+
+REGION_LENGTH_MAX: Final = 255
+"""Characters of a region's name, which every message carries."""
 
 ENTRY_SIZE: Final = 20
 """Bytes of one queue entry: genuine settings count a queue's file in bytes."""
@@ -45,6 +48,14 @@ class Setting(msgspec.Struct, frozen=True):
 def _text(value: str, where: str) -> str:
     if not value:
         raise ConfigError(f"{where}: a value is wanted")
+    return value
+
+
+def _region(value: str, where: str) -> str:
+    if not value.isprintable() or len(_text(value, where)) > REGION_LENGTH_MAX:
+        raise ConfigError(
+            f"{where}: {value[:40]!r} is no region: up to {REGION_LENGTH_MAX} printable characters"
+        )
     return value
 
 
@@ -156,6 +167,14 @@ def _must_be_alone(value: str, where: str) -> None:
         raise ConfigError(f"{where}: only ASYNC_MASTER works: nothing is replicated, not {value!r}")
 
 
+def _must_be_off(value: str, where: str) -> None:
+    if settings.parse_bool(value, where):
+        raise ConfigError(
+            f"{where}: only false works: no broker here keeps users and their rights, and it would "
+            "be open to everybody; secure it by TLS and certificates (tls_client_ca)"
+        )
+
+
 _MILLIS: Final = _number
 _switch: Final[Parse] = settings.parse_bool
 
@@ -178,6 +197,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "max_message_size": Setting(_message_size, ("maxMessageSize",)),
     "message_delay_levels": Setting(parse_levels, ("messageDelayLevel",)),
     "long_polling": Setting(_switch, ("longPollingEnable",)),
+    "short_polling": Setting(settings.parse_millis, ("shortPollingTimeMills",), _MILLIS),
     "notify_members": Setting(_switch, ("notifyConsumerIdsChangedEnable",)),
     "default_request_mode": Setting(_request_mode, ("defaultMessageRequestMode",)),
     "default_pop_share_queues": Setting(
@@ -204,7 +224,16 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     ),
     "recall_message": Setting(_switch, ("recallMessageEnable",)),
     "permission": Setting(_permission, ("brokerPermission",)),
-    "region": Setting(_text, ("regionId",)),
+    "region": Setting(_region, ("regionId",)),
+    "trace_on": Setting(_switch, ("traceOn",)),
+    "read_internal_topics": Setting(_switch),
+    "pull_count_memory": Setting(_number, ("maxTransferCountOnMessageInMemory",)),
+    "pull_bytes_memory": Setting(_bytes, ("maxTransferBytesOnMessageInMemory",)),
+    "pull_count_disk": Setting(_number, ("maxTransferCountOnMessageInDisk",)),
+    "pull_bytes_disk": Setting(_bytes, ("maxTransferBytesOnMessageInDisk",)),
+    "memory_share": Setting(_ratio, ("accessMessageInMemoryMaxRatio",), _percent),
+    "query_count_max": Setting(_number, ("maxMsgsNumBatch",)),
+    "recall_key_with_topic": Setting(_switch, ("appendTopicForTimerDeleteKey",)),
     "save_interval": Setting(settings.parse_millis, ("flushConsumerOffsetInterval",), _MILLIS),
     "register_interval": Setting(
         lambda value, where: _register_interval(settings.parse_millis(value, where)),
@@ -258,11 +287,14 @@ OURS: Final = {key: name for name, setting in SETTINGS.items() for key in settin
 CHECKED: Final[Mapping[str, Callable[[str, str], None]]] = {
     "brokerId": _must_lead,
     "brokerRole": _must_be_alone,
+    "aclEnable": _must_be_off,
+    "enableAcl": _must_be_off,
+    "authenticationEnabled": _must_be_off,
+    "authorizationEnabled": _must_be_off,
 }
 """Genuine keys that promise something only one value of which is kept here."""
 
 
 def genuine_keys() -> frozenset[str]:
     """Every key that the genuine broker knows."""
-    text = files("roquet.broker").joinpath("genuine-keys.txt").read_text("ascii")
-    return frozenset(text.partition("\n")[2].split()) | {*OURS, *CHECKED}
+    return frozenset({*unused_settings(), *OURS, *CHECKED})

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from roquet.broker.apache_settings import unused_settings
 from roquet.broker.config import BrokerConfig
 from roquet.broker.settings import ENTRY_SIZE, SETTINGS, Parse
-from roquet.model import names
 from roquet.model.errors import ConfigError
 
 HOUR_MS: Final = 3_600_000
@@ -22,6 +22,7 @@ GENUINE: Final[Mapping[str, Write]] = {
     "queue_file_entries": lambda count: str(count * ENTRY_SIZE),
     "retention": lambda ms: str(ms // HOUR_MS),
     "delete_hour": lambda hour: f"{hour:02d}",
+    "memory_share": lambda ratio: str(round(ratio * 100)),
     "expire_ratio": lambda ratio: str(round(ratio * 100)),
     "force_ratio": lambda ratio: str(round(ratio * 100)),
     "refuse_ratio": lambda ratio: str(round(ratio * 100)),
@@ -29,16 +30,11 @@ GENUINE: Final[Mapping[str, Write]] = {
 """Settings whose genuine spelling is not just the value."""
 
 FIXED: Final[Mapping[str, str]] = {
+    "aclEnable": "false",
+    "authenticationEnabled": "false",
+    "authorizationEnabled": "false",
     "brokerId": "0",
     "brokerRole": "ASYNC_MASTER",
-    "clearRetryTopicWhenDeleteTopic": "true",
-    "enableMixedMessageType": "false",
-    "filterServerNums": "0",
-    "msgTraceTopicName": names.TRACE_TOPIC,
-    "slaveReadEnable": "false",
-    "storeType": "default",
-    "traceOn": "true",
-    "validateSystemTopicWhenUpdateTopic": "true",
 }
 """Genuine settings of which this broker knows one value: tools look for some of them."""
 
@@ -64,10 +60,12 @@ def own_text(name: str, value: object) -> str:
 
 
 def described(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """All settings, in genuine words; in our own those that are ours alone. None is left out."""
+    """All settings, in genuine words; in our own those that are ours alone. None is left out.
+
+    Those of Apache RocketMQ without effect here come as they were given, or with their default.
+    """
     yield from FIXED.items()
-    if config.source is not None:
-        yield "brokerConfigPath", str(config.source)
+    yield from _unused(config).items()
     for name, setting in SETTINGS.items():
         value = getattr(config, name, None)
         if value is None:
@@ -76,6 +74,14 @@ def described(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             yield key, genuine_text(name, value)
         if not setting.genuine:
             yield name, own_text(name, value)
+
+
+def _unused(config: BrokerConfig) -> dict[str, str]:
+    """Settings without effect, as they were given or by default."""
+    found = {k: s.default for k, s in unused_settings().items() if s.default is not None}
+    if config.source is not None:
+        found["brokerConfigPath"] = str(config.source)
+    return found | dict(config.unused)
 
 
 def _reads(parse: Parse, text: str) -> object:

@@ -1,6 +1,8 @@
 r"""Stamp: a message's property text made ready to be stored.
 
-It gets a unique key if its sender gave none, and the name of this cluster. Every piece of what is
+It gets a unique key if its sender gave none, and the name of this cluster; a message that is sent
+alone, not in a batch, also its region and whether it may be traced (as in stores of the genuine
+broker 5.5.0, whose batches lack both). Every piece of what is
 stored is `name \x01 value \x02`, so that recovery can tell a whole last record from a torn one.
 
 The texts of one producer differ in their keys alone. With the keys cut out they are the same a
@@ -43,7 +45,7 @@ _ROW: Final = names.SINK_ROW.encode() + b"\x01"
 _END_BYTE: Final = _END[0]
 _MIDDLE_BYTE: Final = _KEYS[-1]
 
-FROM_BROKERS: Final = frozenset({names.POP_CK, names.CLUSTER})
+FROM_BROKERS: Final = frozenset({names.POP_CK, names.CLUSTER, names.MSG_REGION, names.TRACE_ON})
 OVER: Final = FROM_BROKERS | {names.TIMER_OUT_MS}
 """What only brokers may say. The last of them alone means nothing; beside a delay it is what a
 received message says, and who sends that once more does not want it at once."""
@@ -82,17 +84,24 @@ class Stamps:
 
     def __init__(self, cluster: str, new_key: Callable[[], str]) -> None:
         self._cluster = f"{names.CLUSTER}\x01{cluster}\x02".encode()
-        self._size_max = names.PROPERTIES_SIZE_MAX - len(self._cluster)
+        self._tail = self._cluster
+        self._size_max = names.PROPERTIES_SIZE_MAX - len(self._tail)
         self._new_key = new_key
         self._tag_code = lru_cache(TAG_CODES_MAX)(hash_code)
         self._known: dict[tuple[bytes, bytes], tuple[int, bool, bool]] = {}
         """Tag code, wish to wait and whether it is a half message, by what stands before and
         behind the unique key."""
 
-    def stamp(self, text: bytes, may_wait: bool = False) -> Stamped:
+    def configure(self, region: str, *, traced: bool) -> None:
+        """Have messages that are sent alone say their region, and whether they may be traced."""
+        told = f"{names.MSG_REGION}\x01{region}\x02{names.TRACE_ON}\x01{str(traced).lower()}\x02"
+        self._tail = self._cluster + told.encode("utf-8", "surrogatepass")
+        self._size_max = names.PROPERTIES_SIZE_MAX - len(self._tail)
+
+    def stamp(self, text: bytes, alone: bool = False) -> Stamped:
         """The property text as it is stored; refused, when it asks for what we cannot do.
 
-        A delay level or a transaction is such, unless the message `may_wait`.
+        A delay level or a transaction is such, unless the message is sent `alone`.
         """
         if text and text[-1] != _END_BYTE:
             text += _END
@@ -100,21 +109,21 @@ class Stamps:
         key, _, behind = behind.partition(_END)
         # A number is looked for in bytes in a tenth of the time that a piece of one byte takes.
         if not key or _MIDDLE_BYTE in key or not key.isascii() or len(text) > self._size_max:
-            return self._stamp_anew(text, may_wait)
+            return self._stamp_anew(text, alone)
         facts = self._known.get((before, behind))
         if facts is None:
             before, behind = _without_keys(before), _without_keys(behind)
             facts = self._known.get((before, behind))
             if facts is None:
-                stamped = self._stamp_anew(text, may_wait)
+                stamped = self._stamp_anew(text, alone)
                 self._learn(before, behind)
                 return stamped
         tag_code, waits, is_half = facts
         if is_half:
-            if not may_wait:
+            if not alone:
                 raise half_message()
-            return Stamped(text + self._cluster, tag_code, waits, key, True, 0, True)
-        return Stamped(text + self._cluster, tag_code, waits, key)
+            return Stamped(text + self._tail, tag_code, waits, key, True, 0, True)
+        return Stamped(text + (self._tail if alone else self._cluster), tag_code, waits, key)
 
     def stamp_all(self, texts: Sequence[bytes]) -> tuple[list[bytes], list[int], bool]:
         """A batch's texts as they are stored, their tag codes, and the first one's wish to wait.
@@ -130,7 +139,7 @@ class Stamps:
         stamped = [first, *map(self.stamp, texts[1:])]
         return [one.text for one in stamped], [one.tag_code for one in stamped], first.waits
 
-    def _stamp_anew(self, raw: bytes, may_wait: bool) -> Stamped:
+    def _stamp_anew(self, raw: bytes, alone: bool) -> Stamped:
         """The same for any text; it ends as it should."""
         try:
             text = decode_text(raw)
@@ -145,17 +154,17 @@ class Stamps:
         if not SPECIAL.isdisjoint(found):
             found, text = _special(found, text)
             level, half = delay_level(found), is_half(found)
-            if half and not may_wait:
+            if half and not alone:
                 raise half_message()
             timed = not level and is_timed(found)
-            if (level or timed) and not may_wait:
+            if (level or timed) and not alone:
                 wishes = [name for name in (names.DELAY, *WISHES) if name in found]
                 raise MessageIllegal(DELAYED_BATCH.format(", ".join(wishes)))
         key = found.get(names.UNIQUE_KEY)
         if not key:
             key = self._new_key()
             text = f"{text}{names.UNIQUE_KEY}\x01{key}\x02"
-        raw = text.encode("utf-8", "surrogatepass") + self._cluster
+        raw = text.encode("utf-8", "surrogatepass") + (self._tail if alone else self._cluster)
         if len(raw) > names.PROPERTIES_SIZE_MAX:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"

@@ -20,10 +20,18 @@ Broker = Annotated[
 
 
 @app.command()
-def settings(broker: Broker, *, json: Json = False, namesrv: Namesrv = None) -> None:
+def settings(
+    broker: Broker,
+    *,
+    unused: Annotated[
+        bool, typer.Option("--all", help="Also Apache's settings that have no effect on it.")
+    ] = False,
+    json: Json = False,
+    namesrv: Namesrv = None,
+) -> None:
     """Show a broker's settings."""
     running.log_to_stderr(verbose=False)
-    running.run(_settings(namesrv, broker, json=json))
+    running.run(_settings(namesrv, broker, unused=unused, json=json))
 
 
 @app.command("set")
@@ -43,12 +51,14 @@ def change(
     running.run(_change(namesrv, broker, dict(pairs), dry_run=dry_run, yes=yes, json=json))
 
 
-async def _settings(namesrv: str | None, broker: str, *, json: bool) -> None:
+async def _settings(namesrv: str | None, broker: str, *, unused: bool, json: bool) -> None:
     from roquet.admin import brokers
     from roquet.admin.reach import Reach
 
     async with Reach(servers(namesrv)) as reach:
         found = await brokers.settings(reach, broker)
+    if not unused and _is_ours(found):
+        found = _effective(found)
     if json:
         output.echo_json([found])
         return
@@ -105,10 +115,24 @@ def _now(told: Mapping[str, str], broker: str, key: str) -> str | None:
     if setting is None or not setting.genuine:
         return None
     genuine = setting.genuine[0]
-    if key == name and not any(ours in told for ours, one in SETTINGS.items() if not one.genuine):
+    if key == name and not _is_ours(told):
         raise UsageError(f"{broker} is no broker of ours: there {key} is called {genuine}")
     text = told.get(genuine)
     return text if text is None or key != name else _in_our_words(name, text)
+
+
+def _is_ours(told: Mapping[str, str]) -> bool:
+    """Whether a broker told settings that Apache RocketMQ does not have."""
+    from roquet.broker.settings import SETTINGS
+
+    return any(name in told for name, setting in SETTINGS.items() if not setting.genuine)
+
+
+def _effective(told: Mapping[str, str]) -> dict[str, str]:
+    """A broker's settings without those that change nothing on it."""
+    from roquet.broker.apache_settings import unused_settings
+
+    return {key: value for key, value in told.items() if key not in unused_settings()}
 
 
 def _in_our_words(name: str, text: str) -> str:

@@ -37,6 +37,9 @@ NOT_FOR_CLIENTS: Final = frozenset(
 )
 """Topics to which the broker itself writes: a client's message to one of them is refused."""
 
+INTERNAL_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC})
+"""Topics of messages that are not delivered yet (delayed, timed, half) and of notes on them."""
+
 SYSTEM_TOPICS: Final = NOT_FOR_CLIENTS | {
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -138,6 +141,28 @@ def topic_fault(topic: str) -> str | None:
     """What is wrong with a topic's name; None when it is fine."""
     longest = DERIVED_TOPIC_LENGTH_MAX if is_retry(topic) or is_dlq(topic) else TOPIC_LENGTH_MAX
     return _fault("topic", topic, longest)
+
+
+def topic_remark(topic: str) -> str | None:
+    """What is wrong with a topic's name in the words of genuine brokers; None when it is fine.
+
+    For answers to clients: programs look for these texts.
+    """
+    if topic_fault(topic) is None:
+        return None
+    if not topic or topic.isspace():
+        return "The specified topic is blank."
+    if not _NAME.fullmatch(topic):
+        return (
+            f"The specified topic: {topic}, contains illegal characters, "
+            "allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if is_retry(topic) or is_dlq(topic):
+        return (
+            f"The specified topic is DLQ or Retry topic: {topic}, and it's longer than topic max "
+            f"length: {DERIVED_TOPIC_LENGTH_MAX}"
+        )
+    return f"The specified topic: {topic}, is longer than topic max length: {TOPIC_LENGTH_MAX}"
 
 
 def group_fault(group: str) -> str | None:

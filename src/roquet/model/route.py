@@ -15,9 +15,9 @@ ORDERED_QUEUES_MAX: Final = 16_384
 class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One broker name, and the addresses ("host:port") of its members by broker id."""
 
-    cluster: str
-    broker_name: str
-    broker_addrs: dict[int, str]
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = {}
     zone_name: str | None = None
     enable_acting_master: bool = False
 
@@ -37,9 +37,9 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many queues a topic has on one broker."""
 
-    broker_name: str
-    read_queue_nums: int
-    write_queue_nums: int
+    broker_name: str = ""
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
     perm: int = READ_WRITE
     topic_sys_flag: int = 0
 

@@ -56,13 +56,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ProducerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A producer group that a client belongs to."""
 
-    group_name: str
+    group_name: str = ""
 
 
 class ConsumerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A consumer group that a client belongs to, and what it listens to."""
 
-    group_name: str
+    group_name: str = ""
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -75,7 +75,7 @@ class ConsumerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class HeartbeatData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What one client says of itself to each broker."""
 
-    client_id: str = msgspec.field(name="clientID")
+    client_id: str = msgspec.field(default="", name="clientID")
     producer_data_set: list[ProducerData] = []
     consumer_data_set: list[ConsumerData] = []
     heartbeat_fingerprint: int = 0

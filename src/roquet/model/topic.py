@@ -17,6 +17,11 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timestamp: int = 0
     counter: int = 0
 
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Sorts editions, the newest last: by leadership, changes and time (Java's `compare`)."""
+        return (self.state_version, self.counter, self.timestamp)
+
     def next(self, now_ms: int) -> "DataVersion":
         """The edition after this one."""
         return DataVersion(
@@ -27,7 +32,8 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many queues a topic has on one broker, and what may be done with them."""
 
-    topic_name: str
+    topic_name: str = ""
+    """Empty where a peer left it out: the table's key names the topic then."""
     read_queue_nums: int = 16
     write_queue_nums: int = 16
     perm: int = READ_WRITE
@@ -50,7 +56,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class SubscriptionGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a consumer group may do, and what becomes of its failed messages."""
 
-    group_name: str
+    group_name: str = ""
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True

@@ -1,5 +1,6 @@
 """NameServerConfig: where a name server listens, what it keeps and how patient it is."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,8 @@ class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether anybody may list all topics."""
     tls: ServerTls | None = None
     """None takes connections without TLS."""
+    unused: Mapping[str, str] = {}
+    """Settings of genuine name servers without effect here, as they were given: told again."""
     whole_registrations: bool = False
     """Whether a topic that a broker no longer registers is forgotten. Genuine brokers register a
     new topic alone, so this is for clusters without them."""

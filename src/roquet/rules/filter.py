@@ -12,18 +12,25 @@ from roquet.model.subscription import ALL
 
 SEPARATOR: Final = "||"
 
+BLANKS: Final = "".join(map(chr, range(0x21)))
+"""Characters that Java's String.trim takes off: up to U+0020, and no other space of Unicode."""
+
 Hash = Callable[[str], int]
 """Text to number: Java's String.hashCode, which lives with the bytes."""
 
 
 def tags(expression: str | None) -> frozenset[str] | None:
-    """The tags that an expression names; None when it wants every message."""
+    """The tags that an expression names; None when it wants every message.
+
+    Blanks alone (`" "`, `"|| ||"`) name no tag and are accepted: nothing matches. UsageError when
+    there is not even a blank beside the separators (Java's String.split gives no piece then).
+    """
     if not expression or expression == ALL:
         return None
-    found = frozenset(tag for part in expression.split(SEPARATOR) if (tag := part.strip()))
-    if not found:
+    pieces = expression.split(SEPARATOR)
+    if not any(pieces):
         raise UsageError(f"the tag expression {expression!r} names no tag")
-    return found
+    return frozenset(tag for piece in pieces if (tag := piece.strip(BLANKS)))
 
 
 def codes(expression: str | None, hash_of: Hash) -> frozenset[int] | None:

@@ -20,6 +20,6 @@ def progress(
     return 0 if zero_if_absent and minimum <= 0 and is_recent else None
 
 
-def is_recent(position: int, end_position: int, memory: int) -> bool:
+def is_recent(position: int, end_position: int, memory: int, share: float = MEMORY_SHARE) -> bool:
     """Whether a record is likely to be in memory still, not only on the disk."""
-    return end_position - position <= memory * MEMORY_SHARE
+    return end_position - position <= memory * share

@@ -16,10 +16,6 @@ import msgspec
 COUNT_MAX: Final = 16_384
 """Messages of one reply: more would hold the loop for too long."""
 
-OTHERS_COUNT_MAX: Final = 32
-"""Messages in one reply to clients in other languages, as a genuine broker gives them: programs
-count on it (maxTransferCountOnMessageInMemory)."""
-
 BYTES_DEFAULT: Final = 256 * 1024
 """Of one reply, for clients that name no limit: the genuine broker's limit in memory."""
 

@@ -57,13 +57,14 @@ def judge(known: Registrations, new: Registration) -> Verdict:
     """Whether a registration may be taken.
 
     Two addresses that claim one seat are a failover or a mistake: the newer edition of the topics
-    wins. A broker that creates a topic registers just that one; who does not know the broker's
-    other topics must refuse it, so that the broker registers all of them.
+    wins (`DataVersion.order`), and of two alike the later registration. A broker that creates a
+    topic registers just that one; a name server that does not know the broker's other topics must
+    refuse it, so that the broker registers all of them.
     """
     old = known.get(new.seat)
     if old is None:
         return Verdict.INCOMPLETE if len(new.topics) == 1 else Verdict.TAKEN
-    if old.address != new.address and old.version.state_version > new.version.state_version:
+    if old.address != new.address and old.version.order > new.version.order:
         return Verdict.OUTDATED
     return Verdict.TAKEN
 

@@ -24,7 +24,7 @@ _LEVEL: Final = re.compile(r"([+-]?[0-9]{1,15})([smhd])")
 def parse_levels(text: str, name: str = "delay levels") -> tuple[int, ...]:
     """The delay of each level in ms: "1s 5s 2h", one blank between two, as the genuine key."""
     found = []
-    for piece in text.split(" "):
+    for piece in text.rstrip(" ").split(" "):  # Java's split drops empty pieces at the end
         if not (match := _LEVEL.fullmatch(piece)):
             raise ConfigError(
                 f"{name}: {piece!r} in {text!r} is not a number with s, m, h or d behind it"

@@ -158,6 +158,8 @@ def _tags(text: str, name: str) -> tuple[str, ...] | None:
         found = tag_filter.tags(text)
     except UsageError as error:
         raise ConfigError(f"{name}: {error}") from None
+    if found is not None and not found:
+        raise ConfigError(f"{name}: {text!r} names no tag: no message would be read")
     return None if found is None else tuple(sorted(found))
 
 

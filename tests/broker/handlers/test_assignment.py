@@ -147,6 +147,15 @@ class TestPopping:
         assert group["c1"].told == [ConsumersChanged(consumer_group="billing")]
 
 
+async def test_a_group_can_be_told_to_pop_before_its_first_consumer(broker: Broker) -> None:
+    now_ms = broker.clock.now_ms()
+    broker.topics.put(TopicConfig(topic_name="orders"), now_ms)
+    body = b'{"topic":"orders","consumerGroup":"unborn","mode":"POP","popShareQueueNum":0}'
+    assert assignment.set_mode(broker, SetRequestMode(body=body), None).code == 0  # type: ignore[arg-type]
+    assert broker.groups.get("unborn") is not None
+    assert broker.mode("orders", "unborn").mode == "POP"
+
+
 class TestDefaults:
     @pytest.fixture
     def settings(self) -> dict[str, Any]:
@@ -193,7 +202,7 @@ class TestBadInput:
             ({"topic": "%RETRY%billing"}, ResponseCode.NO_PERMISSION),
             ({"consumer_group": "CID_RMQ_SYS_TRANS"}, ResponseCode.NO_PERMISSION),
             ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
-            ({"consumer_group": "unknown"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+            ({"consumer_group": "not a name"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
             ({"mode": "PUSH"}, ResponseCode.INVALID_PARAMETER),
         ],
     )

@@ -259,3 +259,19 @@ async def test_a_bad_expression_in_heartbeats_is_logged_once(
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "group billing, topic orders"
     ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"consumerDataSet":[]}',
+        b'{"clientID":"c","producerDataSet":[{}]}',
+        b'{"clientID":"c","consumerDataSet":[{"messageModel":"CLUSTERING"}]}',
+    ],
+)
+async def test_a_client_or_group_without_a_name_is_refused(
+    broker: Broker, peer: Any, body: bytes
+) -> None:
+    with pytest.raises(FieldError, match="is missing"):
+        handlers.heartbeat(broker, Heartbeat(body=body), peer)
+    assert peer not in broker.clients

@@ -81,3 +81,11 @@ async def test_who_has_connected_again_keeps_its_locks(broker: Broker, new_peer:
     join(broker, new, "c1")
     old.hang_up()
     assert locked(broker, new_peer(), "c2", QUEUES) == []
+
+
+@pytest.mark.parametrize("body", [b'{"clientId":"c","mqSet":[]}', b'{"consumerGroup":"g"}'])
+async def test_locks_of_nobody_are_refused(broker: Broker, peer: Any, body: bytes) -> None:
+    with pytest.raises(FieldError, match="is missing"):
+        lock(broker, LockQueues(body=body), peer)
+    with pytest.raises(FieldError, match="is missing"):
+        unlock(broker, UnlockQueues(body=body), peer)

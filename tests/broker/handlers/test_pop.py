@@ -2,16 +2,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.pop import notification, peek, polling_info, pop
 from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused
+from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.store.store import Draft
 from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop, PopReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.command import Command
+from roquet.wire.fields import decode_call
 from roquet.wire.record import decode_many
 
 
@@ -169,6 +173,42 @@ async def test_a_pop_that_comes_too_late_gets_nothing(
     late = broker.clock.now_ms() - 2_000
     reply: Any = pop(broker, ask(broker, born_time=late, poll_time=1_000), peer)
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
+
+
+@pytest.mark.parametrize("born", ['"bornTime":"0",', ""], ids=["zero", "missing"])
+async def test_a_pop_that_does_not_say_when_it_was_born_is_born_now(
+    broker: Broker, peer: Any, stored: Any, born: str
+) -> None:
+    stored("a")
+    fields = (
+        '{"consumerGroup":"billing","topic":"orders","queueId":"-1","maxMsgNums":"32",'
+        + born
+        + '"invisibleTime":"60000","pollTime":"0","initMode":"0"}'
+    )
+    call = decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop)
+    reply: Any = pop(broker, call, peer)
+    assert (reply.code, bodies(reply)) == (ResponseCode.SUCCESS, [b"a"])
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+async def test_what_is_not_delivered_yet_is_popped_only_where_the_settings_say_so(
+    broker: Broker, peer: Any, topic: str
+) -> None:
+    calls: list[Any] = [
+        (pop, ask(broker, topic=topic)),
+        (peek, Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1)),
+        (
+            notification,
+            Notification(consumer_group="g", topic=topic, queue_id=-1, poll_time=0),
+        ),
+    ]
+    for handler, call in calls:
+        with pytest.raises(CallRefused, match="read_internal_topics=true") as refused:
+            handler(broker, call, peer)
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+    broker.live.change({"read_internal_topics": "true"}, broker.clock.now_ms())
+    for handler, call in calls:
+        handler(broker, call, peer)
 
 
 async def test_a_pop_that_waits_goes_past_all_that_is_not_wanted(

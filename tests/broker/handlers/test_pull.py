@@ -2,12 +2,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.pull import parsed, pull
 from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused
+from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.subscription import (
     ConsumerData,
     HeartbeatData,
@@ -227,9 +229,9 @@ class TestShortPolling:
         return {"long_polling": False}
 
     async def test_a_pull_is_held_for_a_moment_only(
-        self, broker: Broker, peer: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
+        self, broker: Broker, peer: Any, stored: Any
     ) -> None:
-        monkeypatch.setattr("roquet.broker.handlers.pull.SHORT_POLL_MS", 10)
+        broker.live.change({"shortPollingTimeMills": "10"}, broker.clock.now_ms())
         stored("a")
         async with asyncio.timeout(2):
             answer: Any = pull(broker, ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer)
@@ -519,6 +521,61 @@ async def test_clients_in_other_languages_get_no_more_at_once_than_from_a_genuin
     peer.language = Language.PYTHON
     reply = pull(broker, ask(max_msg_nums=50), peer)
     assert len(bodies(reply)) == 50
+
+
+async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    def found(count: int = 50, size: int | None = None) -> int:
+        reply: Any = pull(broker, ask(max_msg_nums=count, max_msg_bytes=size), peer)
+        return len(bodies(reply))
+
+    def set_limits(**limits: object) -> None:
+        broker.live.change({k: str(v) for k, v in limits.items()}, broker.clock.now_ms())
+
+    stored(*("red" for _ in range(50)))
+    size = broker.store.end_position // 50
+    set_limits(maxTransferCountOnMessageInMemory=40, maxTransferBytesOnMessageInMemory="4MiB")
+    assert found() == 40
+    set_limits(maxTransferBytesOnMessageInMemory=10 * size)
+    assert found() == found(size=20 * size) == 10
+    assert found(size=5 * size) == 5
+    set_limits(maxTransferBytesOnMessageInMemory=1)
+    assert found() == 1
+    msgspec.structs.force_setattr(broker, "memory", 25 * size)  # ten messages are 40 % of it
+    assert found() == 8, "the oldest ones are on the disk"
+    set_limits(maxTransferCountOnMessageInDisk=9, maxTransferBytesOnMessageInDisk=3 * size)
+    assert found() == 3
+    set_limits(maxTransferBytesOnMessageInDisk="1MiB")
+    assert found() == 9
+    set_limits(accessMessageInMemoryMaxRatio=100, maxTransferBytesOnMessageInMemory="1MiB")
+    reply: Any = pull(broker, ask(30, max_msg_nums=50), peer)
+    assert len(bodies(reply)) == 20, "the newest are in memory"
+    peer.language = Language.PYTHON
+    assert found() == 50
+
+
+@pytest.mark.parametrize("expression", [" ", "|| ||"])
+async def test_blanks_name_no_tag_and_find_nothing(
+    broker: Broker, peer: Any, stored: Any, expression: str
+) -> None:
+    stored("red", "blue")
+    reply: Any = pull(broker, ask(subscription=expression), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+@pytest.mark.parametrize("kind", [Pull, LitePull])
+async def test_what_is_not_delivered_yet_is_pulled_only_where_the_settings_say_so(
+    broker: Broker, peer: Any, topic: str, kind: type[Pull]
+) -> None:
+    call = ask(kind=kind, topic=topic, suspend_timeout_millis=0)
+    reply: Any = pull(broker, call, peer)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
+    assert "read_internal_topics=true" in reply.remark
+    broker.live.change({"read_internal_topics": "true"}, broker.clock.now_ms())
+    allowed: Any = pull(broker, call, peer)
+    assert allowed.code == ResponseCode.PULL_NOT_FOUND
 
 
 def test_an_expression_becomes_the_codes_of_its_tags() -> None:

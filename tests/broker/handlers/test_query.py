@@ -6,6 +6,7 @@ import pytest
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import query
 from roquet.broker.handlers.send import send
+from roquet.model import names
 from roquet.model.errors import CallRefused
 from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.codes import ResponseCode
@@ -153,3 +154,31 @@ async def test_a_position_without_a_message_is_refused(
     with pytest.raises(CallRefused, match="can not find message by the offset") as refused:
         query.by_position(broker, ViewMessage(offset=position), peer)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_no_more_are_found_than_a_genuine_broker_gives(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    for number in range(70):
+        send(broker, message(b"%d" % number, properties="KEYS\x01k\x02TAGS\x01t\x02"), peer)
+    newest = [b"%d" % number for number in range(6, 70)]
+    assert sorted(bodies(broker, peer, ask("k", max_num=1_024))) == sorted(newest)
+    assert await tagged(broker, peer, "t", max_num=1_024) == newest
+    broker.live.change({"maxMsgsNumBatch": "2"}, broker.clock.now_ms())
+    assert sorted(bodies(broker, peer, ask("k", max_num=1_024))) == [b"68", b"69"]
+
+
+async def test_a_half_message_is_not_found_by_its_key_and_shown_by_its_position(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    text = "KEYS\x01k\x02UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02"
+    send(broker, message(b"half", properties=text, sys_flag=4), peer)
+    call = ask("k", topic=names.HALF_TOPIC)
+    with pytest.raises(CallRefused, match="read_internal_topics=true") as refused:
+        query.by_key(broker, call, peer)
+    assert refused.value.code == ResponseCode.NO_PERMISSION
+    assert bodies(broker, peer, ask("k")) == []
+    shown = query.by_position(broker, ViewMessage(offset=0), peer)
+    assert decode(shown.body).body == b"half"
+    broker.live.change({"read_internal_topics": "true"}, broker.clock.now_ms())
+    assert bodies(broker, peer, call) == [b"half"]

@@ -146,3 +146,15 @@ async def test_a_message_that_is_not_there_is_refused(
     with pytest.raises(CallRefused, match=why) as refusal:
         relay.consume_directly(broker, call, peer)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_no_member_is_handed_a_message_that_is_not_delivered_yet(
+    broker: Broker, peer: Any, message: Callable[..., Any]
+) -> None:
+    text = "UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02"
+    stored: Any = send.send(broker, message(b"half", properties=text, sys_flag=4), peer)
+    member = joined(broker, Asked(Reply()))
+    call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=stored.msg_id)
+    with pytest.raises(CallRefused, match="not delivered yet") as refusal:
+        relay.consume_directly(broker, call, peer)
+    assert (refusal.value.code, member.calls) == (ResponseCode.NO_PERMISSION, [])

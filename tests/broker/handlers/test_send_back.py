@@ -43,6 +43,7 @@ async def test_a_failed_message_waits_ten_seconds_for_its_second_try(
     own_id = broker.put.message_id(first.position)
     assert decode_properties(found.properties) == {
         "TAGS": "red", "KEYS": "k1 k2", "UNIQ_KEY": "k", "mine": "yes", "WAIT": "false",
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
         "CLUSTER": "DefaultCluster", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": own_id,
         "DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0",
     }  # fmt: skip

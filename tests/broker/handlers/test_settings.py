@@ -38,6 +38,15 @@ async def test_what_was_changed_is_told_and_in_force(broker: Broker, peer: Any) 
     assert broker.config.client_silence == 1_000
 
 
+async def test_every_key_that_a_genuine_broker_tells_is_told(broker: Broker, peer: Any) -> None:
+    found, _ = told(broker, peer)
+    assert len(found) > 480
+    assert found["brokerIP1"] == found["brokerIP2"] == "127.0.0.1"
+    change(broker, peer, "haListenPort=1\nfetchNamesrvAddrInterval=5")
+    after, _ = told(broker, peer)
+    assert after == found | {"haListenPort": "1", "fetchNamesrvAddrInterval": "5"}
+
+
 async def test_a_smaller_limit_counts_from_the_next_message_on(
     broker: Broker, peer: Any, message: Any
 ) -> None:

@@ -89,6 +89,15 @@ def test_a_message_is_taken_back_by_a_note_in_its_own_second(
     assert note.born_host == peer.host_bytes
 
 
+def test_the_note_names_its_topic_where_the_settings_say_so(
+    broker: Broker, peer: Any, later: Later
+) -> None:
+    broker.live.change({"appendTopicForTimerDeleteKey": "true"}, broker.clock.now_ms())
+    assert answer(broker, peer, later().recall_handle).code == 0
+    found = decode_properties(records(broker)[1].properties)
+    assert (found["TIMER_DEL_UNIQKEY"], found["UNIQ_KEY"]) == ("orders+one", "one")
+
+
 async def test_it_is_on_the_disk_where_acknowledged_messages_are(
     new_peer: Any, message: Any
 ) -> None:

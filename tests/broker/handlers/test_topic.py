@@ -24,7 +24,7 @@ from roquet.wire.calls.bodies import (
 from roquet.wire.calls.forbidden import ForbidGroup
 from roquet.wire.calls.pop import Pop
 from roquet.wire.calls.pull import Pull
-from roquet.wire.codes import ResponseCode
+from roquet.wire.codes import Language, ResponseCode
 
 
 async def create(broker: Broker, peer: Any, topic: str = "orders", **fields: Any) -> None:
@@ -129,8 +129,21 @@ async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: Any)
     assert broker.offsets.get("billing", "orders", 0) == 1
     handlers.delete_group(broker, calls.DeleteGroup(group_name="billing", clean_offset=True), peer)
     assert broker.offsets.get("billing", "orders", 0) is None
+    peer.language = Language.PYTHON
     with pytest.raises(CallRefused) as refused:
         handlers.group(broker, calls.GetGroup(group="billing"), peer)
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_genuine_tools_see_the_defaults_of_a_group_that_is_not_there(
+    broker: Broker, peer: Any
+) -> None:
+    reply = handlers.group(broker, calls.GetGroup(group="gone"), peer)
+    assert dialect.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
+    assert broker.groups.get("gone") is None, "a question makes no group"
+    broker.live.change({"autoCreateSubscriptionGroup": "false"}, broker.clock.now_ms())
+    with pytest.raises(CallRefused) as refused:
+        handlers.group(broker, calls.GetGroup(group="gone"), peer)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
@@ -412,3 +425,11 @@ def popping(**fields: Any) -> Pop:
             **fields,
         }
     )
+
+
+async def test_an_unknown_filter_type_of_one_topic_is_refused_as_java_reads_it(
+    broker: Broker, peer: Any
+) -> None:
+    with pytest.raises(CallRefused, match=r"topicFilterType = \[SOME\] value invalid") as refused:
+        await create(broker, peer, topic_filter_type="SOME")
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR

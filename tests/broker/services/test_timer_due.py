@@ -49,6 +49,8 @@ def test_what_is_delivered_says_what_the_genuine_broker_says(tower: "Tower") -> 
         "TIMER_DELAY_MS": "2000",
         "UNIQ_KEY": "one",
         "CLUSTER": "DefaultCluster",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
         "TIMER_OUT_MS": str(START + 2_000),
         "REAL_TOPIC": "orders",
         "REAL_QID": "2",

@@ -202,3 +202,12 @@ def test_system_topics_have_names_whether_or_not_they_are_here() -> None:
     found = system_topic_names(config)
     assert {"TBW102", "CHECKPOINT_TOPIC", "broker-a", "rmq_sys_wheel_timer"} < found
     assert "orders" not in found
+
+
+def test_a_topic_without_a_name_of_its_own_has_that_of_its_key() -> None:
+    files = MemoryFiles()
+    path = Path("/config/topics.json")
+    files.contents[path] = b'{"topicConfigTable":{"orders":{"readQueueNums":3}}}'
+    found = Topics(TableFile(files, path), BrokerConfig(), 0).get("orders")
+    assert found is not None
+    assert (found.topic_name, found.read_queue_nums) == ("orders", 3)

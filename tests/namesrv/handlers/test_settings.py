@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from roquet.model.errors import CallRefused
-from roquet.namesrv.handlers.settings import settings, update
+from roquet.namesrv.handlers.settings import KEYS, settings, update
 from roquet.namesrv.state import State
 from roquet.wire.calls.namesrv import GetNameServerSettings, UpdateNameServerSettings
 from roquet.wire.codes import ResponseCode
@@ -20,7 +20,9 @@ def change(state: State, peer: Any, text: str | bytes) -> None:
 
 
 def test_settings_are_told_under_their_genuine_names(state: State, peer: Any) -> None:
-    assert told(state, peer) == {
+    found = told(state, peer)
+    ours = {key: text for key, text in found.items() if key in KEYS or key == "configBlackList"}
+    assert ours == {
         "listenPort": "9876",
         "bindAddress": "0.0.0.0",
         "scanNotActiveBrokerInterval": "5000",
@@ -29,6 +31,20 @@ def test_settings_are_told_under_their_genuine_names(state: State, peer: Any) ->
         "deleteTopicWithBrokerRegistration": "false",
         "configBlackList": "configBlackList;configStorePath;kvConfigPath",
     }
+
+
+def test_every_genuine_setting_is_told_and_kept(
+    state: State, peer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = told(state, peer)
+    assert len(found) == 40
+    assert (found["clusterTest"], found["waitSecondsForService"]) == ("false", "45")
+    assert found["returnOrderTopicConfigToBroker"] == "true"
+    for _ in range(2):
+        change(state, peer, "waitSecondsForService=9\nclusterTest=false")
+    assert told(state, peer) == found | {"waitSecondsForService": "9"}
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warnings == ["waitSecondsForService=9 has no effect here"]
 
 
 def test_a_setting_is_changed_while_it_runs(state: State, peer: Any) -> None:

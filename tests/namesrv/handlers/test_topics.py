@@ -41,7 +41,10 @@ def test_a_topic_without_a_route_is_refused_as_genuine_clients_expect(
     with pytest.raises(CallRefused) as refusal:
         topics.route(state, calls.GetRoute(topic="nowhere"), peer)
     assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
-    assert refusal.value.remark == "No topic route info in name server for the topic: nowhere"
+    assert refusal.value.remark == (
+        "No topic route info in name server for the topic: nowhere\n"
+        "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+    )
 
 
 @pytest.mark.parametrize(

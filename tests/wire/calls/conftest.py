@@ -52,8 +52,13 @@ def check_encoded(given: dict[str, Any], out: dict[str, Any], ours: Struct) -> N
 
 
 def check_decoded(ext: dict[str, str], out: dict[str, Any], ours: Struct) -> None:
-    """The same typed values; what Java leaves null we have a default for, or refuse."""
-    if any(f.required and f.wire_name not in ext for f in SHAPES[ours].fields):
+    """The same typed values; an object that Java leaves null we have a default for, or refuse.
+
+    A missing number or truth of Java's primitive types has its default here, too.
+    """
+    missing = [f for f in SHAPES[ours].fields if f.required and f.wire_name not in ext]
+    if missing:
+        assert [out.get(f.wire_name) for f in missing] == [None] * len(missing)
         with pytest.raises(FieldError, match="is missing"):
             typed(Command(0, fields=ext), ours)
         return

@@ -54,7 +54,7 @@ def set_mode(broker: Broker, call: SetRequestMode, _peer: Peer) -> Reply:
         _refuse(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
     if broker.topics.get(topic) is None:
         _refuse(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-    if broker.groups.get(group) is None:
+    if broker.groups.find(group, broker.clock.now_ms()) is None:
         _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
     if asked.mode not in (PULL, POP):
         _refuse(

@@ -5,7 +5,7 @@ import logging
 from roquet.broker.broker import Broker
 from roquet.broker.filters import TAG_TYPES
 from roquet.broker.handlers.pull import parsed
-from roquet.model.errors import CallRefused
+from roquet.model.errors import CallRefused, FieldError
 from roquet.model.names import retry_topic
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.HeartbeatReply:
     """Notes who a client is and what it listens to; tells its groups when that is news."""
     data = dialect.loads(call.body, HeartbeatData)
+    _check_names(data)
     if peer not in broker.clients:
         peer.on_close(broker.forget)
     limit_ms = broker.config.client_silence
@@ -70,6 +71,16 @@ def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Pee
         else:
             broker.filters.find(broker.config, kind, expression)
     return Reply()
+
+
+def _check_names(data: HeartbeatData) -> None:
+    """FieldError for a client without an id, or a group of it without a name."""
+    if not data.client_id:
+        raise FieldError("HeartbeatData: $.clientID is missing")
+    producing = [producer.group_name for producer in data.producer_data_set]
+    consuming = [consumer.group_name for consumer in data.consumer_data_set]
+    if not all(producing) or not all(consuming):
+        raise FieldError("HeartbeatData: $.groupName of a group is missing")
 
 
 def _look_for_factions(broker: Broker, name: str) -> None:

@@ -102,4 +102,6 @@ def is_recent(broker: Broker, topic: str, queue_id: int) -> bool:
     if not first.parts:
         return True
     (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)
-    return rules.is_recent(position, broker.store.end_position, broker.memory)
+    return rules.is_recent(
+        position, broker.store.end_position, broker.memory, broker.config.memory_share
+    )

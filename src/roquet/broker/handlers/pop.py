@@ -35,7 +35,8 @@ AnyPop = Pop | Peek | Notification | PollingInfo
 
 def pop(broker: Broker, call: Pop, _peer: Peer) -> Answer:
     """Messages that nobody else gets for a while, or a wait for them."""
-    if broker.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
+    # A born time of 0 or none is now, as for the genuine broker: peers that do not wait send none.
+    if call.born_time and broker.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
         return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
     asked = _asked(broker, call)
     found = _look(broker, asked)
@@ -226,6 +227,8 @@ def _check(broker: Broker, call: AnyPop) -> TopicConfig:
     topic = broker.topics.get(call.topic)
     if topic is None:
         _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+    if fault := broker.unreadable(call.topic):
+        _refuse(ResponseCode.NO_PERMISSION, fault)
     if not topic.readable:
         _refuse(ResponseCode.NO_PERMISSION, f"the topic[{call.topic}] peeking message is forbidden")
     if not -1 <= call.queue_id < topic.read_queue_nums or not topic.read_queue_nums:

@@ -10,11 +10,13 @@ from roquet.broker.filters import TAG_TYPES, Filter
 from roquet.broker.sift import sifted
 from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.model.flags import PullFlag
+from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.subscription import MessageModel, Subscription
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.router import Answer, Peer
 from roquet.rules import filter as tag_filter
-from roquet.rules.pull import OTHERS_COUNT_MAX, Corrected, Found, limits, outcome
+from roquet.rules.offsets import is_recent
+from roquet.rules.pull import Corrected, Found, limits, outcome
 from roquet.store.reader import Slice
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
@@ -34,9 +36,6 @@ broker gives up after 800, which makes forty answers of one."""
 
 SUSPEND_MS_MAX: Final = 300_000
 """Nobody is held longer; clients ask for 15 s and give up after 30 s."""
-
-SHORT_POLL_MS: Final = 1_000
-"""How long a pull is held when long polling is off."""
 
 FORBIDDEN_BROKER: Final = 1
 FORBIDDEN_GROUP: Final = 2
@@ -63,8 +62,8 @@ def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
     if (forbidden := _check(broker, call)) is not None:
         return forbidden
     wanted = _wanted(broker, call)
-    if call.max_msg_nums > OTHERS_COUNT_MAX and peer.language != PYTHON:
-        call = msgspec.structs.replace(call, max_msg_nums=OTHERS_COUNT_MAX)
+    if peer.language != PYTHON:
+        call = _limited(broker, call)
     if broker.resets.pending and (moved := _moved(broker, call)) is not None:
         return moved
     if call.sys_flag & COMMIT and call.commit_offset >= 0:
@@ -76,6 +75,31 @@ def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
         broker.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
         return _hold(broker, call, wanted)
     return reply
+
+
+def _limited(broker: Broker, call: Pull) -> Pull:
+    """The pull with no more asked for than the transfer limits give to clients of other languages.
+
+    Programs count on these limits: Java clients ask for what fits in one reply.
+    """
+    config = broker.config
+    count, size = config.pull_count_memory, config.pull_bytes_memory
+    if _is_cold(broker, call):
+        count, size = config.pull_count_disk, config.pull_bytes_disk
+    asked = limits(call.max_msg_nums, call.max_msg_bytes or size)
+    allowed = min(asked[0], count), min(asked[1], size)
+    if limits(call.max_msg_nums, call.max_msg_bytes) == allowed:
+        return call
+    return msgspec.structs.replace(call, max_msg_nums=allowed[0], max_msg_bytes=allowed[1])
+
+
+def _is_cold(broker: Broker, call: Pull) -> bool:
+    """Whether what a pull asks for is likely to be on the disk alone."""
+    store, memory, share = broker.store, broker.memory, broker.config.memory_share
+    if is_recent(store.begin_position, store.end_position, memory, share):
+        return False  # the whole log is in memory: no need to look where the message lies
+    entries = store.census.entries(call.topic, call.queue_id, call.queue_offset, 1)
+    return bool(entries) and not is_recent(entries[0][0], store.end_position, memory, share)
 
 
 async def _hold(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
@@ -91,7 +115,7 @@ def _deadline_ms(broker: Broker, call: Pull) -> int:
     """Until when a pull that finds nothing is held."""
     hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
     if not broker.config.long_polling:
-        hold_ms = min(hold_ms, SHORT_POLL_MS)
+        hold_ms = min(hold_ms, broker.config.short_polling)
     return broker.clock.monotonic_ms() + hold_ms
 
 
@@ -242,6 +266,8 @@ def _check(broker: Broker, call: Pull) -> PullReply | None:
     topic = broker.topics.get(call.topic)
     if topic is None:
         _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+    if call.topic in INTERNAL_TOPICS and (fault := broker.unreadable(call.topic)):
+        return _forbidden(FORBIDDEN_TOPIC, fault)
     if not topic.perm & 4:
         return _forbidden(FORBIDDEN_TOPIC, f"the topic[{call.topic}] pulling message is forbidden")
     if not 0 <= call.queue_id < topic.read_queue_nums:

@@ -19,9 +19,6 @@ from roquet.wire.record import Record, decode
 UNIQUE_COUNT: Final = 32
 """Messages that may share a unique key: retries of a producer, and of consumers."""
 
-COUNT_MAX: Final = 1_024
-"""Messages of one answer: an operator looks at some, not at all."""
-
 TAG: Final = "T"
 """The index type of a tag."""
 
@@ -41,13 +38,15 @@ def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> Answer:
     wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
     if wished < 0:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
+    if fault := broker.unreadable(call.topic):
+        raise CallRefused(ResponseCode.NO_PERMISSION, fault)
     if call.index_type == TAG:
-        return _by_tag(broker.store, call)
+        return _by_tag(broker.store, call, min(wished, broker.config.query_count_max))
     broker.store.dispatch()  # whoever asks finds what was acknowledged just before
     found = broker.store.query(
         call.topic,
         call.key,
-        count_max=min(wished, COUNT_MAX),
+        count_max=min(wished, broker.config.query_count_max),
         bytes_max=BYTES_MAX,
         begin_ms=call.begin_timestamp,
         end_ms=call.end_timestamp,
@@ -65,13 +64,13 @@ def by_position(broker: Broker, call: ViewMessage, _peer: Peer) -> Reply:
     return Reply(body=bytes(record))
 
 
-async def _by_tag(store: Store, call: QueryByKey) -> QueryReply:
+async def _by_tag(store: Store, call: QueryByKey, count_max: int) -> QueryReply:
     """The newest messages of a topic with a tag, in the order of the log."""
     found: dict[int, bytes] = {}
     last_ms = size = 0
     positions = await _tagged(store, call.topic, hash_code(call.key))
     for number, position in enumerate(sorted(positions, reverse=True), 1):
-        if len(found) >= min(call.max_num, COUNT_MAX) or size >= BYTES_MAX:
+        if len(found) >= count_max or size >= BYTES_MAX:
             break
         raw = store.message_at(position)
         if raw is not None and (record := _wanted(raw, call)) is not None:

@@ -11,6 +11,7 @@ from roquet.wire.call import Call, Reply
 from roquet.wire.calls.relay import ConsumeDirectly, GetRunningInfo
 from roquet.wire.codes import ResponseCode
 from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.record import decode
 
 RELAY_TIMEOUT_MS: Final = 10_000
 """How long a member may take for its answer, as on genuine brokers."""
@@ -50,6 +51,8 @@ def _record(broker: Broker, message_id: str | None) -> bytes:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
         )
+    if fault := broker.unreadable(decode(record).topic):
+        raise CallRefused(ResponseCode.NO_PERMISSION, fault)
     return bytes(record)
 
 

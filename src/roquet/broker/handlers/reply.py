@@ -41,10 +41,10 @@ async def _reply(
 ) -> SendReply:
     fault = await _push(broker, call, properties, peer)
     stored = _store(broker, call, peer) if broker.config.store_reply_messages else None
-    region = broker.config.region
+    told = SendReply(region=broker.config.region, trace_on=broker.config.trace_on)
     if fault is not None:
-        return SendReply(code=ResponseCode.SYSTEM_ERROR, remark=fault, region=region)
-    return stored or SendReply(msg_id="0", queue_id=call.queue_id, region=region)
+        return replace(told, code=ResponseCode.SYSTEM_ERROR, remark=fault)
+    return stored or replace(told, msg_id="0", queue_id=call.queue_id)
 
 
 async def _push(
@@ -100,4 +100,5 @@ def _store(broker: Broker, call: ReplyCall, peer: Peer) -> SendReply | None:
         queue_offset=stored.appended.queue_offset,
         transaction_id=stored.unique_key,
         region=broker.config.region,
+        trace_on=broker.config.trace_on,
     )

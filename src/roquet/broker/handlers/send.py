@@ -33,6 +33,7 @@ def send(broker: Broker, call: SendCall, peer: Peer) -> Answer:
         queue_offset=appended.queue_offset,
         transaction_id=stored.unique_key,
         region=broker.config.region,
+        trace_on=broker.config.trace_on,
     )
     if stored.recall_handle:
         reply = replace(reply, recall_handle=stored.recall_handle)
@@ -57,6 +58,7 @@ def _batch(broker: Broker, call: SendCall, queue_id: int, peer: Peer) -> Answer:
         queue_id=queue_id,
         queue_offset=appended.queue_offset,
         region=broker.config.region,
+        trace_on=broker.config.trace_on,
     )
     if broker.config.sync_flush and stored.waits:
         return _when_durable(broker, reply, appended.end)
@@ -97,7 +99,7 @@ def _admitted(broker: Broker, call: SendCall) -> TopicConfig:
         _refuse(
             ResponseCode.NO_PERMISSION, f"the broker[{broker.config.broker_name}] is not writable"
         )
-    if fault := names.topic_fault(topic):
+    if fault := names.topic_remark(topic):
         _refuse(ResponseCode.INVALID_PARAMETER, fault)
     if not names.takes_clients(topic):
         _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
@@ -130,4 +132,5 @@ def refusal(broker: Broker, error: CallRefused | MessageIllegal | StoreError) ->
             code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
         case _:
             code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
-    return SendReply(code=code, remark=remark, region=broker.config.region)
+    config = broker.config
+    return SendReply(code=code, remark=remark, region=config.region, trace_on=config.trace_on)

@@ -5,7 +5,7 @@ has no say here, as in the genuine broker: it is for messages that were popped.
 """
 
 import logging
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from roquet.broker.broker import Broker
 from roquet.model import names
@@ -30,12 +30,6 @@ from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record, decode
 
 log = logging.getLogger(__name__)
-
-NOT_READ: Final = frozenset(
-    {names.HALF_TOPIC, names.OP_HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC}
-)
-"""Where messages lie that no member has got: sent back they would come before their time, or
-though their transaction is open."""
 
 
 def send_back(broker: Broker, call: SendBack, _peer: Peer) -> Answer:
@@ -96,7 +90,8 @@ def _record(broker: Broker, position: int) -> Record:
     if found is None:
         _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
     record = decode(found)
-    if record.topic in NOT_READ or record.topic.startswith(names.REVIVE_PREFIX):
+    # No member has got these: they would come before their time, or with their transaction open.
+    if record.topic in names.INTERNAL_TOPICS or record.topic.startswith(names.REVIVE_PREFIX):
         _refuse(ResponseCode.SYSTEM_ERROR, f"the message at {position} was not given to anybody")
     return record
 

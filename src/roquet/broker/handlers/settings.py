@@ -23,7 +23,9 @@ def update(broker: Broker, call: UpdateSettings, _peer: Peer) -> Reply:
 
 def settings(broker: Broker, _call: GetSettings, _peer: Peer) -> SettingsReply:
     """All settings, in genuine words where there are any."""
+    ip = broker.address.rpartition(":")[0].strip("[]")
+    found = {"brokerIP1": ip, "brokerIP2": ip} | dict(described(broker.config))
     return SettingsReply(
         version=dialect.dumps(broker.live.version).decode(),
-        body=write_properties(dict(sorted(described(broker.config)))).encode(),
+        body=write_properties(dict(sorted(found.items()))).encode(),
     )

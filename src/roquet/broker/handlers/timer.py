@@ -72,11 +72,13 @@ def _allowed(broker: Broker, call: Recall) -> RecallHandle:
 
 def _note(broker: Broker, call: Recall, handle: RecallHandle, peer: Peer) -> int:
     """Store what takes the message back: it waits for the same second, and is looked at first."""
-    now_ms = broker.clock.now_ms()
+    now_ms, key = broker.clock.now_ms(), handle.unique_key
     properties = {
         names.TAGS: TAG,
-        names.TIMER_DELETE_UNIQUE_KEY: handle.unique_key,
-        names.UNIQUE_KEY: handle.unique_key,
+        names.TIMER_DELETE_UNIQUE_KEY: (
+            f"{handle.topic}+{key}" if broker.config.recall_key_with_topic else key
+        ),
+        names.UNIQUE_KEY: key,
         names.TIMER_DELIVER_MS: str(handle.deliver_ms),
         names.BORN_TIMESTAMP: str(now_ms),
     }

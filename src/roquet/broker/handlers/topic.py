@@ -23,7 +23,7 @@ from roquet.wire.calls.bodies import (
     TopicsOfBroker,
 )
 from roquet.wire.calls.forbidden import ForbidGroup
-from roquet.wire.codes import ResponseCode
+from roquet.wire.codes import Language, ResponseCode
 
 QUEUES_MAX: Final = 16_384
 """Of one topic on one broker: some requests look at each of them, so more would stop the others."""
@@ -33,6 +33,9 @@ FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 
 async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> Reply:
     """Creates a topic, or changes its settings; name servers know it before the creator does."""
+    if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
+        fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, fault)
     made = TopicConfig(
         topic_name=call.topic,
         read_queue_nums=call.read_queue_nums,
@@ -169,9 +172,16 @@ def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> calls.GroupsRe
     return calls.GroupsReply(total_group_num=len(configs), body=dialect.dumps(body))
 
 
-def group(broker: Broker, call: calls.GetGroup, _peer: Peer) -> Reply:
-    """One consumer group's settings."""
+def group(broker: Broker, call: calls.GetGroup, peer: Peer) -> Reply:
+    """One consumer group's settings.
+
+    Clients in other languages are told the defaults of one that is not there, but would be made
+    by its first consumer, as by a genuine broker (which makes it at this question). Ours ask
+    whether there is one.
+    """
     found = broker.groups.get(call.group)
+    if found is None and peer.language != Language.PYTHON:
+        found = broker.groups.default(call.group)
     if found is None:
         raise CallRefused(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -181,7 +191,7 @@ def group(broker: Broker, call: calls.GetGroup, _peer: Peer) -> Reply:
 
 
 def _check_topic(broker: Broker, topic: str) -> None:
-    if fault := names.topic_fault(topic):
+    if fault := names.topic_remark(topic):
         raise _invalid(fault)
     if is_system_topic(topic, broker.config):
         raise _invalid(f"The topic[{topic}] is conflict with system topic.")

@@ -251,6 +251,6 @@ def out_of(found: dict[str, str]) -> int | None:
 def _target(found: dict[str, str], topic: str) -> str:
     """The unique key of the message that this one takes back.
 
-    Genuine brokers of 5.4 write the topic in front of it.
+    The topic may stand in front of it (the setting recall_key_with_topic, and brokers of 5.4).
     """
     return found.get(props.TIMER_DELETE_UNIQUE_KEY, "").removeprefix(f"{topic}+")

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.table import Table, TableFile
 from roquet.model import names
@@ -37,11 +39,15 @@ class Groups(Table[GroupTable]):
         found = self._configs.get(group)
         if found is not None:
             return found
+        if (made := self.default(group)) is not None:
+            self.put(made, now_ms)
+        return made
+
+    def default(self, group: str) -> SubscriptionGroup | None:
+        """The settings that a group is made with at first sight; None when it would not be."""
         if names.group_fault(group) or not (self._auto_create or names.is_system_group(group)):
             return None
-        made = SubscriptionGroup(group_name=group)
-        self.put(made, now_ms)
-        return made
+        return SubscriptionGroup(group_name=group)
 
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
         """Create a group, or change its settings."""
@@ -99,7 +105,10 @@ class Groups(Table[GroupTable]):
     def take(self, found: GroupTable) -> None:
         """Hold what the file said."""
         self.version = found.data_version
-        self._configs = dict(found.subscription_group_table)
+        self._configs = {
+            name: config if config.group_name else replace(config, group_name=name)
+            for name, config in found.subscription_group_table.items()
+        }
         self.forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
 
     def content(self) -> GroupTable:

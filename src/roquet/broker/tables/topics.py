@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.table import Table, TableFile
 from roquet.model import names
@@ -122,8 +124,8 @@ class Topics(Table[TopicTable]):
     def take(self, found: TopicTable) -> None:
         """Hold what the file said."""
         self.version = found.data_version
-        for config in found.topic_config_table.values():
-            self._keep(config)
+        for name, config in found.topic_config_table.items():
+            self._keep(config if config.topic_name else replace(config, topic_name=name))
 
     def content(self) -> TopicTable:
         """What the file should say, and a name server be told."""

@@ -1,7 +1,9 @@
 """The name server's own settings, told and changed while it runs."""
 
 import logging
-from typing import Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -9,6 +11,7 @@ from roquet.model.errors import CallRefused, ConfigError, FieldError
 from roquet.model.settings import parse_bool
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.state import State
+from roquet.namesrv.values import FILE
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.namesrv import GetNameServerSettings, UpdateNameServerSettings
@@ -34,10 +37,52 @@ BLACK_LIST: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rock
 """What nobody may change over the network, as on genuine name servers: files would be written."""
 
 
+UNUSED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "clientRequestThreadPoolNums": "1",
+        "clientRequestThreadPoolQueueCapacity": "50000",
+        "clusterTest": "false",
+        "defaultThreadPoolNums": "1",
+        "defaultThreadPoolQueueCapacity": "10000",
+        "enableControllerInNamesrv": "false",
+        "enableShutdownGracefully": "false",
+        "enableTopicList": "true",
+        "needWaitForService": "false",
+        "notifyMinBrokerIdChanged": "false",
+        "productEnvName": "center",
+        "returnOrderTopicConfigToBroker": "true",
+        "serverAsyncSemaphoreValue": "64",
+        "serverCallbackExecutorThreads": "1",
+        "serverChannelMaxIdleTimeSeconds": "120",
+        "serverNettyWorkerGroupEnable": "true",
+        "serverOnewaySemaphoreValue": "256",
+        "serverPooledByteBufAllocatorEnable": "true",
+        "serverSelectorThreads": "3",
+        "serverSocketBacklog": "1024",
+        "serverSocketRcvBufSize": "0",
+        "serverSocketSndBufSize": "0",
+        "serverWorkerThreads": "1",
+        "shutdownWaitTimeSeconds": "30",
+        "supportActingMaster": "false",
+        "unRegisterBrokerQueueCapacity": "3000",
+        "useEpollNativeSelector": "false",
+        "waitSecondsForService": "45",
+        "writeBufferHighWaterMark": "0",
+        "writeBufferLowWaterMark": "0",
+    }
+)
+"""Settings of genuine name servers (5.5.0) that have no effect here, and their defaults: of those
+that depend on the machine, which count threads, 1 for the one loop."""
+
+
 def settings(state: State, _call: GetNameServerSettings, _peer: Peer) -> Reply:
     """All settings that genuine tools know."""
-    told = {key: _text(getattr(state.config, name)) for key, name in KEYS.items()}
+    told = {**UNUSED, "rocketmqHome": "", "configStorePath": ""}
+    told |= {key: _text(getattr(state.config, name)) for key, name in KEYS.items()}
+    told |= state.config.unused
     told["configBlackList"] = ";".join(BLACK_LIST[:-1])
+    directory = state.config.directory
+    told["kvConfigPath"] = str(directory / FILE) if directory else ""
     return Reply(body=write_properties(told).encode())
 
 
@@ -57,9 +102,14 @@ def update(state: State, call: UpdateNameServerSettings, peer: Peer) -> Reply:
 def _changed(config: NameServerConfig, given: dict[str, str]) -> NameServerConfig:
     """The settings with those that are given.
 
-    Names that mean nothing to us are passed over, as on genuine name servers.
+    Names that mean nothing to us are passed over, as on genuine name servers; those that mean
+    something to them are kept and told, with a warning the first time.
     """
-    news: dict[str, bool] = {}
+    news: dict[str, Any] = {}
+    unused = {key: text for key, text in given.items() if key in UNUSED}
+    for key, text in unused.items():
+        if key not in config.unused and text != UNUSED[key]:
+            log.warning("%s=%s has no effect here", key, text)
     for key, text in given.items():
         name = KEYS.get(key)
         if name in CHANGEABLE:
@@ -68,7 +118,7 @@ def _changed(config: NameServerConfig, given: dict[str, str]) -> NameServerConfi
             raise CallRefused(
                 ResponseCode.SYSTEM_ERROR, f"{key} is read at the start: it cannot be changed now"
             )
-    return replace(config, **news)
+    return replace(config, **news, unused={**config.unused, **unused})
 
 
 def _switch(text: str, key: str) -> bool:

@@ -1,6 +1,7 @@
 """Where topics live, which there are, and who may write to them."""
 
 import logging
+from typing import Final
 
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.route import TopicRoute
@@ -17,6 +18,9 @@ from roquet.wire.codes import VERSION_STANDARD_JSON, ResponseCode
 
 log = logging.getLogger(__name__)
 
+HELP: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""A genuine name server's hint behind a refusal: clients add one of their own where it lacks."""
+
 
 def route(state: State, call: calls.GetRoute, peer: Peer) -> Reply:
     """Where a topic lives, in the JSON that the client can read."""
@@ -25,7 +29,7 @@ def route(state: State, call: calls.GetRoute, peer: Peer) -> Reply:
     if found is None:
         raise CallRefused(
             ResponseCode.TOPIC_NOT_EXIST,
-            f"No topic route info in name server for the topic: {call.topic}",
+            f"No topic route info in name server for the topic: {call.topic}{HELP}",
         )
     standard = bool(call.accept_standard_json_only) or peer.version >= VERSION_STANDARD_JSON
     return Reply(body=dialect.dumps(found, standard=standard))

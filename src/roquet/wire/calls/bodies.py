@@ -63,8 +63,8 @@ class Alongside(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class LockBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Who wants which queues locked, or gives them back."""
 
-    consumer_group: str
-    client_id: str
+    consumer_group: str = ""
+    client_id: str = ""
     mq_set: list[MessageQueue] = []
     only_this_broker: bool = False
 

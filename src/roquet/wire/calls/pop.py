@@ -47,15 +47,16 @@ class Pop(Call[PopReply], frozen=True, kw_only=True):
 
     consumer_group: str
     topic: str
-    queue_id: Int
-    """-1 for any queue."""
-    max_msg_nums: Int
-    invisible_time: Long
-    poll_time: Long
+    queue_id: Int = 0
+    """-1 for any queue. A number that is missing is 0, as Java reads it, here and below."""
+    max_msg_nums: Int = 0
+    invisible_time: Long = 0
+    poll_time: Long = 0
     """How long the broker may hold the request while there is nothing."""
-    born_time: Long
-    init_mode: Int
+    init_mode: Int = 0
     """Where a new group begins: 0 with the oldest message, 1 with the next one."""
+    born_time: Long = 0
+    """When the client asked, in ms since 1970; 0 means now. The broker fills in a missing one."""
     exp_type: str | None = None
     exp: str | None = None
     order: bool | None = None
@@ -71,8 +72,8 @@ class Peek(Call[PopReply], frozen=True, kw_only=True):
 
     consumer_group: str
     topic: str
-    queue_id: Int
-    max_msg_nums: Int
+    queue_id: Int = 0
+    max_msg_nums: Int = 0
 
 
 class Ack(Call[Reply], frozen=True, kw_only=True):
@@ -134,9 +135,9 @@ class Notification(Call[NotificationReply], frozen=True, kw_only=True):
 
     consumer_group: str
     topic: str
-    queue_id: Int
-    poll_time: Long
-    born_time: Long
+    queue_id: Int = 0
+    poll_time: Long = 0
+    born_time: Long = 0
     order: bool | None = None
     attempt_id: str | None = None
     exp_type: str | None = None
@@ -157,7 +158,7 @@ class PollingInfo(Call[PollingInfoReply], frozen=True, kw_only=True):
 
     consumer_group: str
     topic: str
-    queue_id: Int
+    queue_id: Int = 0
 
 
 class AckOfPop(msgspec.Struct, frozen=True, kw_only=True):
