@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from roquet.cli import messages
 from roquet.cli.main import app
+from roquet.client import blocking
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model.errors import RoquetError, UsageError
@@ -126,7 +127,8 @@ async def test_from_last_follows_a_topic(namesrv: str, capsys: pytest.CaptureFix
         PullConsumer(namesrv, group=messages.GROUP, config=config) as reader,
     ):
         await producer.send("tailed", b"old")
-        reading = messages._read(reader, "tailed", {}, config, 1, as_json=False)
+        printing = messages._Printing(messages._show_text, 1)
+        reading = messages._read(reader, "tailed", {}, config, printing)
         task = asyncio.create_task(reading)
         for _ in range(100):
             if task.done():
@@ -196,3 +198,14 @@ def test_a_topic_that_nobody_may_read_is_named(namesrv: str) -> None:
     for group in ((), ("--group", "g")):
         with pytest.raises(RoquetError, match="topic update shut --perm RW"):
             roquet("consume", "shut", "--count", "1", *group, "-n", namesrv)
+
+
+def test_bodies_are_a_line_each_unless_they_are_asked_for_as_they_are(namesrv: str) -> None:
+    with blocking.Producer(namesrv) as producer:
+        producer.send("hostile", b"a\n\x1b[2Jb\xff")
+    shown = roquet("consume", "hostile", "--count", "1", "-n", namesrv)
+    assert shown.output == "a\\n\\x1b[2Jb\N{REPLACEMENT CHARACTER}\n"
+    raw = roquet("consume", "hostile", "--raw", "--count", "1", "-n", namesrv)
+    assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
+    with pytest.raises(UsageError, match="--raw or --json"):
+        roquet("consume", "hostile", "--raw", "--json", "-n", namesrv)

@@ -53,7 +53,7 @@ async def _settings(namesrv: str | None, broker: str, *, json: bool) -> None:
         output.echo_json([found])
         return
     for name, value in found.items():
-        typer.echo(f"{name} = {value}")
+        output.echo(f"{name} = {value}")
 
 
 async def _change(
@@ -86,7 +86,7 @@ async def _change(
             for k, v in wanted.items()
         )
     elif not dry_run:
-        typer.echo(f"{broker}: changed")
+        output.echo(f"{broker}: changed")
 
 
 def _now(told: Mapping[str, str], broker: str, key: str) -> str | None:

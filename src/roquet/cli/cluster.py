@@ -56,16 +56,16 @@ async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:
         _print_whole(found)
     silent = [one for one in found if one.fault is not None]
     for one in silent:
-        typer.echo(f"{one.broker} {one.broker_id} at {one.address}: {one.fault}", err=True)
+        output.echo(f"{one.broker} {one.broker_id} at {one.address}: {one.fault}", err=True)
     if silent:
         sys.exit(1)
 
 
 def _print_whole(found: "list[Standing]") -> None:
     for one in found:
-        typer.echo(f"{one.cluster} {one.broker} {one.broker_id} at {one.address}")
+        output.echo(f"{one.cluster} {one.broker} {one.broker_id} at {one.address}")
         for name, value in one.info.items():
-            typer.echo(f"  {name} = {value}")
+            output.echo(f"  {name} = {value}")
 
 
 def _lines(found: "list[Standing]") -> object:

@@ -124,7 +124,7 @@ async def _create(namesrv: str | None, name: str, changes: dict[str, int], *, js
     if json:
         output.echo_json([{"name": name, "brokers": done, "changed": True}])
         return
-    typer.echo(f"{name}: on {', '.join(done)}")
+    output.echo(f"{name}: on {', '.join(done)}")
 
 
 async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, json: bool) -> None:
@@ -145,7 +145,7 @@ async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, j
         fields = {"name": name, "lag": found.lag, "brokers": done, "changed": not dry_run}
         output.echo_json([fields])
     elif not dry_run:
-        typer.echo(f"{name}: deleted on {', '.join(done)}")
+        output.echo(f"{name}: deleted on {', '.join(done)}")
 
 
 class _Reset:
@@ -189,7 +189,7 @@ class _Reset:
                 {**group_view.move_fields(move), "changed": not dry_run} for move in moves
             )
         elif not dry_run:
-            typer.echo(f"{name}: goes on there")
+            output.echo(f"{name}: goes on there")
 
     async def _is_fresh(self, reach: "Reach") -> bool:
         """Whether no broker knows the group; UsageError when that was not said."""
@@ -222,7 +222,7 @@ async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
     else:
         console = output.console()
         for part in group_view.parts(found):
-            console.print(part, markup=False)
+            console.print(part)
     if found.problems:
         sys.exit(1)
 
@@ -238,4 +238,4 @@ async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
     elif found:
         output.console().print(group_view.summaries(found))
     else:
-        typer.echo("no group")
+        output.echo("no group")

@@ -21,6 +21,7 @@ from roquet.cli import (
     lab,
     message,
     messages,
+    output,
     serve,
     simulate,
     spark,
@@ -71,7 +72,7 @@ app.add_typer(spark.app)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"roquet {__version__}")
+        output.echo(f"roquet {__version__}")
         raise typer.Exit
 
 
@@ -101,5 +102,8 @@ def main() -> None:
 
 
 def _fail(error: Exception, code: int) -> None:
-    typer.echo(f"roquet: {error}", err=True)
+    first, *rest = f"roquet: {error}".split("\n")
+    output.echo(first, err=True)
+    for line in rest:  # never at the margin, where only we begin a line
+        output.echo(f"  {line.strip()}", err=True)
     sys.exit(code)

@@ -159,9 +159,9 @@ def _tell(
         elif whole:
             _print_whole(message)
         else:
-            typer.echo(_line(message))
+            output.echo(_line(message))
     if not told:
-        typer.echo(nothing, err=True)
+        output.echo(nothing, err=True)
         sys.exit(1)
 
 
@@ -188,11 +188,11 @@ def _print_whole(message: "StoredMessage") -> None:
         "size": f"{len(message.body):,} bytes of body, {message.size:,} stored",
     }
     for name, value in shown.items():
-        typer.echo(f"{name + ':':13} {value}")
+        output.echo(f"{name + ':':13} {value}")
     for name, value in sorted(message.properties.items()):
-        typer.echo(f"  {name} = {output.preview(value.encode(), 2_000)}")
-    typer.echo()
-    typer.echo(message.body.decode("utf-8", "replace"))
+        output.echo(f"  {name} = {output.preview(value.encode(), 2_000)}")
+    output.echo()
+    output.echo_lines(message.body.decode("utf-8", "replace"))
 
 
 def _places(message: "StoredMessage") -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,6 +16,7 @@ from roquet.model.errors import MessageIllegal, RoquetError, UsageError
 if TYPE_CHECKING:
     from roquet.client.config import ConsumerConfig
     from roquet.client.consumer import Consumer
+    from roquet.client.received import Received
     from roquet.model.message import Message
     from roquet.model.results import SendReceipt
 
@@ -80,13 +81,22 @@ def consume(  # noqa: PLR0913 - each is an option
         str | None, typer.Option(help='Only those with such properties: "amount > 5".')
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bodies as they are, for a file or a program.")
+    ] = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Print a topic's messages as they come, until Ctrl-C."""
+    """Print a topic's messages as they come, until Ctrl-C.
+
+    A body is one line; what does not print, line breaks among it, is shown as an escape.
+    """
     running.log_to_stderr(verbose=False)
+    if raw and json:
+        raise UsageError("--raw or --json: bodies alone, or all that is known")
+    show = _show_json if json else _show_raw if raw else _show_text
     config = _beginning(begin)
     wanted = {"tags": tags, "sql": sql}
-    running.run(_consume(topic, group, wanted, config, namesrv, count=count, as_json=json))
+    running.run(_consume(topic, group, wanted, config, namesrv, _Printing(show, count)))
 
 
 async def _produce(
@@ -103,7 +113,7 @@ async def _produce(
                 continue
             queue = receipt.queue
             where = f"{queue.broker_name}:{queue.queue_id} offset {receipt.queue_offset}"
-            typer.echo(f"{receipt.message_id} {where}")
+            output.echo(f"{receipt.message_id} {where}")
 
 
 def _receipt_fields(receipt: "SendReceipt") -> dict[str, Any]:
@@ -154,9 +164,7 @@ async def _consume(
     wanted: dict[str, Any],
     config: "ConsumerConfig",
     namesrv: str | None,
-    *,
-    count: int | None,
-    as_json: bool,
+    printing: "_Printing",
 ) -> None:
     from roquet.client.pull import PullConsumer
     from roquet.client.push import PushConsumer
@@ -166,11 +174,11 @@ async def _consume(
         member = PushConsumer(addresses, group=group, topic=topic, config=config, **wanted)
         await _check_readable(addresses, topic)
         async with member:
-            await _until_stopped(_print(member, count, as_json=as_json))
+            await _until_stopped(printing.run(member))
         return
     await _check_readable(addresses, topic)
     async with PullConsumer(addresses, group=GROUP, config=config) as reader:
-        await _until_stopped(_read(reader, topic, wanted, config, count, as_json=as_json))
+        await _until_stopped(_read(reader, topic, wanted, config, printing))
 
 
 async def _check_readable(addresses: str, topic: str) -> None:
@@ -190,21 +198,19 @@ async def _read(
     topic: str,
     wanted: dict[str, Any],
     config: "ConsumerConfig",
-    count: int | None,
-    *,
-    as_json: bool,
+    printing: "_Printing",
 ) -> None:
     """Everything in all queues of the topic, which may not be there yet."""
     waited = False
     while not (queues := await reader.queues(topic)):
         if not waited:
-            typer.echo(f"waiting for the first message of {topic} (Ctrl-C stops)", err=True)
+            output.echo(f"waiting for the first message of {topic} (Ctrl-C stops)", err=True)
         waited = True
         await asyncio.sleep(TOPIC_POLL_S)
     await reader.assign(queues, **wanted)
     if not waited:  # of a topic that came meanwhile everything is new
         await _seek(reader, config)
-    await _print(reader, count, as_json=as_json)
+    await printing.run(reader)
 
 
 async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
@@ -218,17 +224,34 @@ async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
             await reader.seek_to_time(queue, config.consume_timestamp_ms)
 
 
-async def _print(consumer: "Consumer", count: int | None, *, as_json: bool) -> None:
-    printed = 0
-    async for message in consumer.messages():
-        if as_json:
-            output.echo_json([output.fields_of(message)])
-        else:
-            typer.echo(message.body.decode("utf-8", "replace"))
-        await message.ack()
-        printed += 1
-        if printed == count:
-            return
+class _Printing:
+    """How messages are printed, and how many at most; None is no limit."""
+
+    def __init__(self, show: Callable[["Received"], None], count: int | None) -> None:
+        self._show = show
+        self._count = count
+
+    async def run(self, consumer: "Consumer") -> None:
+        """Print and acknowledge each message."""
+        printed = 0
+        async for message in consumer.messages():
+            self._show(message)
+            await message.ack()
+            printed += 1
+            if printed == self._count:
+                return
+
+
+def _show_text(message: "Received") -> None:
+    output.echo(message.body.decode("utf-8", "replace"))
+
+
+def _show_raw(message: "Received") -> None:
+    output.echo_raw(message.body)
+
+
+def _show_json(message: "Received") -> None:
+    output.echo_json([output.fields_of(message)])
 
 
 async def _until_stopped(work: Any) -> None:

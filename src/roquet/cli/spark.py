@@ -240,7 +240,7 @@ def _clean(params: "Params") -> None:
 
     with opened(params) as table:
         number = table.state(()).number
-    typer.echo(f"{params.target} is clean, at commit {number}")
+    output.echo(f"{params.target} is clean, at commit {number}")
 
 
 def _archive(params: "Params", *, as_json: bool) -> None:
@@ -264,7 +264,7 @@ def _archive(params: "Params", *, as_json: bool) -> None:
         place = {"topic": params.topic, "table": params.target, "kind": params.kind}
         output.echo_json([{**place, **msgspec.to_builtins(done), "seconds": seconds}])
         return
-    typer.echo(_told(params, done))
+    output.echo(_told(params, done))
 
 
 def _told(params: "Params", done: "Progress") -> str:

@@ -85,7 +85,7 @@ def _repair(params: "Params", *, as_json: bool) -> None:
         output.echo_json([{**place, **msgspec.to_builtins(done), "counts": plain}])
     else:
         _show(rows)
-        typer.echo(_told(params, done))
+        output.echo(_told(params, done))
     job.lost_of(done)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from roquet.cli import output
 from roquet.cli.balance.situation import Then
 from roquet.model.errors import UsageError
 
@@ -46,7 +47,7 @@ def balance(  # noqa: PLR0913 - the command's options
     if svg is not None:
         _write(svg, report.svg(given, results))
     if json:
-        typer.echo(compare.as_json(given, results).decode())
+        output.echo_lines(output.json_text(compare.fields(given, results), pretty=True))
     else:
         screen.show(given, results)
 
