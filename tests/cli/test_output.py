@@ -68,8 +68,8 @@ def test_a_line_stays_one_line_and_commands_no_terminal(capsys: pytest.CaptureFi
 
 
 def test_a_body_keeps_its_line_breaks_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    output.echo_lines("a\r\n\tb\x1b]52;c;x\x07\rc")
-    assert capsys.readouterr().out == "a\n\tb" + r"\x1b]52;c;x\x07\rc" + "\n"
+    output.echo_lines("a\r\n\tb\x1b]52;c;x\x07\rc", indent="  ")
+    assert capsys.readouterr().out == "  a\n  \tb" + r"\x1b]52;c;x\x07\rc" + "\n"
 
 
 def test_raw_bytes_are_as_they_are(capsysbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -192,7 +192,7 @@ def _print_whole(message: "StoredMessage") -> None:
     for name, value in sorted(message.properties.items()):
         output.echo(f"  {name} = {output.preview(value.encode(), 2_000)}")
     output.echo()
-    output.echo_lines(message.body.decode("utf-8", "replace"))
+    output.echo_lines(message.body.decode("utf-8", "replace"), indent="  ")
 
 
 def _places(message: "StoredMessage") -> dict[str, str]:

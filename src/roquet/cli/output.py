@@ -39,9 +39,10 @@ def echo(line: object = "", *, err: bool = False) -> None:
     typer.echo(printable(str(line)), err=err)
 
 
-def echo_lines(text: str, *, err: bool = False) -> None:
-    """Several lines, as they are broken: our own text, or a whole body."""
-    typer.echo(printable(text.replace("\r\n", "\n"), keep="\n\t"), err=err)
+def echo_lines(text: str, *, indent: str = "") -> None:
+    """Several lines, as they are broken; strangers' are indented, so that none looks like ours."""
+    for line in text.replace("\r\n", "\n").split("\n"):
+        typer.echo(indent + printable(line, keep="\t"))
 
 
 def echo_raw(data: bytes) -> None:

@@ -20,7 +20,7 @@ class PrintableConsole(Console):
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """A string as text."""
-        return super().render_str(printable(text, keep="\n"), **settings)
+        return super().render_str(printable(text), **settings)
 
 
 class PrintableColumn(TextColumn):

@@ -1,10 +1,11 @@
 """One HTML page that needs nothing else: no script, no font, no file beside it; light and dark."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Final
 
 import msgspec
+
+from roquet.pictures.escaping import escaped
 
 PALETTE: Final = """
 :root { color-scheme: light dark;
@@ -56,28 +57,28 @@ def page(title: str, verdict: Cell, sections: Iterable[Section]) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n"
-        f"<h1>{escape(title)}</h1>\n<p{_class(verdict)}>{escape(str(verdict.value))}</p>\n"
+        f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n"
+        f"<h1>{escaped(title)}</h1>\n<p{_class(verdict)}>{escaped(verdict.value)}</p>\n"
         f"{body}\n</html>\n"
     )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell | object]]) -> str:
     """Rows of values; whole numbers stand right and have their thousands apart."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    head = "".join(f"<th>{escaped(name)}</th>" for name in header)
     lines = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     return f"<table>\n<tr>{head}</tr>\n{lines}\n</table>"
 
 
 def _section(section: Section) -> str:
-    text = f"<p>{escape(section.text)}</p>\n" if section.text else ""
-    return f"<h2>{escape(section.title)}</h2>\n{text}{section.content}"
+    text = f"<p>{escaped(section.text)}</p>\n" if section.text else ""
+    return f"<h2>{escaped(section.title)}</h2>\n{text}{section.content}"
 
 
 def _cell(value: Cell | object) -> str:
     cell = value if isinstance(value, Cell) else Cell(value)
     is_number = isinstance(cell.value, int) and not isinstance(cell.value, bool)
-    text = f"{cell.value:,}" if is_number else escape(str(cell.value))
+    text = f"{cell.value:,}" if is_number else escaped(cell.value)
     return f"<td{_class(cell, 'number' if is_number else '')}>{text}</td>"
 
 

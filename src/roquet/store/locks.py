@@ -66,7 +66,7 @@ def refused(path: Path, error: OSError | ValueError) -> StoreError:
 
 def _opened(path: Path) -> BinaryIO:
     kind: Literal["r+b", "w+b"] = "r+b" if path.exists() else "w+b"
-    return open(path, kind, opener=opened)  # noqa: SIM115 - until it is released
+    return open(path, kind, opener=opened)
 
 
 def _lock_byte(file: BinaryIO) -> None:
