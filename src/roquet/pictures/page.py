@@ -31,7 +31,8 @@ p.good { color: var(--good); font-weight: 600; } p.bad { color: var(--bad); font
 svg { width: 100%; height: auto; display: block; font-family: inherit; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid var(--grid); }
-td.number { text-align: right; } td.good { color: var(--good); } td.bad { color: var(--bad); }
+td.number { text-align: right; } td.whole { white-space: nowrap; }
+td.good { color: var(--good); } td.bad { color: var(--bad); }
 """
 )
 
@@ -41,6 +42,8 @@ class Cell(msgspec.Struct, frozen=True):
 
     value: object
     good: bool | None = None
+    is_whole: bool = False
+    """Never broken over lines, as a date."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +82,8 @@ def _cell(value: Cell | object) -> str:
     cell = value if isinstance(value, Cell) else Cell(value)
     is_number = isinstance(cell.value, int) and not isinstance(cell.value, bool)
     text = f"{cell.value:,}" if is_number else escaped(cell.value)
-    return f"<td{_class(cell, 'number' if is_number else '')}>{text}</td>"
+    names = [name for name, wanted in (("number", is_number), ("whole", cell.is_whole)) if wanted]
+    return f"<td{_class(cell, *names)}>{text}</td>"
 
 
 def _class(cell: Cell, *names: str) -> str:
