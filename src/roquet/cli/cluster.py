@@ -69,13 +69,15 @@ def _print_whole(found: "list[Standing]") -> None:
 
 
 def _lines(found: "list[Standing]") -> object:
-    shown = table("cluster", "broker", "id", "address", "version", "in/s", "out/s", numbers=5)
+    columns = ("cluster", "broker", "id", "address", "software", "protocol", "in/s", "out/s")
+    shown = table(*columns, numbers=6)
     for one in found:
         shown.add_row(
             one.cluster,
             one.broker,
             str(one.broker_id),
             one.address,
+            one.software,
             one.version,
             _first(one.puts_per_s),
             _first(one.gets_per_s),

@@ -105,7 +105,8 @@ def _queues(found: "Group", colours: Mapping[str, str]) -> "Table":
 
 def summaries(found: "list[Summary]") -> "Table":
     """A line for each group."""
-    shown = table("group", "members", "lag", numbers=1)
+    shown = table("group", "members", "lag", "", numbers=1)
     for one in found:
-        shown.add_row(one.name, f"{one.members:,}", f"{one.lag:,}")
+        off = output.styled("disabled", FAULT) if one.disabled_on else ""
+        shown.add_row(one.name, f"{one.members:,}", f"{one.lag:,}", off)
     return shown
