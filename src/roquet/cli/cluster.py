@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import completion, output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import Json, table
 from roquet.model.errors import UsageError
@@ -58,7 +59,7 @@ async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:
     for one in silent:
         output.echo(f"{one.broker} {one.broker_id} at {one.address}: {one.fault}", err=True)
     if silent:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _print_whole(found: "list[Standing]") -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli import completion, output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.model.errors import RoquetError, UsageError
 
@@ -130,7 +131,7 @@ class _Resending:
             output.echo_json({**_fields(letter), "sent": not dry_run} for letter in letters)
             output.echo_json({**_fields(letter), "sent": False} for letter in lost)
         if lost:
-            sys.exit(1)
+            sys.exit(FAILED)
 
     async def _send(self, letters: "Sequence[DeadLetter]", *, apart: bool) -> None:
         from roquet.admin import dead_letters
@@ -178,7 +179,7 @@ async def _list(namesrv: str, *, as_json: bool) -> None:
     silent = sorted({count.queue.broker_name for count in found if count.total is None})
     if silent:
         output.echo(f"no answer from {', '.join(silent)}", err=True)
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import completion, group_view, output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.messages import EDGES
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import DryRun, Json, Yes
@@ -224,7 +225,7 @@ async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
         for part in group_view.parts(found):
             console.print(part)
     if found.problems:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli import output
+from roquet.cli.exit_codes import FAILED
 from roquet.model.text import printable
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 TEXT_MAX: Final = 160
 """Characters of one value in a line for eyes; `--json` cuts nothing."""
-
-DAMAGED: Final = 1
 
 Json = Annotated[bool, typer.Option("--json", help="JSON, with nothing cut.")]
 Config = Annotated[
@@ -63,7 +62,7 @@ def check(
         for line in _told(report):
             output.echo(line)
     if report.verdict == "damaged":
-        sys.exit(DAMAGED)
+        sys.exit(FAILED)
 
 
 def _layout(config: Path | None) -> "StoreConfig | None":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli import output
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.spark import Master
 from roquet.model.errors import UsageError
 
@@ -24,7 +25,6 @@ NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 """What the extra `spark` installs."""
 
 ALL: Final = "all"
-FAILED: Final = 1
 SEED: Final = 1
 
 app: Final = typer.Typer(

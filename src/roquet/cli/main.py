@@ -32,14 +32,8 @@ from roquet.cli import (
 )
 from roquet.cli.balance import command as balance
 from roquet.cli.demo import command as demo
+from roquet.cli.exit_codes import FAILED, INTERRUPTED, WRONG_USE
 from roquet.model.errors import ConfigError, RoquetError, UsageError
-
-FAILED: Final = 1
-WRONG_USE: Final = 2
-"""As typer itself ends when an option is wrong."""
-
-INTERRUPTED: Final = 130
-"""What shells call the end by Ctrl-C."""
 
 app: Final = typer.Typer(
     name="roquet", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False

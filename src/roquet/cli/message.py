@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import completion, output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.messages import GROUP
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import Json
@@ -162,7 +163,7 @@ def _tell(
             output.echo(_line(message))
     if not told:
         output.echo(nothing, err=True)
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _line(message: "StoredMessage") -> str:

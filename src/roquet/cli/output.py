@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from roquet.cli.exit_codes import FAILED
 from roquet.model.errors import UsageError
 from roquet.model.text import json_printable, printable, without_surrogates
 
@@ -133,7 +134,7 @@ async def agreed(question: str, *, yes: bool, apart: bool = False) -> None:
     ask = partial(typer.confirm, printable(question), default=False, err=apart)
     if not await in_thread(ask, "roquet-question"):
         echo("nothing was done", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def preview_of(lines: Iterable[str], *, dry_run: bool, json: bool) -> None:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import output
+from roquet.cli.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from roquet.testing.simulation.run import Outcome
-
-FOUND: Final = 1
-"""The exit code when a check failed."""
 
 SHOWN_MAX: Final = 5
 """Faults of one seed that are printed; `--json` has all."""
@@ -62,7 +60,7 @@ def simulate(
             f"{f'{_count(failed)} with faults' if failed else 'no faults'}"
         )
     if failed:
-        sys.exit(FOUND)
+        sys.exit(FAILED)
 
 
 def _kinds(scenario: str, defect: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.cli import output
 from roquet.cli.bars import on_screen
+from roquet.cli.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from roquet.spark.jobs.audit import Params, Progress
     from roquet.spark.jobs.audit_report import Report
-
-FAILED: Final = 1
 
 PLACES_MAX: Final = 6
 """Messages of a row that was sent more than once."""

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.cli import output
 from roquet.cli.bars import on_screen
+from roquet.cli.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from roquet.spark.jobs.lag import Params, Progress
     from roquet.spark.jobs.standings import Done
-
-FAILED: Final = 1
 
 BAD: Final = "bold red"
 

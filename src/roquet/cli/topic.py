@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import completion, output, running, topic_view
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import DryRun, Json, Yes
 from roquet.model.errors import UsageError
@@ -159,7 +160,7 @@ async def _show(namesrv: str | None, name: str, *, json: bool) -> None:
         for part in topic_view.parts(found):
             console.print(part)
     if found.problems:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 async def _create(

