@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -42,7 +43,7 @@ def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(nam
 
 def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
     sent = roquet("produce", "lines", "-q", "-n", namesrv, text="one\n\ntwo\r\nthree")
-    assert sent.output == ""
+    assert sent.stdout == ""
     got = roquet("consume", "lines", "--count", "3", "-n", namesrv).output
     assert sorted(got.split()) == ["one", "three", "two"]
 
@@ -209,3 +210,22 @@ def test_bodies_are_a_line_each_unless_they_are_asked_for_as_they_are(namesrv: s
     assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
     with pytest.raises(UsageError, match="--raw or --json"):
         roquet("consume", "hostile", "--raw", "--json", "-n", namesrv)
+
+
+def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"two\nlines\n")
+    words = ["produce", "whole", "-f", str(tmp_path / "body"), "--property", "a=1=2"]
+    roquet(*words, "--delay", "1s", "-n", namesrv)
+    found = json.loads(roquet("consume", "whole", "--count", "1", "--json", "-n", namesrv).output)
+    assert found["body"] == "two\nlines\n"
+    assert found["properties"]["a"] == "1=2"
+    with pytest.raises(UsageError, match="--property 'a': NAME=VALUE is wanted"):
+        roquet("produce", "whole", "-m", "x", "--property", "a", "-n", namesrv)
+    with pytest.raises(UsageError, match="--body or --file"):
+        roquet("produce", "whole", "-m", "x", "-f", "y", "-n", namesrv)
+
+
+def test_empty_lines_are_counted(namesrv: str) -> None:
+    words = ["produce", "gaps", "-q", "-n", namesrv]
+    told = CliRunner().invoke(app, words, input="a\n\n\nb\n")
+    assert told.stderr == "2 empty lines not sent: no message is empty\n"

@@ -36,7 +36,7 @@ def change(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Change settings of a broker while it runs: all that are given, or none."""
+    """Change settings of a running broker. All that are given, or none."""
     running.log_to_stderr(verbose=False)
     pairs = [_pair(change) for change in changes]
     _check_doubles(pairs)

@@ -30,7 +30,7 @@ def show(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Show a group: its members, who works on which queue, the lag, and what is amiss.
+    """Show a group: members, queues, lag, and what is amiss.
 
     Exit code 1 when something is amiss.
     """
@@ -45,7 +45,7 @@ def list_groups(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """List all groups, how many members each has, and how many messages wait for it."""
+    """List all groups, their members and lag."""
     running.log_to_stderr(verbose=False)
     running.run(_list(namesrv, system=system, json=json))
 
@@ -63,7 +63,7 @@ def create(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Create a group on all brokers, or change it; what is not given stays."""
+    """Create a group, or change it. On all brokers; what is not given stays."""
     running.log_to_stderr(verbose=False)
     given = {
         "retry_max_times": retries,
@@ -109,7 +109,7 @@ def reset(  # noqa: PLR0913 - each is an option
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Have a group go on elsewhere: earlier messages come again, later ones are skipped."""
+    """Have a group go on elsewhere. Earlier messages come again, later ones are skipped."""
     running.log_to_stderr(verbose=False)
     only = [_place(text) for text in queues or ()]
     work = _Reset(namesrv, name, topic, only, create=create)

@@ -32,7 +32,7 @@ def dump(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print what a store file holds, one thing a line; the file is not changed."""
+    """Print what a store file holds. One thing a line; the file stays as it is."""
     from roquet.store import dump as store_dump
 
     for values in store_dump.walk(file, config=_layout(config)):
@@ -50,7 +50,7 @@ def check(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Judge a data directory without changing it; exit code 1 when something is unreadable."""
+    """Judge a data directory. Nothing is changed; exit code 1 when it is damaged."""
     from roquet.store import check as store_check
 
     report = store_check.check(directory, _layout(config))

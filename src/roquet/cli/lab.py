@@ -31,7 +31,7 @@ app: Final = typer.Typer(
     name="lab",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Try balance strategies over very many simulated histories, on Spark.",
+    help="Try balance strategies over simulated histories, on Spark.",
 )
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="What `run --out` wrote.")]
@@ -52,7 +52,7 @@ def run(
     master: Master = None,
     json: output.Json = False,
 ) -> None:
-    """Play a scenario under every strategy, and say which one to choose when.
+    """Play a scenario under every strategy. Says which one to choose when.
 
     The table is in DIR/histories, one row for each history and strategy; the page is
     DIR/report.html. A run that was interrupted goes on when it is started again.

@@ -4,7 +4,9 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -12,6 +14,7 @@ import typer
 from roquet.cli import completion, output, running
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.model.errors import MessageIllegal, RoquetError, UsageError
+from roquet.model.settings import parse_millis
 
 if TYPE_CHECKING:
     from roquet.client.config import ConsumerConfig
@@ -43,20 +46,39 @@ def produce(  # noqa: PLR0913 - each is an option
     key: Annotated[list[str] | None, typer.Option(help="To find it by; may be repeated.")] = None,
     tag: Annotated[str | None, typer.Option(help="To filter by.")] = None,
     order_key: Annotated[str | None, typer.Option(help="Equal ones stay in order.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="How often to send --body.")] = 1,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Deliver it so much later: 10s, 2h.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="The whole file is the message.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How often to send --body or --file.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no receipts.")] = False,
     json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Send messages; each receipt is printed: message id, queue, offset."""
+    """Send messages; each receipt is printed: message id, queue, offset.
+
+    Without --body and --file each line of stdin is one; empty lines are counted and left out.
+    """
     from roquet.model.message import Message
 
     running.log_to_stderr(verbose=False)
+    if body is not None and file is not None:
+        raise UsageError("--body or --file: a message has one body")
     fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
-    if body is None:
+    fields["properties"] = dict(map(_property, properties or ()))
+    if delay is not None:
+        fields["delay"] = timedelta(milliseconds=parse_millis(delay, "--delay"))
+    data = file.read_bytes() if file is not None else body if body is None else body.encode()
+    if data is None:
         running.run(_produce(namesrv, _typed(topic, fields), quiet=quiet, json=json))
         return
-    message = Message(topic, body.encode(), **fields)
+    message = Message(topic, data, **fields)
     try:
         running.run(_produce(namesrv, _repeated(message, count), quiet=quiet, json=json))
     except MessageIllegal as error:  # one that the options describe
@@ -134,17 +156,32 @@ async def _repeated(message: "Message", count: int) -> AsyncIterator["Message"]:
 
 
 async def _typed(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]:
-    """Lines of stdin as they come; empty ones are no messages."""
+    """Lines of stdin as they come; empty ones are no messages, and are counted on stderr."""
     from roquet.model.message import Message
 
-    async for line in _lines():
+    empty = 0
+    async for line, is_whole in _lines():
         if text := line.rstrip(b"\r\n"):
             yield Message(topic, text, **fields)
+        else:
+            empty += is_whole
+    if empty:
+        output.echo(
+            f"{output.counted(empty, 'empty line')} not sent: no message is empty", err=True
+        )
 
 
-async def _lines() -> AsyncIterator[bytes]:
-    """Lines of stdin; Ctrl-C is heard meanwhile, since nothing waits for the thread that reads.
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--property {text!r}: NAME=VALUE is wanted")
+    return name, value
 
+
+async def _lines() -> AsyncIterator[tuple[bytes, bool]]:
+    """Lines of stdin, and whether a line break ended each.
+
+    Ctrl-C is heard meanwhile, since nothing waits for the thread that reads.
     It reads the file itself: Python ends badly while a thread holds sys.stdin.
     """
     from roquet.client.threads import in_thread
@@ -154,8 +191,8 @@ async def _lines() -> AsyncIterator[bytes]:
     while chunk := await in_thread(partial(file.read, CHUNK), "roquet-stdin"):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield line
-    yield rest
+            yield line, True
+    yield rest, False
 
 
 async def _consume(

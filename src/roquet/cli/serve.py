@@ -75,7 +75,7 @@ def dev(
     host: Host = EVERYWHERE,
     verbose: Verbose = False,
 ) -> None:
-    """Start a name server and a broker in one process: all that a developer needs."""
+    """Start a name server and a broker in one process, for developers."""
     running.log_to_stderr(verbose=verbose)
     config = msgspec.structs.replace(
         broker_config.read("", "", os.environ),

@@ -42,7 +42,7 @@ def repair(  # noqa: PLR0913 - each is an option
     json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Keep a group's dead letters in a table that says why, and send chosen ones again, once.
+    """Keep a group's dead letters in a table. It says why; chosen ones are sent again, once.
 
     The table knows which were sent: the same command sends nothing twice, whatever is killed.
     """

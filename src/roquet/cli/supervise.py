@@ -68,7 +68,7 @@ def serve(  # noqa: PLR0913 - each is an option
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Start a name server and brokers, a process each; one that dies is started again."""
+    """Start a name server and brokers, a process each. One that dies is started again."""
     running.log_to_stderr(verbose=verbose)
     if port < 1 or namesrv_port < 1:
         raise UsageError("--port and --namesrv-port: fixed ones, so that processes can come back")

@@ -50,7 +50,7 @@ def list_topics(
 
 @app.command()
 def show(name: Name, *, json: Json = False, namesrv: Namesrv = None) -> None:
-    """Show a topic: its brokers and settings, what each queue holds, and who listens."""
+    """Show a topic: brokers, settings, queues, and who listens."""
     running.log_to_stderr(verbose=False)
     running.run(_show(namesrv, name, json=json))
 
@@ -111,7 +111,7 @@ def resize(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Give a topic more or fewer queues while it is used; nothing in them is left behind.
+    """Give a topic more or fewer queues. It may be in use; nothing is left behind.
 
     Fewer: no new messages for the last queues, then every group reads what is in them, then they
     go. That takes as long as the slowest group; Ctrl-C is safe, and the same command goes on.

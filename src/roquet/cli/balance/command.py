@@ -32,7 +32,7 @@ def balance(  # noqa: PLR0913 - the command's options
     html: Annotated[Path | None, typer.Option(help="A page with a picture.")] = None,
     svg: Annotated[Path | None, typer.Option(help="The picture alone.")] = None,
 ) -> None:
-    """Show who would have which queue, by each strategy, how even it is and what moves.
+    """Compare strategies: who has which queue, and what moves.
 
     Nothing is asked of any cluster: `roquet balance --queues 8 --members 3 --then join`.
     """

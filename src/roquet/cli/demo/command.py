@@ -28,7 +28,7 @@ def demo(
         typer.Option(metavar="DIR", help="Work here, and leave everything there: logs, table."),
     ] = None,
 ) -> None:
-    """Send real flights the whole way: producer, brokers, consumers, Spark, a table, a report."""
+    """Send real flights the whole way, to a table and a report."""
     _check_installed()
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")
