@@ -90,6 +90,36 @@ def test_every_name_says_what_the_thing_is() -> None:
     assert {name for name in names if words(name) & VAGUE} == set()
 
 
+DOORS = {
+    "src/roquet/cli/output.py": {"typer.echo"},
+    "src/roquet/cli/printable_console.py": {"Console", "TextColumn"},
+    "src/roquet/cli/dlq.py": {"typer.progressbar"},  # of a text that is ours
+    "src/roquet/cli/demo/member.py": {"print"},  # JSON for the process that started it
+    "src/roquet/cli/demo/pipeline.py": {"print"},
+    "src/roquet/pictures/escaping.py": {"escape"},
+}
+"""Where text is escaped for terminals and pages, and what is used nowhere else to show it."""
+
+SHOWING = {
+    "print", "typer.echo", "typer.secho", "typer.confirm", "typer.prompt", "typer.progressbar",
+    "Console", "TextColumn", "Text.from_markup", "sys.stdout.write", "sys.stderr.write", "escape",
+}  # fmt: skip
+
+
+def shown_by(path: Path) -> set[str]:
+    """Calls of a file that show text."""
+    nodes = [*ast.walk(tree_of(path))]
+    calls = (node.func for node in nodes if isinstance(node, ast.Call))
+    bases = (base for node in nodes if isinstance(node, ast.ClassDef) for base in node.bases)
+    return SHOWING & {ast.unparse(node) for node in (*calls, *bases)}
+
+
+def test_text_is_shown_through_one_door() -> None:
+    rooms = [PACKAGE / "cli", PACKAGE / "pictures", PACKAGE / "spark"]
+    found = {name_of(path): shown_by(path) for room in rooms for path in room.rglob("*.py")}
+    assert {name: calls for name, calls in found.items() if calls} == DOORS
+
+
 def every_call() -> set[type[Call[Any]]]:
     """Every request of the protocol: the calls that know their code."""
     for module in pkgutil.iter_modules(calls.__path__, "roquet.wire.calls."):

@@ -43,4 +43,6 @@ def test_a_group_can_be_told_as_json() -> None:
 
 def test_a_group_in_one_line() -> None:
     one = Summary(name="billing", members=2, lag=7)
-    assert json.loads(msgspec.json.encode(one)) == {"name": "billing", "members": 2, "lag": 7}
+    assert json.loads(msgspec.json.encode(one)) == {
+        "name": "billing", "members": 2, "lag": 7, "disabled_on": [],
+    }  # fmt: skip

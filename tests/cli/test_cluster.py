@@ -4,9 +4,11 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
+from roquet import __version__
+from roquet.admin import brokers
 from roquet.cli import cluster
 from roquet.cli.main import app
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConnectFailed, UsageError
 from roquet.testing.cluster import BlockingCluster
 
 
@@ -25,7 +27,10 @@ def roquet(*arguments: str) -> Result:
 
 def test_all_brokers_are_shown_in_a_line_each(namesrv: str) -> None:
     head, *rows = roquet("cluster", "show", "-n", namesrv).output.splitlines()
-    assert head.split() == ["cluster", "broker", "id", "address", "version", "in/s", "out/s"]
+    assert head.split() == [
+        "cluster", "broker", "id", "address", "software", "protocol", "in/s", "out/s",
+    ]  # fmt: skip
+    assert all(f"Roquet {__version__}  V5_5_0" in row for row in rows)
     assert [row.split()[:3] for row in rows] == [
         ["DefaultCluster", "broker-a", "0"],
         ["DefaultCluster", "broker-b", "0"],
@@ -49,3 +54,18 @@ def test_rates_are_told_in_short() -> None:
     assert cluster._first("0.29997 0.1 0.0") == "0.3"
     assert cluster._first("12345.678 1 2") == "12,345.7"
     assert (cluster._first("?"), cluster._first("")) == ("?", "?")
+
+
+def test_a_brokers_address_is_no_name_servers(namesrv: str) -> None:
+    found = roquet("cluster", "show", "--json", "-n", namesrv).output.splitlines()
+    broker = json.loads(found[0])["address"]
+    with pytest.raises(ConnectFailed, match="looks like a broker's address; give that of a name"):
+        roquet("cluster", "show", "-n", broker)
+
+
+def test_a_broker_of_apaches_is_told_from_ours() -> None:
+    place = {"cluster": "c", "broker": "b", "broker_id": 0, "address": "x:1"}
+    apache = brokers.Standing(**place, info={"brokerVersionDesc": "V4_9_7"})  # type: ignore[arg-type]
+    silent = brokers.Standing(**place, info={})  # type: ignore[arg-type]
+    assert (apache.software, apache.version) == ("RocketMQ 4.9.7", "V4_9_7")
+    assert silent.software == "?"

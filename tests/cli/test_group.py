@@ -150,3 +150,19 @@ def test_a_group_with_members_is_not_deleted(namesrv: str) -> None:
         consumer.next(5_000)
         with pytest.raises(UsageError, match="group 'busy' has 1 member: stop them first"):
             roquet("group", "delete", "busy", "--yes", "-n", namesrv)
+
+
+def test_a_group_that_is_switched_off_says_so_and_how_to_switch_it_on(namesrv: str) -> None:
+    roquet("group", "create", "resting", "--no-enabled", "-n", namesrv)
+    shown = roquet("group", "show", "resting", "-n", namesrv)
+    assert shown.exit_code == 1
+    assert shown.output.splitlines()[-1] == (
+        "! disabled on broker-a: its members get no messages; "
+        "`roquet group create resting --enabled` lets them"
+    )
+    told = json.loads(roquet("group", "show", "resting", "--json", "-n", namesrv).output)
+    assert told["disabled_on"] == ["broker-a"]
+    lines = roquet("group", "ls", "-n", namesrv).output.splitlines()
+    assert ["resting", "0", "0", "disabled"] in [line.split() for line in lines]
+    roquet("group", "create", "resting", "--enabled", "-n", namesrv)
+    assert roquet("group", "show", "resting", "-n", namesrv).exit_code == 0

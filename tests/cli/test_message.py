@@ -33,7 +33,7 @@ def test_a_message_is_shown_with_all_that_is_known(sent: tuple[str, SendReceipt]
     told = roquet("message", "show", receipt.message_id, "-t", "orders", "-n", namesrv).output
     assert "place:        broker-a queue 0 offset 0" in told
     assert "  p = v" in told.splitlines()
-    assert told.endswith("\n\na\nb\n")
+    assert told.endswith("\n\n  a\n  b\n"), "lines of a body are never at the margin"
     by_place = roquet("message", "show", receipt.offset_message_id, "--json", "-n", namesrv).output
     assert json.loads(by_place)["body"] == "a\nb"
 

@@ -5,12 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from roquet.cli import messages
 from roquet.cli.main import app
+from roquet.client import blocking
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model.errors import RoquetError, UsageError
@@ -41,7 +43,7 @@ def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(nam
 
 def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
     sent = roquet("produce", "lines", "-q", "-n", namesrv, text="one\n\ntwo\r\nthree")
-    assert sent.output == ""
+    assert sent.stdout == ""
     got = roquet("consume", "lines", "--count", "3", "-n", namesrv).output
     assert sorted(got.split()) == ["one", "three", "two"]
 
@@ -126,7 +128,8 @@ async def test_from_last_follows_a_topic(namesrv: str, capsys: pytest.CaptureFix
         PullConsumer(namesrv, group=messages.GROUP, config=config) as reader,
     ):
         await producer.send("tailed", b"old")
-        reading = messages._read(reader, "tailed", {}, config, 1, as_json=False)
+        printing = messages._Printing(messages._show_text, 1)
+        reading = messages._read(reader, "tailed", {}, config, printing)
         task = asyncio.create_task(reading)
         for _ in range(100):
             if task.done():
@@ -196,3 +199,33 @@ def test_a_topic_that_nobody_may_read_is_named(namesrv: str) -> None:
     for group in ((), ("--group", "g")):
         with pytest.raises(RoquetError, match="topic update shut --perm RW"):
             roquet("consume", "shut", "--count", "1", *group, "-n", namesrv)
+
+
+def test_bodies_are_a_line_each_unless_they_are_asked_for_as_they_are(namesrv: str) -> None:
+    with blocking.Producer(namesrv) as producer:
+        producer.send("hostile", b"a\n\x1b[2Jb\xff")
+    shown = roquet("consume", "hostile", "--count", "1", "-n", namesrv)
+    assert shown.output == "a\\n\\x1b[2Jb\N{REPLACEMENT CHARACTER}\n"
+    raw = roquet("consume", "hostile", "--raw", "--count", "1", "-n", namesrv)
+    assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
+    with pytest.raises(UsageError, match="--raw or --json"):
+        roquet("consume", "hostile", "--raw", "--json", "-n", namesrv)
+
+
+def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"two\nlines\n")
+    words = ["produce", "whole", "-f", str(tmp_path / "body"), "--property", "a=1=2"]
+    roquet(*words, "--delay", "1s", "-n", namesrv)
+    found = json.loads(roquet("consume", "whole", "--count", "1", "--json", "-n", namesrv).output)
+    assert found["body"] == "two\nlines\n"
+    assert found["properties"]["a"] == "1=2"
+    with pytest.raises(UsageError, match="--property 'a': NAME=VALUE is wanted"):
+        roquet("produce", "whole", "-m", "x", "--property", "a", "-n", namesrv)
+    with pytest.raises(UsageError, match="--body or --file"):
+        roquet("produce", "whole", "-m", "x", "-f", "y", "-n", namesrv)
+
+
+def test_empty_lines_are_counted(namesrv: str) -> None:
+    words = ["produce", "gaps", "-q", "-n", namesrv]
+    told = CliRunner().invoke(app, words, input="a\n\n\nb\n")
+    assert told.stderr == "2 empty lines not sent: no message is empty\n"

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import threading
 
 import pytest
@@ -56,3 +57,58 @@ def test_a_preview_leaves_stdout_to_json(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr() == ("one goes\nnothing was changed (--dry-run)\n", "")
     output.preview_of(["one goes"], dry_run=False, json=True)
     assert capsys.readouterr() == ("", "one goes\n")
+
+
+def test_a_line_stays_one_line_and_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.echo("a\nroquet: forged\x1b[2J\x9b\u202e\ud800")
+    output.echo("b\x07", err=True)
+    told = capsys.readouterr()
+    assert told.out == r"a\nroquet: forged\x1b[2J\x9b\u202e\ud800" + "\n"
+    assert told.err == r"b\x07" + "\n"
+
+
+def test_a_body_keeps_its_line_breaks_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    output.echo_lines("a\r\n\tb\x1b]52;c;x\x07\rc", indent="  ")
+    assert capsys.readouterr().out == "  a\n  \tb" + r"\x1b]52;c;x\x07\rc" + "\n"
+
+
+def test_raw_bytes_are_as_they_are(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    output.echo_raw(b"\x1b\xff\n")
+    assert capsysbinary.readouterr().out == b"\x1b\xff\n\n"
+
+
+def test_a_line_is_rewritten_by_us_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    output.rewrite_line("g\x1b[5A waits")
+    # Typer leaves out our own escape sequence where there is no terminal.
+    assert capsys.readouterr().err == "\rg" + r"\x1b[5A waits"
+
+
+def test_json_has_every_value_and_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.echo_json([{"key": "\x1b\x9b\u202e日本"}, {"key": "\ud800!"}])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == r'{"key":"\u001b\u009b\u202e日本"}'
+    assert json.loads(first) == {"key": "\x1b\x9b\u202e日本"}
+    assert json.loads(second) == {"key": "\ufffd\ufffd\ufffd!"}
+
+
+def test_tables_take_no_markup_and_no_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = output.table("[b]group[/b]", "owner")
+    shown.add_row("[red]:smile:\x1b[31m", output.styled("c\x1b]8;;http://x\x07", "bold"))
+    output.console().print(shown)
+    output.console().print("[/]\x9b")
+    told = capsys.readouterr().out
+    assert r"[red]:smile:\x1b[31m" in told
+    assert r"c\x1b]8;;http://x\x07" in told
+    assert told.splitlines()[-1] == r"[/]\x9b"
+
+
+def test_a_question_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def confirm(text: str, **_: object) -> bool:
+        asked.append(text)
+        return True
+
+    monkeypatch.setattr(typer, "confirm", confirm)
+    asyncio.run(output.agreed("Delete \x1b[2K?", yes=False))
+    assert asked == [r"Delete \x1b[2K?"]

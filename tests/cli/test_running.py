@@ -3,10 +3,12 @@ import logging
 import os
 import signal
 import sys
+from typing import Any
 
 import pytest
 
 from roquet.cli import running
+from roquet.net.log_lines import PrintableFormatter
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
@@ -56,9 +58,11 @@ def test_a_child_stops_when_who_started_it_is_gone(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_log_goes_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, object]] = []
+    seen: list[dict[str, Any]] = []
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: seen.append(settings))
     running.log_to_stderr(verbose=False)
     running.log_to_stderr(verbose=True)
     assert [settings["level"] for settings in seen] == [logging.WARNING, logging.INFO]
-    assert {settings["stream"] for settings in seen} == {sys.stderr}
+    (handler,) = seen[0]["handlers"]
+    assert handler.stream is sys.stderr
+    assert isinstance(handler.formatter, PrintableFormatter)

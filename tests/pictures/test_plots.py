@@ -79,3 +79,14 @@ def test_the_same_values_give_the_same_picture() -> None:
 def test_nothing_measured_is_an_empty_picture() -> None:
     assert plots.heat({}, x="hour", y="carrier").startswith("<svg")
     assert plots.lines([], x="s", y="n").startswith("<svg")
+
+
+def test_names_are_text_whatever_is_in_them() -> None:
+    names = ["_group", "a $x$ <b>\x1b\u202e", "n" * 50]
+    svg = plots.lines(
+        [Series(name=name, x=[0, 1], y=[0, n]) for n, name in enumerate(names)],
+        x="s", y="n", moments=[Moment(1, "$\\frac$")],
+    )  # fmt: skip
+    found = {text.strip() for text in texts(svg)}
+    assert {"_group", r"a $x$ <b>\x1b\u202e", "$\\frac$"} <= found
+    assert f"{'n' * 22}…{'n' * 22}" in found

@@ -27,8 +27,15 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str:
-        """The version that it says it is."""
+        """The RocketMQ version whose protocol it speaks, which genuine clients look at."""
         return self.info.get("brokerVersionDesc", "?")
+
+    @property
+    def software(self) -> str:
+        """Roquet and its version, or RocketMQ and the one that it says it is."""
+        ours = self.info.get("roquetVersion")
+        apache = self.version.removeprefix("V").replace("_", ".")
+        return f"Roquet {ours}" if ours else f"RocketMQ {apache}" if self.info else "?"
 
     @property
     def puts_per_s(self) -> str:

@@ -48,6 +48,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     members: list[Member]
     queues: list[Queue]
     divisions: list[Division]
+    disabled_on: list[str] = []
+    """Brokers that give it no messages, since somebody has switched it off there."""
     problems: list[str]
 
 
@@ -57,3 +59,4 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     members: int
     lag: int
+    disabled_on: list[str] = []

@@ -96,6 +96,7 @@ async def show(reach: Reach, name: str) -> Group:
         if name not in known:
             hint = nearest(name, known)
             raise UsageError(f"group {name!r} is unknown to every broker{hint}")
+    disabled = await _disabled_on(reach, brokers, name)
     queues = sorted(_queues(heard), key=lambda q: (q.topic, q.broker, q.queue_id))
     return Group(
         name=name,
@@ -107,20 +108,23 @@ async def show(reach: Reach, name: str) -> Group:
         divisions=[
             Division(topic=d.topic, strategy=d.strategy, number=d.number) for d in heard.decisions
         ],
-        problems=[*_problems(heard), *_queue_problems(queues)],
+        disabled_on=disabled,
+        problems=[*_disabled(name, disabled), *_problems(heard), *_queue_problems(queues)],
     )
 
 
 async def summaries(reach: Reach, *, system: bool = False) -> list[Summary]:
     """Every group in one line; those of the system only when asked for."""
     brokers = await reach.brokers()
-    names = [n for n in await _names(reach, brokers) if system or not is_system_group(n)]
+    tables = await _tables(reach, brokers)
+    names = [n for n in _names_in(tables) if system or not is_system_group(n)]
     heard = await asyncio.gather(*(_heard(reach, brokers, name) for name in names))
     return [
         Summary(
             name=one.name,
             members=len(one.members),
             lag=sum(p.lag for stats in one.stats.values() for p in stats.offset_table.values()),
+            disabled_on=_off(tables, one.name),
         )
         for one in heard
     ]
@@ -160,9 +164,36 @@ async def delete(reach: Reach, name: str) -> list[str]:
 
 
 async def _names(reach: Reach, brokers: Mapping[str, str]) -> list[str]:
+    return _names_in(await _tables(reach, brokers))
+
+
+async def _tables(reach: Reach, brokers: Mapping[str, str]) -> dict[str, GroupTable]:
+    """What each broker that answers knows of groups."""
     answers, _ = await reach.ask_each(brokers, GetGroups())
-    tables = [dialect.loads(reply.body, GroupTable) for reply in answers.values()]
-    return sorted({name for table in tables for name in table.subscription_group_table})
+    return {broker: dialect.loads(reply.body, GroupTable) for broker, reply in answers.items()}
+
+
+def _names_in(tables: Mapping[str, GroupTable]) -> list[str]:
+    return sorted({name for table in tables.values() for name in table.subscription_group_table})
+
+
+def _off(tables: Mapping[str, GroupTable], name: str) -> list[str]:
+    """Brokers on which a group is switched off."""
+    settings = {b: table.subscription_group_table.get(name) for b, table in tables.items()}
+    return [b for b, one in settings.items() if one is not None and not one.consume_enable]
+
+
+async def _disabled_on(reach: Reach, brokers: Mapping[str, str], name: str) -> list[str]:
+    return _off(await _tables(reach, brokers), name)
+
+
+def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
+    """A group that gets no messages has no other fault, however much waits for it."""
+    if brokers:
+        yield (
+            f"disabled on {', '.join(brokers)}: its members get no messages; "
+            f"`roquet group create {name} --enabled` lets them"
+        )
 
 
 async def _heard(reach: Reach, brokers: Mapping[str, str], name: str) -> _Heard:

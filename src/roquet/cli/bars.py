@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import typer
-
+from roquet.cli import output
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -32,19 +31,20 @@ def on_screen(shown: "Progress") -> Iterator[None]:
 @contextmanager
 def bar(title: str, *, quiet: bool, left: str = "behind") -> Iterator[Show]:
     """On stderr: rows, rows a second, and how many are left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    from roquet.cli.printable_console import PrintableColumn
+
+    console = output.console(apart=True)
     if quiet or not console.is_terminal:
         yield _nothing if quiet else lines(title, left)
         return
     shown = Progress(
-        TextColumn(f"{title}"),
+        PrintableColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:,.0f} rows"),
-        TextColumn("{task.fields[rate]}"),
-        TextColumn("{task.fields[lag]:,} " + left),
+        PrintableColumn("{task.completed:,.0f} rows"),
+        PrintableColumn("{task.fields[rate]}"),
+        PrintableColumn("{task.fields[lag]:,} " + left),
         TimeElapsedColumn(),
         console=console,
     )
@@ -67,7 +67,7 @@ def lines(title: str, left: str, clock: Clock = SYSTEM_CLOCK) -> Show:
     def show(rows: int, lag: int) -> None:
         nonlocal next_ms
         if clock.monotonic_ms() >= next_ms and said != [(rows, lag)]:
-            typer.echo(f"{title}: {rows:,} rows, {lag:,} {left}", err=True)
+            output.echo(f"{title}: {rows:,} rows, {lag:,} {left}", err=True)
             said[:] = [(rows, lag)]
             next_ms = clock.monotonic_ms() + LINE_MS
 

@@ -44,7 +44,7 @@ def change(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Change settings of a broker while it runs: all that are given, or none."""
+    """Change settings of a running broker. All that are given, or none."""
     running.log_to_stderr(verbose=False)
     pairs = [_pair(change) for change in changes]
     _check_doubles(pairs)
@@ -63,7 +63,7 @@ async def _settings(namesrv: str | None, broker: str, *, unused: bool, json: boo
         output.echo_json([found])
         return
     for name, value in found.items():
-        typer.echo(f"{name} = {value}")
+        output.echo(f"{name} = {value}")
 
 
 async def _change(
@@ -96,7 +96,7 @@ async def _change(
             for k, v in wanted.items()
         )
     elif not dry_run:
-        typer.echo(f"{broker}: changed")
+        output.echo(f"{broker}: changed")
 
 
 def _now(told: Mapping[str, str], broker: str, key: str) -> str | None:

@@ -7,10 +7,11 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from roquet.cli.running import LIFELINE
 from roquet.model.errors import RoquetError
+from roquet.store.private import opened
 
 START_TIMEOUT_S: Final = 30
 """For a line that says `ready`: a server needs less than one, on a machine that is not busy."""
@@ -43,7 +44,7 @@ class Child:
     ) -> Self:
         """`python -m module arguments`, in our own environment and some more."""
         log = logs / f"{name}.log"
-        with log.open("ab") as errors:
+        with _log_file(log) as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -128,3 +129,7 @@ class Child:
     def _send(self, number: int) -> None:
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
+
+
+def _log_file(path: Path) -> BinaryIO:
+    return open(path, "ab", opener=opened)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import completion, output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import Json, table
 from roquet.model.errors import UsageError
@@ -56,26 +57,28 @@ async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:
         _print_whole(found)
     silent = [one for one in found if one.fault is not None]
     for one in silent:
-        typer.echo(f"{one.broker} {one.broker_id} at {one.address}: {one.fault}", err=True)
+        output.echo(f"{one.broker} {one.broker_id} at {one.address}: {one.fault}", err=True)
     if silent:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _print_whole(found: "list[Standing]") -> None:
     for one in found:
-        typer.echo(f"{one.cluster} {one.broker} {one.broker_id} at {one.address}")
+        output.echo(f"{one.cluster} {one.broker} {one.broker_id} at {one.address}")
         for name, value in one.info.items():
-            typer.echo(f"  {name} = {value}")
+            output.echo(f"  {name} = {value}")
 
 
 def _lines(found: "list[Standing]") -> object:
-    shown = table("cluster", "broker", "id", "address", "version", "in/s", "out/s", numbers=5)
+    columns = ("cluster", "broker", "id", "address", "software", "protocol", "in/s", "out/s")
+    shown = table(*columns, numbers=6)
     for one in found:
         shown.add_row(
             one.cluster,
             one.broker,
             str(one.broker_id),
             one.address,
+            one.software,
             one.version,
             _first(one.puts_per_s),
             _first(one.gets_per_s),

@@ -61,4 +61,4 @@ def _names(
         return []
     finally:
         logging.disable(before)
-    return [name for name in found if name.startswith(incomplete)]
+    return [name for name in found if name.startswith(incomplete) and name.isprintable()]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli import completion, output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.model.errors import RoquetError, UsageError
 
@@ -119,7 +120,7 @@ class _Resending:
             output.preview_of(_preview(letters), dry_run=dry_run, json=json)
             if lost:
                 why = "they do not say what topic they came from"
-                typer.echo(f"{len(lost)} cannot be sent: {why}", err=True)
+                output.echo(f"{len(lost)} cannot be sent: {why}", err=True)
             if letters and not dry_run:
                 question = f"Send {output.counted(len(letters), 'message')} again?"
                 await output.agreed(question, yes=yes, apart=json)
@@ -130,7 +131,7 @@ class _Resending:
             output.echo_json({**_fields(letter), "sent": not dry_run} for letter in letters)
             output.echo_json({**_fields(letter), "sent": False} for letter in lost)
         if lost:
-            sys.exit(1)
+            sys.exit(FAILED)
 
     async def _send(self, letters: "Sequence[DeadLetter]", *, apart: bool) -> None:
         from roquet.admin import dead_letters
@@ -144,7 +145,7 @@ class _Resending:
             ) as bar:
                 await dead_letters.resend(producer, letters, bar.update)
         stay = STAY.format(topic=dlq_topic(self._group))
-        typer.echo(f"{len(letters)} sent; {stay}", err=apart)
+        output.echo(f"{len(letters)} sent; {stay}", err=apart)
 
 
 def _preview(letters: "Sequence[DeadLetter]") -> Iterator[str]:
@@ -167,18 +168,18 @@ async def _list(namesrv: str, *, as_json: bool) -> None:
         output.echo_json(map(_count_fields, found))
         return
     if not found:
-        typer.echo("no group has dead letters", err=True)
+        output.echo("no group has dead letters", err=True)
         return
     width = max(len(count.group) for count in found)
-    typer.echo(f"{'GROUP':{width}} {'QUEUE':>14} {'LETTERS':>9} {'NOT RESENT':>10}")
+    output.echo(f"{'GROUP':{width}} {'QUEUE':>14} {'LETTERS':>9} {'NOT RESENT':>10}")
     for count in found:
         queue = f"{count.queue.broker_name}:{count.queue.queue_id}"
         total, fresh = _shown(count.total), _shown(count.fresh)
-        typer.echo(f"{count.group:{width}} {queue:>14} {total:>9} {fresh:>10}")
+        output.echo(f"{count.group:{width}} {queue:>14} {total:>9} {fresh:>10}")
     silent = sorted({count.queue.broker_name for count in found if count.total is None})
     if silent:
-        typer.echo(f"no answer from {', '.join(silent)}", err=True)
-        sys.exit(1)
+        output.echo(f"no answer from {', '.join(silent)}", err=True)
+        sys.exit(FAILED)
 
 
 async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
@@ -193,7 +194,7 @@ async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
         if as_json:
             output.echo_json([_fields(letter)])
         else:
-            typer.echo(_line(letter))
+            output.echo(_line(letter))
 
 
 def _shown(count: int | None) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import completion, group_view, output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.messages import EDGES
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import DryRun, Json, Yes
@@ -29,7 +30,7 @@ def show(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Show a group: its members, who works on which queue, the lag, and what is amiss.
+    """Show a group: members, queues, lag, and what is amiss.
 
     Exit code 1 when something is amiss.
     """
@@ -44,7 +45,7 @@ def list_groups(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """List all groups, how many members each has, and how many messages wait for it."""
+    """List all groups, their members and lag."""
     running.log_to_stderr(verbose=False)
     running.run(_list(namesrv, system=system, json=json))
 
@@ -62,7 +63,7 @@ def create(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Create a group on all brokers, or change it; what is not given stays."""
+    """Create a group, or change it. On all brokers; what is not given stays."""
     running.log_to_stderr(verbose=False)
     given = {
         "retry_max_times": retries,
@@ -108,7 +109,7 @@ def reset(  # noqa: PLR0913 - each is an option
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Have a group go on elsewhere: earlier messages come again, later ones are skipped."""
+    """Have a group go on elsewhere. Earlier messages come again, later ones are skipped."""
     running.log_to_stderr(verbose=False)
     only = [_place(text) for text in queues or ()]
     work = _Reset(namesrv, name, topic, only, create=create)
@@ -124,7 +125,7 @@ async def _create(namesrv: str | None, name: str, changes: dict[str, int], *, js
     if json:
         output.echo_json([{"name": name, "brokers": done, "changed": True}])
         return
-    typer.echo(f"{name}: on {', '.join(done)}")
+    output.echo(f"{name}: on {', '.join(done)}")
 
 
 async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, json: bool) -> None:
@@ -145,7 +146,7 @@ async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, j
         fields = {"name": name, "lag": found.lag, "brokers": done, "changed": not dry_run}
         output.echo_json([fields])
     elif not dry_run:
-        typer.echo(f"{name}: deleted on {', '.join(done)}")
+        output.echo(f"{name}: deleted on {', '.join(done)}")
 
 
 class _Reset:
@@ -189,7 +190,7 @@ class _Reset:
                 {**group_view.move_fields(move), "changed": not dry_run} for move in moves
             )
         elif not dry_run:
-            typer.echo(f"{name}: goes on there")
+            output.echo(f"{name}: goes on there")
 
     async def _is_fresh(self, reach: "Reach") -> bool:
         """Whether no broker knows the group; UsageError when that was not said."""
@@ -222,9 +223,9 @@ async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
     else:
         console = output.console()
         for part in group_view.parts(found):
-            console.print(part, markup=False)
+            console.print(part)
     if found.problems:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
@@ -238,4 +239,4 @@ async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
     elif found:
         output.console().print(group_view.summaries(found))
     else:
-        typer.echo("no group")
+        output.echo("no group")

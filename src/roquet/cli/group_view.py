@@ -48,8 +48,6 @@ def moves(planned: "list[Move]") -> "Table":
 
 def parts(found: "Group") -> Iterator[Any]:
     """What is printed of a group, one below the other."""
-    from rich.text import Text
-
     colours = {
         member.client_id: COLOURS[place % len(COLOURS)]
         for place, member in enumerate(found.members)
@@ -62,7 +60,7 @@ def parts(found: "Group") -> Iterator[Any]:
     if found.queues:
         yield _queues(found, colours)
     for problem in found.problems:
-        yield Text(f"! {problem}", style=FAULT)
+        yield output.styled(f"! {problem}", FAULT)
 
 
 def headline(found: "Group") -> str:
@@ -74,25 +72,21 @@ def headline(found: "Group") -> str:
 
 
 def _members(found: "Group", colours: Mapping[str, str]) -> "Table":
-    from rich.text import Text
-
     shown = table("member", "address", "language", "version", "listens to", "strategy")
     for one in found.members:
         wishes = ", ".join(f"{topic} {wish}" for topic, wish in sorted((one.wishes or {}).items()))
         shown.add_row(
-            Text(one.client_id, style=colours[one.client_id]),
+            output.styled(one.client_id, colours[one.client_id]),
             one.address,
             one.language or "?",
             str(one.version),
-            Text(wishes),
+            wishes,
             one.strategy or "",
         )
     return shown
 
 
 def _queues(found: "Group", colours: Mapping[str, str]) -> "Table":
-    from rich.text import Text
-
     shown = table("topic", "broker", "queue", "owner", "committed", "end", "lag", numbers=4)
     for queue in found.queues:
         owner = "?" if queue.owners is None else ", ".join(queue.owners) or "nobody"
@@ -101,7 +95,7 @@ def _queues(found: "Group", colours: Mapping[str, str]) -> "Table":
             queue.topic,
             queue.broker,
             str(queue.queue_id),
-            Text(owner, style=style),
+            output.styled(owner, style),
             f"{queue.committed:,}",
             f"{queue.end:,}",
             f"{queue.lag:,}",
@@ -111,7 +105,8 @@ def _queues(found: "Group", colours: Mapping[str, str]) -> "Table":
 
 def summaries(found: "list[Summary]") -> "Table":
     """A line for each group."""
-    shown = table("group", "members", "lag", numbers=1)
+    shown = table("group", "members", "lag", "", numbers=1)
     for one in found:
-        shown.add_row(one.name, f"{one.members:,}", f"{one.lag:,}")
+        off = output.styled("disabled", FAULT) if one.disabled_on else ""
+        shown.add_row(one.name, f"{one.members:,}", f"{one.lag:,}", off)
     return shown

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from roquet.cli import output
+from roquet.cli.exit_codes import FAILED
+from roquet.model.text import printable
+
 if TYPE_CHECKING:
     from roquet.store.check import Report
     from roquet.store.config import StoreConfig
 
 TEXT_MAX: Final = 160
 """Characters of one value in a line for eyes; `--json` cuts nothing."""
-
-DAMAGED: Final = 1
 
 Json = Annotated[bool, typer.Option("--json", help="JSON, with nothing cut.")]
 Config = Annotated[
@@ -30,11 +32,16 @@ def dump(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Print what a store file holds, one thing a line; the file is not changed."""
+    """Print what a store file holds. One thing a line; the file stays as it is."""
     from roquet.store import dump as store_dump
 
     for values in store_dump.walk(file, config=_layout(config)):
-        typer.echo(_as_json(values) if json else _as_text(values))
+        if json:
+            output.echo_json([values])
+        elif values["kind"] == "table":
+            output.echo_lines(output.json_text(values["content"], pretty=True))
+        else:
+            output.echo(_as_text(values))
 
 
 def check(
@@ -43,19 +50,19 @@ def check(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Judge a data directory without changing it; exit code 1 when something is unreadable."""
+    """Judge a data directory. Nothing is changed; exit code 1 when it is damaged."""
     from roquet.store import check as store_check
 
     report = store_check.check(directory, _layout(config))
     if json:
         import msgspec
 
-        typer.echo(_as_json({"verdict": report.verdict, **msgspec.to_builtins(report)}))
+        output.echo_json([{"verdict": report.verdict, **msgspec.to_builtins(report)}])
     else:
         for line in _told(report):
-            typer.echo(line)
+            output.echo(line)
     if report.verdict == "damaged":
-        sys.exit(DAMAGED)
+        sys.exit(FAILED)
 
 
 def _layout(config: Path | None) -> "StoreConfig | None":
@@ -86,20 +93,10 @@ def _told(report: "Report") -> Iterator[str]:
 
 def _as_text(values: Mapping[str, Any]) -> str:
     """The kind, and then name=value for all that is not empty."""
-    if values["kind"] == "table":
-        return _as_json(values["content"], pretty=True)
     rest = (f"{name}={_short(value)}" for name, value in values.items() if name != "kind")
     return " ".join([str(values["kind"]), *rest])
 
 
 def _short(value: object) -> str:
-    text = _as_json(value) if isinstance(value, dict) else str(value)
-    text = text if text.isprintable() else repr(text)
+    text = output.json_text(value) if isinstance(value, dict) else printable(str(value))
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text)} characters)"
-
-
-def _as_json(value: object, *, pretty: bool = False) -> str:
-    import msgspec
-
-    data = msgspec.json.encode(value)
-    return (msgspec.json.format(data) if pretty else data).decode()

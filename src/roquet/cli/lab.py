@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli import output
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.spark import Master
 from roquet.model.errors import UsageError
 
@@ -24,14 +25,13 @@ NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 """What the extra `spark` installs."""
 
 ALL: Final = "all"
-FAILED: Final = 1
 SEED: Final = 1
 
 app: Final = typer.Typer(
     name="lab",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Try balance strategies over very many simulated histories, on Spark.",
+    help="Try balance strategies over simulated histories, on Spark.",
 )
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="What `run --out` wrote.")]
@@ -52,7 +52,7 @@ def run(
     master: Master = None,
     json: output.Json = False,
 ) -> None:
-    """Play a scenario under every strategy, and say which one to choose when.
+    """Play a scenario under every strategy. Says which one to choose when.
 
     The table is in DIR/histories, one row for each history and strategy; the page is
     DIR/report.html. A run that was interrupted goes on when it is started again.
@@ -114,10 +114,7 @@ def scenarios(
     from roquet.spark.lab import scenario
 
     if name is not None:
-        import msgspec
-
-        shown = msgspec.json.format(msgspec.json.encode(scenario.preset(name)))
-        typer.echo(shown.decode())
+        output.echo_lines(output.json_text(scenario.preset(name), pretty=True))
         return
     presets = [scenario.preset(one) for one in scenario.names()]
     if json:
@@ -189,7 +186,7 @@ def _play(study: "Study", place: "Place", master: str | None, *, quiet: bool) ->
             job.run(spark, study, place, progress)
         except KeyboardInterrupt:
             kept = len(study.parts()) - len(place.missing(study))
-            typer.echo(
+            output.echo(
                 f"roquet: interrupted; {kept} of {len(study.parts())} parts are kept, and the "
                 "same command goes on from there",
                 err=True,
@@ -201,7 +198,7 @@ def _play(study: "Study", place: "Place", master: str | None, *, quiet: bool) ->
     if not quiet:
         seconds = max(SYSTEM_CLOCK.monotonic_ms() - began_ms, 1) / 1000
         rows = study.histories * study.contests
-        typer.echo(f"{rows:,} rows in {seconds:,.0f} s: {rows / seconds:,.0f} a second", err=True)
+        output.echo(f"{rows:,} rows in {seconds:,.0f} s: {rows / seconds:,.0f} a second", err=True)
 
 
 @contextmanager
@@ -220,23 +217,23 @@ def _hushed() -> "Iterator[None]":
 
 @contextmanager
 def _progress(study: "Study", *, quiet: bool) -> "Iterator[Callable[[int], None]]":
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
-        TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
+    from roquet.cli.printable_console import PrintableColumn
+
     bar = Progress(
-        TextColumn("histories"),
+        PrintableColumn("histories"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True, quiet=quiet),
+        console=output.console(apart=True, quiet=quiet),
     )
     task = bar.add_task("histories", total=study.histories)
     with bar:
@@ -265,9 +262,9 @@ def _tell(summary: "Summary", place: "Place", *, json: bool) -> None:
     else:
         output.console().print(_choices(summary))
         for claim in failed:
-            typer.echo(f"does not hold: {claim.text} ({claim.found})")
+            output.echo(f"does not hold: {claim.text} ({claim.found})")
         held = len(summary.claims) - len(failed)
-        typer.echo(
+        output.echo(
             f"{held} of {len(summary.claims)} claims hold; {place.report.resolve().as_uri()}"
         )
     if failed:

@@ -6,10 +6,12 @@ rich, and `roquet --help` for no server either.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from roquet import __version__
 from roquet.cli import (
@@ -21,6 +23,7 @@ from roquet.cli import (
     lab,
     message,
     messages,
+    output,
     serve,
     simulate,
     spark,
@@ -31,17 +34,40 @@ from roquet.cli import (
 )
 from roquet.cli.balance import command as balance
 from roquet.cli.demo import command as demo
+from roquet.cli.exit_codes import FAILED, INTERRUPTED, WRONG_USE
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 
-FAILED: Final = 1
-WRONG_USE: Final = 2
-"""As typer itself ends when an option is wrong."""
+SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
+    {
+        "Servers": ("dev", "serve", "namesrv", "broker"),
+        "Messages": ("produce", "consume", "message", "dlq"),
+        "Operation": ("topic", "group", "cluster", "dump", "check"),
+        "Spark": ("spark",),
+        "Trying out": ("demo", "balance", "lab", "simulate"),
+    }
+)
+"""Headings of `roquet --help`, and the commands below each."""
 
-INTERRUPTED: Final = 130
-"""What shells call the end by Ctrl-C."""
+
+class Sections(TyperGroup):
+    """The root command, whose help shows its commands by what they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's
+        """A list for each section, in columns of one width."""
+        width = max(map(len, self.commands))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                room = formatter.width - 6 - width
+                shown = [(n, self.commands[n].get_short_help_str(room)) for n in names]
+                formatter.write_dl([(name.ljust(width), text) for name, text in shown])
+
 
 app: Final = typer.Typer(
-    name="roquet", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+    name="roquet",
+    cls=Sections,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 COMMANDS: Final[Sequence[Callable[..., None]]] = (
     serve.dev,
@@ -71,7 +97,7 @@ app.add_typer(spark.app)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"roquet {__version__}")
+        output.echo(f"roquet {__version__}")
         raise typer.Exit
 
 
@@ -101,5 +127,8 @@ def main() -> None:
 
 
 def _fail(error: Exception, code: int) -> None:
-    typer.echo(f"roquet: {error}", err=True)
+    first, *rest = f"roquet: {error}".split("\n")
+    output.echo(first, err=True)
+    for line in rest:  # never at the margin, where only we begin a line
+        output.echo(f"  {line.strip()}", err=True)
     sys.exit(code)

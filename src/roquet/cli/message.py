@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import completion, output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.messages import GROUP
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import Json
@@ -159,10 +160,10 @@ def _tell(
         elif whole:
             _print_whole(message)
         else:
-            typer.echo(_line(message))
+            output.echo(_line(message))
     if not told:
-        typer.echo(nothing, err=True)
-        sys.exit(1)
+        output.echo(nothing, err=True)
+        sys.exit(FAILED)
 
 
 def _line(message: "StoredMessage") -> str:
@@ -188,11 +189,11 @@ def _print_whole(message: "StoredMessage") -> None:
         "size": f"{len(message.body):,} bytes of body, {message.size:,} stored",
     }
     for name, value in shown.items():
-        typer.echo(f"{name + ':':13} {value}")
+        output.echo(f"{name + ':':13} {value}")
     for name, value in sorted(message.properties.items()):
-        typer.echo(f"  {name} = {output.preview(value.encode(), 2_000)}")
-    typer.echo()
-    typer.echo(message.body.decode("utf-8", "replace"))
+        output.echo(f"  {name} = {output.preview(value.encode(), 2_000)}")
+    output.echo()
+    output.echo_lines(message.body.decode("utf-8", "replace"), indent="  ")
 
 
 def _places(message: "StoredMessage") -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -12,10 +14,12 @@ import typer
 from roquet.cli import completion, output, running
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.model.errors import MessageIllegal, RoquetError, UsageError
+from roquet.model.settings import parse_millis
 
 if TYPE_CHECKING:
     from roquet.client.config import ConsumerConfig
     from roquet.client.consumer import Consumer
+    from roquet.client.received import Received
     from roquet.model.message import Message
     from roquet.model.results import SendReceipt
 
@@ -42,20 +46,39 @@ def produce(  # noqa: PLR0913 - each is an option
     key: Annotated[list[str] | None, typer.Option(help="To find it by; may be repeated.")] = None,
     tag: Annotated[str | None, typer.Option(help="To filter by.")] = None,
     order_key: Annotated[str | None, typer.Option(help="Equal ones stay in order.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="How often to send --body.")] = 1,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Deliver it so much later: 10s, 2h.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="The whole file is the message.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How often to send --body or --file.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no receipts.")] = False,
     json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Send messages; each receipt is printed: message id, queue, offset."""
+    """Send messages; each receipt is printed: message id, queue, offset.
+
+    Without --body and --file each line of stdin is one; empty lines are counted and left out.
+    """
     from roquet.model.message import Message
 
     running.log_to_stderr(verbose=False)
+    if body is not None and file is not None:
+        raise UsageError("--body or --file: a message has one body")
     fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
-    if body is None:
+    fields["properties"] = dict(map(_property, properties or ()))
+    if delay is not None:
+        fields["delay"] = timedelta(milliseconds=parse_millis(delay, "--delay"))
+    data = file.read_bytes() if file is not None else body if body is None else body.encode()
+    if data is None:
         running.run(_produce(namesrv, _typed(topic, fields), quiet=quiet, json=json))
         return
-    message = Message(topic, body.encode(), **fields)
+    message = Message(topic, data, **fields)
     try:
         running.run(_produce(namesrv, _repeated(message, count), quiet=quiet, json=json))
     except MessageIllegal as error:  # one that the options describe
@@ -80,13 +103,22 @@ def consume(  # noqa: PLR0913 - each is an option
         str | None, typer.Option(help='Only those with such properties: "amount > 5".')
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bodies as they are, for a file or a program.")
+    ] = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Print a topic's messages as they come, until Ctrl-C."""
+    """Print a topic's messages as they come, until Ctrl-C.
+
+    A body is one line; what does not print, line breaks among it, is shown as an escape.
+    """
     running.log_to_stderr(verbose=False)
+    if raw and json:
+        raise UsageError("--raw or --json: bodies alone, or all that is known")
+    show = _show_json if json else _show_raw if raw else _show_text
     config = _beginning(begin)
     wanted = {"tags": tags, "sql": sql}
-    running.run(_consume(topic, group, wanted, config, namesrv, count=count, as_json=json))
+    running.run(_consume(topic, group, wanted, config, namesrv, _Printing(show, count)))
 
 
 async def _produce(
@@ -103,7 +135,7 @@ async def _produce(
                 continue
             queue = receipt.queue
             where = f"{queue.broker_name}:{queue.queue_id} offset {receipt.queue_offset}"
-            typer.echo(f"{receipt.message_id} {where}")
+            output.echo(f"{receipt.message_id} {where}")
 
 
 def _receipt_fields(receipt: "SendReceipt") -> dict[str, Any]:
@@ -124,17 +156,32 @@ async def _repeated(message: "Message", count: int) -> AsyncIterator["Message"]:
 
 
 async def _typed(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]:
-    """Lines of stdin as they come; empty ones are no messages."""
+    """Lines of stdin as they come; empty ones are no messages, and are counted on stderr."""
     from roquet.model.message import Message
 
-    async for line in _lines():
+    empty = 0
+    async for line, is_whole in _lines():
         if text := line.rstrip(b"\r\n"):
             yield Message(topic, text, **fields)
+        else:
+            empty += is_whole
+    if empty:
+        output.echo(
+            f"{output.counted(empty, 'empty line')} not sent: no message is empty", err=True
+        )
 
 
-async def _lines() -> AsyncIterator[bytes]:
-    """Lines of stdin; Ctrl-C is heard meanwhile, since nothing waits for the thread that reads.
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--property {text!r}: NAME=VALUE is wanted")
+    return name, value
 
+
+async def _lines() -> AsyncIterator[tuple[bytes, bool]]:
+    """Lines of stdin, and whether a line break ended each.
+
+    Ctrl-C is heard meanwhile, since nothing waits for the thread that reads.
     It reads the file itself: Python ends badly while a thread holds sys.stdin.
     """
     from roquet.client.threads import in_thread
@@ -144,8 +191,8 @@ async def _lines() -> AsyncIterator[bytes]:
     while chunk := await in_thread(partial(file.read, CHUNK), "roquet-stdin"):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield line
-    yield rest
+            yield line, True
+    yield rest, False
 
 
 async def _consume(
@@ -154,9 +201,7 @@ async def _consume(
     wanted: dict[str, Any],
     config: "ConsumerConfig",
     namesrv: str | None,
-    *,
-    count: int | None,
-    as_json: bool,
+    printing: "_Printing",
 ) -> None:
     from roquet.client.pull import PullConsumer
     from roquet.client.push import PushConsumer
@@ -166,11 +211,11 @@ async def _consume(
         member = PushConsumer(addresses, group=group, topic=topic, config=config, **wanted)
         await _check_readable(addresses, topic)
         async with member:
-            await _until_stopped(_print(member, count, as_json=as_json))
+            await _until_stopped(printing.run(member))
         return
     await _check_readable(addresses, topic)
     async with PullConsumer(addresses, group=GROUP, config=config) as reader:
-        await _until_stopped(_read(reader, topic, wanted, config, count, as_json=as_json))
+        await _until_stopped(_read(reader, topic, wanted, config, printing))
 
 
 async def _check_readable(addresses: str, topic: str) -> None:
@@ -190,21 +235,19 @@ async def _read(
     topic: str,
     wanted: dict[str, Any],
     config: "ConsumerConfig",
-    count: int | None,
-    *,
-    as_json: bool,
+    printing: "_Printing",
 ) -> None:
     """Everything in all queues of the topic, which may not be there yet."""
     waited = False
     while not (queues := await reader.queues(topic)):
         if not waited:
-            typer.echo(f"waiting for the first message of {topic} (Ctrl-C stops)", err=True)
+            output.echo(f"waiting for the first message of {topic} (Ctrl-C stops)", err=True)
         waited = True
         await asyncio.sleep(TOPIC_POLL_S)
     await reader.assign(queues, **wanted)
     if not waited:  # of a topic that came meanwhile everything is new
         await _seek(reader, config)
-    await _print(reader, count, as_json=as_json)
+    await printing.run(reader)
 
 
 async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
@@ -218,17 +261,34 @@ async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
             await reader.seek_to_time(queue, config.consume_timestamp_ms)
 
 
-async def _print(consumer: "Consumer", count: int | None, *, as_json: bool) -> None:
-    printed = 0
-    async for message in consumer.messages():
-        if as_json:
-            output.echo_json([output.fields_of(message)])
-        else:
-            typer.echo(message.body.decode("utf-8", "replace"))
-        await message.ack()
-        printed += 1
-        if printed == count:
-            return
+class _Printing:
+    """How messages are printed, and how many at most; None is no limit."""
+
+    def __init__(self, show: Callable[["Received"], None], count: int | None) -> None:
+        self._show = show
+        self._count = count
+
+    async def run(self, consumer: "Consumer") -> None:
+        """Print and acknowledge each message."""
+        printed = 0
+        async for message in consumer.messages():
+            self._show(message)
+            await message.ack()
+            printed += 1
+            if printed == self._count:
+                return
+
+
+def _show_text(message: "Received") -> None:
+    output.echo(message.body.decode("utf-8", "replace"))
+
+
+def _show_raw(message: "Received") -> None:
+    output.echo_raw(message.body)
+
+
+def _show_json(message: "Received") -> None:
+    output.echo_json([output.fields_of(message)])
 
 
 async def _until_stopped(work: Any) -> None:

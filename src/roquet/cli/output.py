@@ -1,23 +1,32 @@
-"""Output: what commands print, for eyes or as JSON, and the question before something is done."""
+"""Output: the one door for what commands print, for eyes or as JSON, and the question before.
+
+Names, keys, bodies and remarks are strangers' text. For eyes everything is escaped that a terminal
+would obey (`model.text`); for programs JSON keeps every value, and escapes the same characters.
+"""
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from roquet.cli.exit_codes import FAILED
 from roquet.model.errors import UsageError
+from roquet.model.text import json_printable, printable, without_surrogates
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from roquet.client.received import Received
     from roquet.model.message import StoredMessage
 
     Stored = StoredMessage | Received
+
+_BLANKS: Final = str.maketrans("\n\r\t", "   ")
 
 DRY: Final = "nothing was changed (--dry-run)"
 
@@ -26,12 +35,42 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
+def echo(line: object = "", *, err: bool = False) -> None:
+    """One line; line breaks in it are shown as escapes, so that nobody's text looks like ours."""
+    typer.echo(printable(str(line)), err=err)
+
+
+def echo_lines(text: str, *, indent: str = "") -> None:
+    """Several lines, as they are broken; strangers' are indented, so that none looks like ours."""
+    for line in text.replace("\r\n", "\n").split("\n"):
+        typer.echo(indent + printable(line, keep="\t"))
+
+
+def echo_raw(data: bytes) -> None:
+    """Bytes as they are, for files and programs: only where the user has asked for that."""
+    typer.echo(data)
+
+
+def rewrite_line(line: str) -> None:
+    """Put a line in the place of the last one, on a terminal; an empty one leaves nothing."""
+    typer.echo(f"\r\x1b[K{printable(line)}", nl=False, err=True)
+
+
 def echo_json(values: Iterable[Any]) -> None:
     """Each value as one line of JSON."""
+    for value in values:
+        typer.echo(json_text(value))
+
+
+def json_text(value: Any, *, pretty: bool = False) -> str:
+    """JSON in ASCII where a terminal would obey anything else; lone surrogates become U+FFFD."""
     import msgspec
 
-    for value in values:
-        typer.echo(msgspec.json.encode(value).decode())
+    try:
+        data = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(without_surrogates(msgspec.to_builtins(value)))
+    return json_printable((msgspec.json.format(data) if pretty else data).decode())
 
 
 def table(*columns: str, numbers: int | None = None) -> "Table":
@@ -45,11 +84,21 @@ def table(*columns: str, numbers: int | None = None) -> "Table":
     return made
 
 
-def console(*, apart: bool = False) -> "Console":
-    """Where tables go, `apart` to stderr: colours on a terminal alone."""
-    from rich.console import Console
+def styled(text: str, style: str = "") -> "Text":
+    """Text in a colour."""
+    from rich.text import Text
 
-    return Console(highlight=False, stderr=apart)
+    return Text(printable(text), style=style)
+
+
+def console(*, apart: bool = False, quiet: bool = False) -> "Console":
+    """Where tables and bars go, `apart` to stderr: colours on a terminal alone.
+
+    Strings are printed as they are, without markup, and escaped.
+    """
+    from roquet.cli.printable_console import PrintableConsole
+
+    return PrintableConsole(stderr=apart, quiet=quiet)
 
 
 def when(time_ms: int | None) -> str:
@@ -82,18 +131,18 @@ async def agreed(question: str, *, yes: bool, apart: bool = False) -> None:
         return
     from roquet.client.threads import in_thread
 
-    ask = partial(typer.confirm, question, default=False, err=apart)
+    ask = partial(typer.confirm, printable(question), default=False, err=apart)
     if not await in_thread(ask, "roquet-question"):
-        typer.echo("nothing was done", err=True)
-        raise typer.Exit(1)
+        echo("nothing was done", err=True)
+        raise typer.Exit(FAILED)
 
 
 def preview_of(lines: Iterable[str], *, dry_run: bool, json: bool) -> None:
     """What would be done, before it is asked for; with JSON on stderr, which the eyes see, too."""
     for line in lines:
-        typer.echo(line, err=json)
+        echo(line, err=json)
     if dry_run:
-        typer.echo(DRY, err=json)
+        echo(DRY, err=json)
 
 
 def fields_of(message: "Stored") -> dict[str, Any]:
@@ -125,11 +174,6 @@ def counted(count: int, noun: str) -> str:
 
 def preview(body: bytes, longest: int) -> str:
     """A body in one line, cut where it is longer."""
-    text = body.decode("utf-8", "replace")
-    shown = "".join(_printable(text[: longest + 1]))
+    text = body.decode("utf-8", "replace")[: longest + 1]
+    shown = printable(text.translate(_BLANKS))
     return f"{shown[: longest - 1]}…" if len(shown) > longest else shown
-
-
-def _printable(text: str) -> Iterator[str]:
-    for one in text:
-        yield one if one.isprintable() else " "

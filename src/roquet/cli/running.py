@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from roquet.net import loop
-
-FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+from roquet.net.log_lines import PrintableFormatter
 
 DESCRIPTORS_MAX: Final = 65_536
 """Enough for every connection and map that one process can serve."""
@@ -30,7 +29,9 @@ LIFELINE: Final = "ROQUET_LIFELINE"
 def log_to_stderr(*, verbose: bool) -> None:
     """Where a program's log goes, and how much of it; a library never decides that."""
     level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=level, format=FORMAT)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

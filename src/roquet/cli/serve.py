@@ -11,7 +11,7 @@ import typer
 from roquet import __version__
 from roquet.broker import config as broker_config
 from roquet.broker.config import BrokerConfig
-from roquet.cli import running
+from roquet.cli import output, running
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
@@ -75,7 +75,7 @@ def dev(
     host: Host = EVERYWHERE,
     verbose: Verbose = False,
 ) -> None:
-    """Start a name server and a broker in one process: all that a developer needs."""
+    """Start a name server and a broker in one process, for developers."""
     running.log_to_stderr(verbose=verbose)
     config = msgspec.structs.replace(
         broker_config.read("", "", os.environ),
@@ -165,7 +165,7 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
             raise ConfigError(str(error).replace("--port", "--namesrv-port")) from None
         config = msgspec.structs.replace(config, name_servers=(names.address,))
         started = await servers.enter_async_context(BrokerServer(config))
-        typer.echo(
+        output.echo_lines(
             READY.format(
                 version=__version__,
                 namesrv=names.address,
@@ -181,7 +181,7 @@ async def _namesrv(config: NameServerConfig) -> None:
 
     stop = running.stop_signal()
     async with NameServer(config) as server:
-        typer.echo(f"name server ready at {server.address}")
+        output.echo(f"name server ready at {server.address}")
         await stop.wait()
 
 
@@ -192,7 +192,7 @@ async def _broker(config: BrokerConfig) -> None:
     keep_memory(MEMORY_KEPT)
     stop = running.stop_signal()
     async with BrokerServer(config) as server:
-        typer.echo(f"broker {config.broker_name} ready at {server.address}")
+        output.echo(f"broker {config.broker_name} ready at {server.address}")
         await stop.wait()
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from roquet.cli import output
+from roquet.cli.exit_codes import FAILED
+
 if TYPE_CHECKING:
     from roquet.testing.simulation.run import Outcome
-
-FOUND: Final = 1
-"""The exit code when a check failed."""
 
 SHOWN_MAX: Final = 5
 """Faults of one seed that are printed; `--json` has all."""
@@ -45,7 +45,7 @@ def simulate(
 
     if defect == "list":
         for name, (kind, planted) in DEFECTS.items():
-            typer.echo(f"{name:20} {kind:8} {(planted.__doc__ or '').partition('.')[0]}")
+            output.echo(f"{name:20} {kind:8} {(planted.__doc__ or '').partition('.')[0]}")
         return
     work = _work(_kinds(scenario, defect), range(first, first + seeds))
     failed = acknowledged = handled = 0
@@ -55,12 +55,12 @@ def simulate(
         handled += outcome.handled
         _tell(outcome, json=json, trace=trace)
     if not json:
-        typer.echo(
+        output.echo(
             f"{_count(seeds)}, {acknowledged:,} messages acknowledged, {handled:,} handlings: "
             f"{f'{_count(failed)} with faults' if failed else 'no faults'}"
         )
     if failed:
-        sys.exit(FOUND)
+        sys.exit(FAILED)
 
 
 def _kinds(scenario: str, defect: str) -> list[str]:
@@ -95,8 +95,6 @@ def _count(seeds: int) -> str:
 def _tell(outcome: "Outcome", *, json: bool, trace: bool) -> None:
     """One seed's result."""
     if json:
-        import msgspec
-
         fields = {"lines": outcome.lines} if trace else {}
         told = {
             "scenario": outcome.kind,
@@ -104,15 +102,15 @@ def _tell(outcome: "Outcome", *, json: bool, trace: bool) -> None:
             "digest": outcome.digest,
             "faults": outcome.faults,
         }
-        typer.echo(msgspec.json.encode({**told, **fields}).decode())
+        output.echo_json([{**told, **fields}])
         return
     if trace:
         for line in outcome.lines:
-            typer.echo(line)
+            output.echo(line)
     for fault in outcome.faults[:SHOWN_MAX]:
-        typer.echo(f"{outcome.kind} seed {outcome.seed}: {fault}")
+        output.echo(f"{outcome.kind} seed {outcome.seed}: {fault}")
     if len(outcome.faults) > SHOWN_MAX:
-        typer.echo(
+        output.echo(
             f"{outcome.kind} seed {outcome.seed}: and {len(outcome.faults) - SHOWN_MAX} more"
         )
 
@@ -125,7 +123,6 @@ def _outcomes(
     from functools import partial
     from multiprocessing import get_context
 
-    from rich.console import Console
     from rich.progress import track
 
     from roquet.testing.simulation.kinds import live
@@ -139,7 +136,7 @@ def _outcomes(
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_hush) as pool:
         outcomes = pool.map(partial(live, defect=defect), work, chunksize=4)
-        bar = Console(stderr=True, quiet=not shown)
+        bar = output.console(apart=True, quiet=not shown)
         yield from track(outcomes, "simulating", total=len(work), console=bar)
 
 

@@ -83,7 +83,7 @@ def archive(  # noqa: PLR0913 - each is an option
     json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Keep a topic's messages in a table: each once, whatever is killed on the way.
+    """Keep a topic's messages in a table. Each once, whatever is killed on the way.
 
     The table knows how far it is: the same command goes on where it was. Days are those of
     `stored_at`, in UTC.
@@ -132,7 +132,7 @@ def lag(
     json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Watch all groups: which one will not catch up, and when retention will cut it off.
+    """Watch all groups: who will not catch up, and when. Or is cut off by retention.
 
     The samples are a table in DIR/samples, the page is DIR/lag.html. A second run adds to them.
     Needs no Java. Exit code 1 when a group will not catch up.
@@ -177,7 +177,7 @@ def audit(  # noqa: PLR0913 - each is an option
     json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Hold a table against its topic: what is missing or doubled, by queue and offset.
+    """Hold a table against its topic. What is missing or doubled, by queue and offset.
 
     Nothing is changed, and an archive may go on meanwhile. Exit code 1 when something is amiss.
     """
@@ -240,7 +240,7 @@ def _clean(params: "Params") -> None:
 
     with opened(params) as table:
         number = table.state(()).number
-    typer.echo(f"{params.target} is clean, at commit {number}")
+    output.echo(f"{params.target} is clean, at commit {number}")
 
 
 def _archive(params: "Params", *, as_json: bool) -> None:
@@ -264,7 +264,7 @@ def _archive(params: "Params", *, as_json: bool) -> None:
         place = {"topic": params.topic, "table": params.target, "kind": params.kind}
         output.echo_json([{**place, **msgspec.to_builtins(done), "seconds": seconds}])
         return
-    typer.echo(_told(params, done))
+    output.echo(_told(params, done))
 
 
 def _told(params: "Params", done: "Progress") -> str:

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer
-
 from roquet.cli import output
 from roquet.cli.bars import on_screen
+from roquet.cli.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     from roquet.spark.jobs.audit import Params, Progress
     from roquet.spark.jobs.audit_report import Report
-
-FAILED: Final = 1
 
 PLACES_MAX: Final = 6
 """Messages of a row that was sent more than once."""
@@ -60,23 +57,23 @@ def _tell(report: "Report", page: str | None) -> None:
     from roquet.spark.jobs.audit_page import verdict
     from roquet.spark.jobs.hours import told
 
-    typer.echo(verdict(report))
+    output.echo(verdict(report))
     if report.findings:
         output.console().print(_findings(report))
         if (more := len(report.findings) - SHOWN_MAX) > 0:
-            typer.echo(f"and {more:,} more: see --page or --json")
+            output.echo(f"and {more:,} more: see --page or --json")
     for one in report.producer[:SHOWN_MAX]:
         span = (
             told(one.first) if one.first == one.last else f"{told(one.first)} to {told(one.last)}"
         )
-        typer.echo(f"{span}: {one.more:+,} against the producer's count")
+        output.echo(f"{span}: {one.more:+,} against the producer's count")
     for gap in report.row_gaps[:SHOWN_MAX]:
         where = ", ".join(map(str, gap.places[:PLACES_MAX]))
-        typer.echo(f"{gap.what}: rows {gap.rows} of {gap.writer}{f' ({where})' if where else ''}")
+        output.echo(f"{gap.what}: rows {gap.rows} of {gap.writer}{f' ({where})' if where else ''}")
     if not report.begin_known:
-        typer.echo("where the table began is not known: its first row of a queue counts as that")
+        output.echo("where the table began is not known: its first row of a queue counts as that")
     if page is not None:
-        typer.echo(Path(page).absolute().as_uri())
+        output.echo(Path(page).absolute().as_uri())
 
 
 def _findings(report: "Report") -> "Table":
@@ -99,16 +96,17 @@ def _findings(report: "Report") -> "Table":
 @contextmanager
 def _shown(*, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
     """A bar on stderr: files, and then queues."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
+    from roquet.cli.printable_console import PrintableColumn
+
     bar = Bar(
-        TextColumn("{task.description}"),
+        PrintableColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=Console(stderr=True, quiet=quiet),
+        console=output.console(apart=True, quiet=quiet),
     )
     with on_screen(bar):
         task = bar.add_task("files", total=None)

@@ -6,18 +6,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer
-
 from roquet.cli import output
 from roquet.cli.bars import on_screen
+from roquet.cli.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from roquet.spark.jobs.lag import Params, Progress
     from roquet.spark.jobs.standings import Done
-
-FAILED: Final = 1
 
 BAD: Final = "bold red"
 
@@ -42,13 +39,11 @@ def _tell(done: "Done") -> None:
 
     if done.standings:
         output.console().print(_table(done))
-    typer.echo(verdict(done))
-    typer.echo(f"{output.counted(done.samples, 'sample')}; {Path(done.page).as_uri()}")
+    output.echo(verdict(done))
+    output.echo(f"{output.counted(done.samples, 'sample')}; {Path(done.page).as_uri()}")
 
 
 def _table(done: "Done") -> "Table":
-    from rich.text import Text
-
     from roquet.spark.jobs.lag_page import is_late, moment
 
     shown = output.table(
@@ -59,7 +54,7 @@ def _table(done: "Done") -> "Table":
         shown.add_row(
             one.group,
             one.topic,
-            Text(outlook.state.words, style=BAD if is_late(one) else ""),
+            output.styled(outlook.state.words, BAD if is_late(one) else ""),
             moment(done.at_ms, outlook.caught_up_s),
             moment(done.at_ms, outlook.cut_off_s, "-"),
             f"{outlook.lag:,}",
@@ -72,17 +67,18 @@ def _table(done: "Done") -> "Table":
 @contextmanager
 def _shown(*, quiet: bool) -> "Iterator[Callable[[Progress], None]]":
     """A bar on stderr: samples, and how many messages wait for all groups together."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
+    from roquet.cli.printable_console import PrintableColumn
+
     bar = Bar(
-        TextColumn("samples"),
+        PrintableColumn("samples"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[lag]:,} behind{task.fields[silent]}"),
+        PrintableColumn("{task.fields[lag]:,} behind{task.fields[silent]}"),
         TimeRemainingColumn(),
-        console=Console(stderr=True, quiet=quiet),
+        console=output.console(apart=True, quiet=quiet),
     )
     with on_screen(bar):
         task = bar.add_task("samples", total=None, lag=0, silent="")

@@ -42,7 +42,7 @@ def repair(  # noqa: PLR0913 - each is an option
     json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Keep a group's dead letters in a table that says why, and send chosen ones again, once.
+    """Keep a group's dead letters in a table. It says why; chosen ones are sent again, once.
 
     The table knows which were sent: the same command sends nothing twice, whatever is killed.
     """
@@ -85,7 +85,7 @@ def _repair(params: "Params", *, as_json: bool) -> None:
         output.echo_json([{**place, **msgspec.to_builtins(done), "counts": plain}])
     else:
         _show(rows)
-        typer.echo(_told(params, done))
+        output.echo(_told(params, done))
     job.lost_of(done)
 
 

@@ -128,7 +128,7 @@ def _replay(params: "Params", *, as_json: bool) -> None:
         place = {"table": params.source, "topic": params.topic}
         output.echo_json([{**place, **msgspec.to_builtins(done), "seconds": seconds}])
         return
-    typer.echo(_told(params, done))
+    output.echo(_told(params, done))
 
 
 def _told(params: "Params", done: "Progress") -> str:

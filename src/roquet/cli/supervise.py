@@ -15,12 +15,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from roquet.broker.settings import PORT
-from roquet.cli import running
+from roquet.cli import output, running
 from roquet.cli.children import Child, ChildFailed
 from roquet.cli.serve import EVERYWHERE, Verbose
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import join_address
 from roquet.namesrv.config import PORT as NAMESRV_PORT
+from roquet.store.private import make_directories
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def serve(  # noqa: PLR0913 - each is an option
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Start a name server and brokers, a process each; one that dies is started again."""
+    """Start a name server and brokers, a process each. One that dies is started again."""
     running.log_to_stderr(verbose=verbose)
     if port < 1 or namesrv_port < 1:
         raise UsageError("--port and --namesrv-port: fixed ones, so that processes can come back")
@@ -112,7 +113,7 @@ class Plan:
     def make_folders(self) -> None:
         """A place for each broker and for all logs; RoquetError when it cannot be."""
         for name in ("logs", "namesrv", *self.names):
-            (self._data / name).mkdir(parents=True, exist_ok=True)
+            make_directories(self._data / name)
 
     @property
     def _names(self) -> str:
@@ -170,7 +171,9 @@ class Kept:
             await self.child.ended()
             if loop.time() - began_s >= STABLE_S:
                 self.pause_s = PAUSE_MIN_S
-            log.error("%s\nit is started again in %g s", self.child.failure(), self.pause_s)
+            for line in str(self.child.failure()).splitlines():  # each is a log line of its own
+                log.error("%s", line)
+            log.error("%s is started again in %g s", self.child.name, self.pause_s)
             await self._again()
 
     async def _again(self) -> None:
@@ -200,7 +203,7 @@ async def _serve(plan: Plan) -> None:
     async with AsyncExitStack() as stack:
         names = Kept(await plan.namesrv(), plan.namesrv)
         stack.push_async_callback(names.stop)
-        typer.echo(f"name server  {names.child.address}")
+        output.echo(f"name server  {names.child.address}")
         brokers: list[Kept] = []
         stack.push_async_callback(_stop_all, brokers)
         for name in plan.names:
@@ -208,10 +211,10 @@ async def _serve(plan: Plan) -> None:
                 return
             kept = Kept(await plan.broker(name), _starter(plan, name))
             brokers.append(kept)
-            typer.echo(f"{name:12} {kept.child.address}")
+            output.echo(f"{name:12} {kept.child.address}")
         tasks = [asyncio.create_task(kept.keep()) for kept in (names, *brokers)]
         stack.push_async_callback(_cancel, tasks)
-        typer.echo("ready (Ctrl-C stops)")
+        output.echo("ready (Ctrl-C stops)")
         await stop.wait()
 
 

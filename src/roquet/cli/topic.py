@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import completion, output, running, topic_view
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import DryRun, Json, Yes
 from roquet.model.errors import UsageError
@@ -49,7 +50,7 @@ def list_topics(
 
 @app.command()
 def show(name: Name, *, json: Json = False, namesrv: Namesrv = None) -> None:
-    """Show a topic: its brokers and settings, what each queue holds, and who listens."""
+    """Show a topic: brokers, settings, queues, and who listens."""
     running.log_to_stderr(verbose=False)
     running.run(_show(namesrv, name, json=json))
 
@@ -110,7 +111,7 @@ def resize(
     json: Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Give a topic more or fewer queues while it is used; nothing in them is left behind.
+    """Give a topic more or fewer queues. It may be in use; nothing is left behind.
 
     Fewer: no new messages for the last queues, then every group reads what is in them, then they
     go. That takes as long as the slowest group; Ctrl-C is safe, and the same command goes on.
@@ -142,7 +143,8 @@ async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
     if json:
         output.echo_json(found)
     else:
-        typer.echo("\n".join(found) if found else "no topic")
+        for name in found or ["no topic"]:
+            output.echo(name)
 
 
 async def _show(namesrv: str | None, name: str, *, json: bool) -> None:
@@ -156,9 +158,9 @@ async def _show(namesrv: str | None, name: str, *, json: bool) -> None:
     else:
         console = output.console()
         for part in topic_view.parts(found):
-            console.print(part, markup=False)
+            console.print(part)
     if found.problems:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 async def _create(
@@ -173,7 +175,7 @@ async def _create(
         output.echo_json([{"name": name, "brokers": done, "changed": True}])
         return
     queues = output.counted(settings.write_queues or 0, "queue")
-    typer.echo(f"{name}: {queues} on each of {', '.join(done)}")
+    output.echo(f"{name}: {queues} on each of {', '.join(done)}")
 
 
 async def _update(
@@ -201,7 +203,7 @@ async def _update(
     if json:
         output.echo_json([{**change.fields(), "changed": not dry_run}])
     elif not dry_run:
-        typer.echo(f"{name}: changed on {', '.join(change.brokers)}")
+        output.echo(f"{name}: changed on {', '.join(change.brokers)}")
 
 
 async def _resize(
@@ -234,7 +236,7 @@ async def _resize(
         fields = topic_view.resize_fields(found, count, own)
         output.echo_json([{**fields, "changed": not dry_run}])
     elif not dry_run:
-        typer.echo(f"{name}: {queues} on each broker")
+        output.echo(f"{name}: {queues} on each broker")
 
 
 async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, json: bool) -> None:
@@ -250,7 +252,7 @@ async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, j
     if json:
         output.echo_json([{**topic_view.delete_fields(found), "changed": not dry_run}])
     elif not dry_run:
-        typer.echo(f"{name}: deleted on {topic_view.where(found)}")
+        output.echo(f"{name}: deleted on {topic_view.where(found)}")
 
 
 class _Progress:
@@ -266,15 +268,15 @@ class _Progress:
         line = f"{step.doing}{waiting}"
         if self._is_live:
             left = f" ({step.left_ms / 1000:.0f} s)" if step.left_ms else ""
-            typer.echo(f"\r\x1b[K{line}{left}", nl=False, err=True)
+            output.rewrite_line(f"{line}{left}")
         elif line != self._last:
-            typer.echo(line, err=True)
+            output.echo(line, err=True)
         self._last = line
 
     def close(self) -> None:
         """End the line."""
         if self._is_live and self._last:
-            typer.echo("\r\x1b[K", nl=False, err=True)
+            output.rewrite_line("")
 
 
 def _settings(

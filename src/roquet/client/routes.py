@@ -28,6 +28,9 @@ REFRESH_PAUSE_MS: Final = 1_000
 SEARCH_PAUSE_MS: Final = 200
 """Between two tries to find a topic that a caller waits for."""
 
+_NOT_A_NAME_SERVER: Final = frozenset({ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
+"""Brokers know no request for routes."""
+
 Changed = Callable[[str], object]
 """What is told the name of a topic whose route is new or has changed."""
 
@@ -52,9 +55,14 @@ class NameServers:
                     raise
                 reason = error
                 self._current = (self._current + 1) % len(self.addresses)
+        where = ", ".join(self.addresses)
+        if isinstance(reason, CallRefused) and reason.code in _NOT_A_NAME_SERVER:
+            raise ConnectFailed(
+                f"{where} answered, but not as a name server does ({reason}): this looks like a "
+                "broker's address; give that of a name server, which is usually at port 9876"
+            )
         raise ConnectFailed(
-            f"no name server answered at {', '.join(self.addresses)} ({reason}); "
-            "is it running? `roquet dev` starts one"
+            f"no name server answered at {where} ({reason}); is it running? `roquet dev` starts one"
         )
 
 

@@ -17,6 +17,8 @@ RoquetError
     └── CallTimeout       no answer in time
 """
 
+from roquet.model.text import printable
+
 
 class RoquetError(Exception):
     """Everything that Roquet raises on purpose."""
@@ -71,10 +73,13 @@ class CallError(RoquetError):
 
 
 class CallRefused(CallError):
-    """The peer answered, and said no: a response code (wire.codes.ResponseCode) and a remark."""
+    """The peer answered, and said no: a response code (wire.codes.ResponseCode) and a remark.
+
+    The error's text shows the remark escaped (`model.text.printable`); `remark` is as it came.
+    """
 
     def __init__(self, code: int, remark: str | None = None, *, definite: bool = True) -> None:
-        super().__init__(f"code {int(code)}: {remark or 'refused'}", definite=definite)
+        super().__init__(f"code {int(code)}: {printable(remark or 'refused')}", definite=definite)
         self.code = int(code)
         self.remark = remark
 

@@ -1,10 +1,11 @@
 """One HTML page that needs nothing else: no script, no font, no file beside it; light and dark."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Final
 
 import msgspec
+
+from roquet.pictures.escaping import escaped
 
 PALETTE: Final = """
 :root { color-scheme: light dark;
@@ -33,7 +34,8 @@ p.good { color: var(--good); font-weight: 600; } p.bad { color: var(--bad); font
 svg { width: 100%; height: auto; display: block; font-family: inherit; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid var(--grid); }
-td.number { text-align: right; } td.good { color: var(--good); } td.bad { color: var(--bad); }
+td.number { text-align: right; } td.whole { white-space: nowrap; }
+td.good { color: var(--good); } td.bad { color: var(--bad); }
 """
 )
 
@@ -43,6 +45,8 @@ class Cell(msgspec.Struct, frozen=True):
 
     value: object
     good: bool | None = None
+    is_whole: bool = False
+    """Never broken over lines, as a date."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,29 +63,30 @@ def page(title: str, verdict: Cell, sections: Iterable[Section]) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n"
-        f"<h1>{escape(title)}</h1>\n<p{_class(verdict)}>{escape(str(verdict.value))}</p>\n"
+        f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n"
+        f"<h1>{escaped(title)}</h1>\n<p{_class(verdict)}>{escaped(verdict.value)}</p>\n"
         f"{body}\n</html>\n"
     )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell | object]]) -> str:
     """Rows of values; whole numbers stand right and have their thousands apart."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    head = "".join(f"<th>{escaped(name)}</th>" for name in header)
     lines = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     return f"<table>\n<tr>{head}</tr>\n{lines}\n</table>"
 
 
 def _section(section: Section) -> str:
-    text = f"<p>{escape(section.text)}</p>\n" if section.text else ""
-    return f"<h2>{escape(section.title)}</h2>\n{text}{section.content}"
+    text = f"<p>{escaped(section.text)}</p>\n" if section.text else ""
+    return f"<h2>{escaped(section.title)}</h2>\n{text}{section.content}"
 
 
 def _cell(value: Cell | object) -> str:
     cell = value if isinstance(value, Cell) else Cell(value)
     is_number = isinstance(cell.value, int) and not isinstance(cell.value, bool)
-    text = f"{cell.value:,}" if is_number else escape(str(cell.value))
-    return f"<td{_class(cell, 'number' if is_number else '')}>{text}</td>"
+    text = f"{cell.value:,}" if is_number else escaped(cell.value)
+    names = [name for name, wanted in (("number", is_number), ("whole", cell.is_whole)) if wanted]
+    return f"<td{_class(cell, *names)}>{text}</td>"
 
 
 def _class(cell: Cell, *names: str) -> str:

@@ -16,7 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from roquet.model.text import printable
 from roquet.pictures.page import COLOURS
+
+LABEL_MAX: Final = 44
+"""Characters of a name beside a picture; matplotlib draws nothing when names take all the room."""
 
 _INK: Final = "#010101"
 _GRID: Final = "#020202"
@@ -40,6 +44,7 @@ _STYLE: Final[Mapping[Any, Any]] = MappingProxyType(
         "legend.frameon": False,
         "legend.labelcolor": _INK,
         "text.color": _INK,
+        "text.parse_math": False,  # a name with two dollar signs is a name
         "xtick.color": _INK,
         "ytick.color": _INK,
     }
@@ -88,13 +93,13 @@ def lines(
 
     def draw(axes: Axes) -> None:
         if stacked:
-            names = [s.name for s in stacked]
+            names = [_label_of(s.name) for s in stacked]
             axes.stackplot(
                 stacked[0].x, [s.y for s in stacked], labels=names, colors=_HUES, alpha=0.8
             )
         for n, curve in enumerate(series):
             hue = _INK if stacked else _HUES[n % COLOURS]
-            axes.plot(curve.x, curve.y, label=curve.name, color=hue, linewidth=1.5)
+            axes.plot(curve.x, curve.y, label=_label_of(curve.name), color=hue, linewidth=1.5)
         _mark(axes, moments)
         _label(axes, x, y)
         axes.set_xlim(left=0)
@@ -121,9 +126,9 @@ def ownership(
                 left=[span.start for span in own],
                 height=0.7,
                 color=_HUES[n % COLOURS],
-                label=name,
+                label=_label_of(name),
             )
-        axes.set_yticks(range(len(rows)), rows)
+        axes.set_yticks(range(len(rows)), [_text_of(row) for row in rows])
         axes.tick_params(axis="y", length=0)
         _mark(axes, moments)
         _label(axes, x, "")
@@ -150,7 +155,7 @@ def heat(
                 rows.index(row), 0.94, left=column - 0.47, height=0.94,
                 color=(*_shade(), (value / most) ** 0.5),
             )  # fmt: skip
-        axes.set_yticks(range(len(rows)), rows)
+        axes.set_yticks(range(len(rows)), [_text_of(row) for row in rows])
         axes.set_xticks(columns)
         axes.invert_yaxis()
         axes.tick_params(length=0)
@@ -169,13 +174,25 @@ def _mark(axes: Axes, moments: Sequence[Moment]) -> None:
     for moment in moments:
         axes.axvline(moment.x, color=_INK, linewidth=0.8, linestyle=":")
         axes.annotate(
-            moment.name,
+            _text_of(moment.name),
             (moment.x, 1),
             xycoords=("data", "axes fraction"),
             xytext=(3, 2),
             textcoords="offset points",
             fontsize=8,
         )
+
+
+def _label_of(name: str) -> str:
+    """A name as a label; matplotlib leaves those that begin with an underscore out of legends."""
+    shown = _text_of(name)
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def _text_of(name: str) -> str:
+    """A name that leaves room for the picture: its beginning and its end tell it from others."""
+    shown, half = printable(name), LABEL_MAX // 2
+    return shown if len(shown) <= LABEL_MAX else f"{shown[:half]}…{shown[-half:]}"
 
 
 def _name_colours(axes: Axes) -> None:

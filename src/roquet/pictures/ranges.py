@@ -4,10 +4,11 @@ Drawn by hand as strips are: without matplotlib, and a picture is a few kilobyte
 """
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Final
 
 import msgspec
+
+from roquet.pictures.escaping import escaped
 
 WIDTH: Final = 460
 NAME_WIDTH: Final = 176
@@ -110,7 +111,7 @@ def _line(x1: float, x2: float, y1: float, y2: float, colour: str) -> str:
 def _text(x: str, y: float, text: str, anchor: str = "start", *, soft: bool = False) -> str:
     align = f' text-anchor="{anchor}"' if anchor != "start" else ""
     colour = "--soft" if soft else "--ink"
-    return f'<text x="{x}" y="{_short(y)}"{align} fill="var({colour})">{escape(text)}</text>'
+    return f'<text x="{x}" y="{_short(y)}"{align} fill="var({colour})">{escaped(text)}</text>'
 
 
 def _short(number: float) -> str:

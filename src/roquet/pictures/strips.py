@@ -5,11 +5,11 @@ Drawn by hand and not by matplotlib: a picture of ten rows is 10 KB that way, an
 
 import re
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Final
 
 import msgspec
 
+from roquet.pictures.escaping import escaped
 from roquet.pictures.page import COLOURS, PALETTE
 
 WIDTH: Final = 760
@@ -126,7 +126,7 @@ def _text(
     colour = "--page" if on_colour else "--soft" if soft else "--ink"
     align = f' text-anchor="{anchor}"' if anchor != "start" else ""
     return (
-        f'<text x="{_short(x)}" y="{_short(y)}"{align} fill="var({colour})">{escape(text)}</text>'
+        f'<text x="{_short(x)}" y="{_short(y)}"{align} fill="var({colour})">{escaped(text)}</text>'
     )
 
 

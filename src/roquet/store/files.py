@@ -19,6 +19,7 @@ from roquet.rules.retention import DiskUsage
 from roquet.store import clib
 from roquet.store.disk import WholeDisk, find_disk
 from roquet.store.locks import FileLock, Lock, refused
+from roquet.store.private import FILE_MODE, make_directories, opened
 
 _PIECE_SIZE: Final = 64 * 1024
 
@@ -210,7 +211,7 @@ class RealFiles:
         """See Files."""
         fresh = path.with_name(path.name + ".tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(path.parent)
             _write(fresh, data)
             if keep and path.exists():
                 old = path.with_name(path.name + ".old")
@@ -240,7 +241,7 @@ class RealFiles:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
+    with open(path, "wb", opener=opened) as file:
         file.write(data)
         file.flush()
         _sync(file.fileno())
@@ -251,10 +252,10 @@ def _create(path: Path) -> int:
     # Not path.open: there may be very many queues, and each costs this before its first message.
     flags = os.O_RDWR | os.O_CREAT | _O_BINARY
     try:
-        return os.open(path, flags, 0o666)
+        return os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, flags, 0o666)
+        make_directories(path.parent)
+        return os.open(path, flags, FILE_MODE)
 
 
 def _fill(file: FileIO, start: int, size: int) -> None:

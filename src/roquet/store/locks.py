@@ -3,9 +3,10 @@
 import errno
 import sys
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, Literal, Protocol
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
+from roquet.store.private import make_directories, opened
 
 _NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -28,8 +29,8 @@ class FileLock:
         if self._path in _held:
             raise locked(path, "this process")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("r+b" if path.exists() else "w+b")
+            make_directories(path.parent)
+            self._file = _opened(path)
         except OSError as error:
             raise refused(path, error) from error
         try:
@@ -61,6 +62,11 @@ def refused(path: Path, error: OSError | ValueError) -> StoreError:
         return StoreFull(f"{path}: the disk is full; nothing was stored")
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return StoreError(f"{path} cannot be used: {reason}")
+
+
+def _opened(path: Path) -> BinaryIO:
+    kind: Literal["r+b", "w+b"] = "r+b" if path.exists() else "w+b"
+    return open(path, kind, opener=opened)
 
 
 def _lock_byte(file: BinaryIO) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from roquet import __version__
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import runtime as handlers
 from roquet.model.topic import TopicConfig
@@ -43,7 +44,8 @@ async def info(broker: Broker) -> dict[str, str]:
 
 async def test_a_new_broker_tells_what_a_genuine_one_tells(broker: Broker) -> None:
     found = await info(broker)
-    assert found.keys() == GENUINE
+    assert found.keys() == GENUINE | {"roquetVersion"}, "besides, which Roquet it is"
+    assert found["roquetVersion"] == __version__
     assert all(isinstance(value, str) for value in found.values())
     assert found["earliestMessageTimeStamp"] == "-1"
     assert found["putTps"] == "0.0 0.0 0.0"

@@ -1,11 +1,10 @@
 """Strategies' answers side by side."""
 
-import json
 from typing import Any
 
 import pytest
 
-from roquet.cli.balance.compare import ANSWERS, Result, as_json, compare, names_of, owners_in_order
+from roquet.cli.balance.compare import ANSWERS, Result, compare, fields, names_of, owners_in_order
 from roquet.cli.balance.situation import Situation, Then, situation
 from roquet.model.errors import UsageError
 from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES
@@ -80,7 +79,7 @@ def test_names_are_found_in_any_case() -> None:
 
 def test_json_has_every_name() -> None:
     given = made(queues=3, members=2, then=Then.JOIN, lag="1,2,3")
-    told = json.loads(as_json(given, compare(given, ["AVG"])))
+    told = fields(given, compare(given, ["AVG"]))
     assert told["then"] == {"what": "join", "who": "c3"}
     assert told["lag"]["Orders@room1@broker-a:2"] == 3
     (average,) = told["strategies"]
@@ -93,6 +92,6 @@ def test_json_has_every_name() -> None:
 
 def test_json_of_a_quiet_group_has_no_moves() -> None:
     given = made()
-    told = json.loads(as_json(given, compare(given, ["AVG"])))
+    told = fields(given, compare(given, ["AVG"]))
     assert told["then"] is None
     assert set(told["strategies"][0]) == {"name", "shares", "smallest", "largest", "unowned"}

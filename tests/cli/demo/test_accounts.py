@@ -11,7 +11,7 @@ numbers = st.integers(0, 2**32 - 1)
 def test_every_note_comes_back_and_half_a_note_does_not(
     notes: list[tuple[int, int]], torn: int
 ) -> None:
-    data = b"".join(accounts.pack(*note) for note in notes) + bytes(torn)
+    data = b"".join(accounts.pack(Note(*note)) for note in notes) + bytes(torn)
     assert accounts.read(data) == [Note(*note) for note in notes]
 
 
@@ -43,12 +43,26 @@ def test_a_rate_loses_nothing(moments: list[int], end_ms: int) -> None:
 
 def test_lag_is_what_nobody_has_handled_yet() -> None:
     books = [[Note(0, 600), Note(1, 1100)], [Note(1, 700), Note(1, 2000)]]
-    curve = accounts.lag([0, 0, 0], books, end_ms=1500)
-    assert curve.values == [3.0, 1.0, 1.0]
+    curve = accounts.lag([0, 0, 0], books, end_ms=1500, step_ms=500)
+    assert curve.values == [3.0, 3.0, 1.0]
+    assert curve.at == [0.5, 1.0, 1.5]
 
 
-def test_handling_before_the_receipt_is_no_negative_lag() -> None:
-    assert accounts.lag([900], [[Note(0, 100)]], end_ms=1000).values == [0.0, 0.0]
+def test_a_flight_waits_from_its_broker_on_whenever_its_receipt_came() -> None:
+    late_receipts = [900, 900, 900]
+    books = [[Note(0, 250, 100), Note(1, 250, 110), Note(2, 390, 380)]]
+    assert accounts.lag(late_receipts, books, end_ms=500).values == [0.0, 2.0, 2.0, 1.0, 0.0]
+
+
+def test_a_pause_is_seen_for_as_long_as_it_lasts() -> None:
+    books = [[Note(n, 400, 10 * n) for n in range(40)]]
+    curve = accounts.lag([0] * 40, books, end_ms=600)
+    assert curve.values == [10.0, 20.0, 30.0, 40.0, 40.0, 0.0]
+
+
+def test_what_nobody_handled_waits_until_the_end() -> None:
+    assert accounts.lag([50], [[]], end_ms=300).values == [1.0, 1.0, 1.0]
+    assert accounts.lag([], [[]], end_ms=200).values == [0.0, 0.0]
 
 
 def test_a_queue_that_moves_has_two_whiles() -> None:

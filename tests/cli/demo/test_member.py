@@ -15,8 +15,9 @@ from roquet.net.clock import SYSTEM_CLOCK
 class Flight:
     """As much of a received message as a member looks at."""
 
-    def __init__(self, row: int) -> None:
+    def __init__(self, row: int, stored_ms: int) -> None:
         self.properties = {"row": str(row)}
+        self.stored_ms = stored_ms
 
 
 def queue(broker: str, number: int) -> MessageQueue:
@@ -25,12 +26,13 @@ def queue(broker: str, number: int) -> MessageQueue:
 
 async def test_a_flight_is_in_the_book_when_the_handler_returns(tmp_path: Path) -> None:
     book = os.open(tmp_path / "book", os.O_WRONLY | os.O_CREAT, 0o644)
-    handler: Any = Member(book, started_ms=SYSTEM_CLOCK.now_ms()).handle
-    await handler(Flight(7))
-    await handler(Flight(9))
+    started_ms = SYSTEM_CLOCK.now_ms()
+    handler: Any = Member(book, started_ms=started_ms).handle
+    await handler(Flight(7, started_ms + 100))
+    await handler(Flight(9, started_ms - 1))
     os.close(book)
     notes = accounts.read((tmp_path / "book").read_bytes())
-    assert [note.row for note in notes] == [7, 9]
+    assert [(note.row, note.stored_ms) for note in notes] == [(7, 100), (9, 0)]
 
 
 def test_a_member_says_which_queues_it_owns_after_each_change(

@@ -21,7 +21,13 @@ def standing(state: State, **changes: object) -> Standing:
 
 
 def done(*standings: Standing) -> Done:
-    return Done(samples=3, at_ms=NOON, standings=standings, page="lag.html")
+    return Done(
+        samples=3,
+        at_ms=NOON,
+        standings=standings,
+        page="lag.html",
+        namesrv="10.0.0.1:9876",
+    )
 
 
 ROWS = pa.Table.from_pylist(
@@ -75,7 +81,10 @@ def test_the_page_has_a_table_and_a_picture_and_needs_nothing_else() -> None:
     for part in (
         "bill&lt;ing",
         "2026-01-31 14:00 UTC",
-        "2026-01-31\N{NO-BREAK SPACE}14",
+        '<td class="whole">2026-01-31 14:00 UTC</td>',
+        "<th>state</th>",
+        "10.0.0.1:9876",
+        "2026-01-31 11:58:00 UTC",
         "<svg",
         "falling behind",
         'class="bad"',
@@ -103,3 +112,16 @@ def test_long_names_are_cut_beside_the_curves_alone() -> None:
     )
     assert f">{name}<" in text
     assert "a-group-w\N{HORIZONTAL ELLIPSIS}e-picture: orders" in text
+
+
+def test_a_group_that_lies_on_the_axis_is_not_named_beside_the_curves() -> None:
+    names = pa.array(["quick"] * ROWS.num_rows)
+    quick = ROWS.set_column(ROWS.schema.get_field_index("group"), "group", names).set_column(
+        ROWS.schema.get_field_index("lag"), SCHEMA.field("lag"), pa.array([0] * ROWS.num_rows)
+    )
+    fine = msgspec.structs.replace(FINE, group="quick")
+    text = html(done(SLOW, fine), pa.concat_tables([ROWS, quick.cast(SCHEMA)]))
+    assert "The curve is bill&lt;ing: orders. Not drawn" in text
+    assert "would lie on the axis: 1." in text
+    assert "quick: orders" not in text
+    assert "<svg" not in html(done(fine), quick.cast(SCHEMA))

@@ -7,6 +7,7 @@ stands there with the number of a broker that has none of them.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from roquet import __version__
 from roquet.broker import admission
 from roquet.broker.broker import Broker
 from roquet.broker.statistics import COUNT, TIMES, Tally
@@ -54,6 +55,7 @@ def _identity(broker: Broker) -> dict[str, str]:
     return {
         "brokerActive": "true",
         "brokerVersionDesc": VERSION_NAME,
+        "roquetVersion": __version__,
         "bootTimestamp": str(boot_ms),
         "runtime": lasted(broker.clock.now_ms() - boot_ms),
         "startAcceptSendRequestTimeStamp": "0",

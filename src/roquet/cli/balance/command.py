@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from roquet.cli import output
 from roquet.cli.balance.situation import Then
 from roquet.model.errors import UsageError
 
@@ -31,7 +32,7 @@ def balance(  # noqa: PLR0913 - the command's options
     html: Annotated[Path | None, typer.Option(help="A page with a picture.")] = None,
     svg: Annotated[Path | None, typer.Option(help="The picture alone.")] = None,
 ) -> None:
-    """Show who would have which queue, by each strategy, how even it is and what moves.
+    """Compare strategies: who has which queue, and what moves.
 
     Nothing is asked of any cluster: `roquet balance --queues 8 --members 3 --then join`.
     """
@@ -46,7 +47,7 @@ def balance(  # noqa: PLR0913 - the command's options
     if svg is not None:
         _write(svg, report.svg(given, results))
     if json:
-        typer.echo(compare.as_json(given, results).decode())
+        output.echo_lines(output.json_text(compare.fields(given, results), pretty=True))
     else:
         screen.show(given, results)
 

@@ -144,9 +144,9 @@ def _result(given: Situation, name: str) -> Result:
     )
 
 
-def as_json(given: Situation, results: Sequence[Result]) -> bytes:
-    """Everything, for programs."""
-    content: dict[str, Any] = {
+def fields(given: Situation, results: Sequence[Result]) -> dict[str, Any]:
+    """Everything, for JSON."""
+    return {
         "queues": [str(queue) for queue in given.queues],
         "members": given.members,
         "rooms": {member: given.room_of_member(member) for member in given.everybody},
@@ -154,7 +154,6 @@ def as_json(given: Situation, results: Sequence[Result]) -> bytes:
         "lag": {str(queue): waiting for queue, waiting in given.lag.items()},
         "strategies": [_one(given, result) for result in results],
     }
-    return msgspec.json.format(msgspec.json.encode(content))
 
 
 def _one(given: Situation, result: Result) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from rich.text import Text
 
 from roquet.cli.balance.compare import Result, owners_in_order
 from roquet.cli.balance.situation import Situation, Then
+from roquet.cli.printable_console import PrintableConsole
 from roquet.model.queue import MessageQueue
+from roquet.model.text import printable
 from roquet.rules.allocate import Queues, Shares
 
 STRIP_MAX: Final = 160
@@ -28,21 +30,22 @@ NOBODY: Final = "-"
 
 def show(given: Situation, results: Sequence[Result], console: Console | None = None) -> None:
     """Print everything."""
-    console = console or Console(highlight=False)
+    console = console or PrintableConsole()
     console.print(given.told(), style="bold")
     console.print(_members(given))
     console.print()
     console.print(_table(given, results))
     for line in _notes(given, results):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def _members(given: Situation) -> Text:
     """The members in their colours, and their rooms when there are several."""
     text = Text()
     for number, member in enumerate(given.everybody[:MEMBERS_MAX]):
-        text.append(f" {member} ", _style(number))
-        text.append(f" {given.room_of_member(member)}  " if len(given.rooms) > 1 else " ")
+        text.append(f" {printable(member)} ", _style(number))
+        room = printable(given.room_of_member(member)) if len(given.rooms) > 1 else ""
+        text.append(f" {room}  " if room else " ")
     more = len(given.everybody) - MEMBERS_MAX
     return text.append(f"and {more} more") if more > 0 else text
 
@@ -102,11 +105,15 @@ def _strip(given: Situation, shares: Shares, moved: Collection[MessageQueue]) ->
 def _labels(given: Situation) -> Text:
     """The queues above their cells."""
     width = _width(given)
-    return Text(" ".join(given.label(queue).rjust(width) for queue in given.queues))
+    return Text(" ".join(_label(given, queue).rjust(width) for queue in given.queues))
+
+
+def _label(given: Situation, queue: MessageQueue) -> str:
+    return printable(given.label(queue))
 
 
 def _width(given: Situation) -> int:
-    labels = max(len(given.label(queue)) for queue in given.queues)
+    labels = max(len(_label(given, queue)) for queue in given.queues)
     return max(len(str(len(given.everybody))) + 1, labels)
 
 

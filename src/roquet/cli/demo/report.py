@@ -44,7 +44,10 @@ _BOOKS = (
     "when a consumer had handled it, and in the Parquet table that Spark wrote."
 )
 _RATE = "The line is what the producer sent; the areas are what each consumer of the group handled."
-_LAG = "Flights stored and not yet handled by anybody."
+_LAG = (
+    "The most flights in each tenth of a second that a broker had stored and nobody had handled. A "
+    "member that is killed leaves its queues to nobody until the others have divided them anew."
+)
 _OWNED = (
     "The group began with two members, a third joined, and one was killed without a word. Queues "
     "that changed hands may have had messages in flight: those are handled twice."

@@ -12,13 +12,13 @@ from rich.progress import (
     ProgressColumn,
     Task,
     TaskID,
-    TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Table
 from rich.text import Text
 
 from roquet.cli.demo.facts import Facts, checks, failed, verdict
+from roquet.cli.printable_console import PrintableColumn, PrintableConsole
 
 STEP: Final = 1_000
 """Messages between two moves of a bar: to move it costs more than to send one."""
@@ -53,11 +53,11 @@ class Screen:
     """A terminal: steps, bars, owners, the verdict."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or PrintableConsole(soft_wrap=True)
 
     def step(self, text: str) -> None:
         """Something begins, or has happened."""
-        self._console.print(text, markup=False)
+        self._console.print(text)
 
     def owners(self, owners: Mapping[str, Sequence[str]]) -> None:
         """Who owns which queue."""
@@ -68,7 +68,7 @@ class Screen:
     def bar(self, text: str, total: int) -> Iterator[Bar]:
         """A bar that moves, above which other lines may appear."""
         columns = (
-            TextColumn(f"  {text}"),
+            PrintableColumn("  {task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             Rate(),
@@ -85,11 +85,11 @@ class Screen:
         table.add_column("found", justify="right")
         table.add_column("")
         for check in checks(facts):
-            mark = "[green]ok[/green]" if check.kept else "[bold red]WRONG[/bold red]"
+            mark = Text("ok", "green") if check.kept else Text("WRONG", "bold red")
             table.add_row(check.name, f"{check.wanted:,}", f"{check.found:,}", mark)
         table.add_row("handled a second time", "any", f"{facts.twice:,}", "")
         self._console.print()
         self._console.print(table)
         self._console.print()
         style = "bold red" if failed(facts) else "bold green"
-        self._console.print(verdict(facts), style=style, markup=False)
+        self._console.print(verdict(facts), style=style)

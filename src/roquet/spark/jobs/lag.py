@@ -86,7 +86,11 @@ def run(
     recent = rows.filter(pc.greater_equal(rows["at"], pa.scalar(since_ms, rows["at"].type)))
     standings = transform(recent, watch.retention, params.retention_ms)
     done = Done(
-        samples=watch.samples, at_ms=watch.at_ms, standings=standings, page=str(root / PAGE)
+        samples=watch.samples,
+        at_ms=watch.at_ms,
+        standings=standings,
+        page=str(root / PAGE),
+        namesrv=params.namesrv or "",
     )
     _put(root / STANDINGS, msgspec.json.format(msgspec.json.encode(done)))
     _put(root / PAGE, html(done, rows).encode())

@@ -22,13 +22,23 @@ _STANDINGS: Final = (
     "waits, if all goes on like this. Cut off: from when on retention may delete what the group "
     "has not handled; brokers delete whole files, so it may be later."
 )
-_PICTURE: Final = "Messages that wait, by minutes: the topics in which groups are furthest behind."
+_PICTURE: Final = (
+    "Messages that wait, by minutes since the first sample, at {first} UTC: the topics in which "
+    "groups are furthest behind."
+)
+_FLAT: Final = " Not drawn, since their curves would lie on the axis: {count}."
+
+VISIBLE: Final = 0.005
+"""Of the highest curve: one that is always below that lies on the axis, and would only be named."""
 
 
 def html(done: Done, rows: pa.Table) -> str:
     """The whole page, from all samples that the table has."""
     late = [one for one in done.standings if is_late(one)]
-    sections = [Section(title="Groups", text=_STANDINGS, content=_standings(done))]
+    sections = [
+        Section(title="What was watched", content=_watched(done, rows)),
+        Section(title="Groups", text=_STANDINGS, content=_standings(done)),
+    ]
     sections += _pictures(done, rows)
     return page("Lag of all groups", Cell(verdict(done), not late), sections)
 
@@ -76,18 +86,18 @@ def moment(at_ms: int, in_s: float | None, never: str = "never") -> str:
 
 
 def _standings(done: Done) -> str:
-    head = ["group", "topic", "", "lag", "come/s", "handled/s", "caught up", "cut off", "lost",
+    head = ["group", "topic", "state", "lag", "come/s", "handled/s", "caught up", "cut off", "lost",
             "worst queue"]  # fmt: skip
     rows = [
         [
             one.group,
             one.topic,
-            Cell(_glued(one.outlook.state.words), _good(one)),
+            Cell(one.outlook.state.words, _good(one), is_whole=True),
             one.outlook.lag,
             f"{one.outlook.come:,.1f}",
             f"{one.outlook.handled:,.1f}",
-            _glued(moment(done.at_ms, one.outlook.caught_up_s)),
-            _glued(moment(done.at_ms, one.outlook.cut_off_s, "-")),
+            Cell(moment(done.at_ms, one.outlook.caught_up_s), is_whole=True),
+            Cell(moment(done.at_ms, one.outlook.cut_off_s, "-"), is_whole=True),
             one.outlook.lost,
             one.worst,
         ]
@@ -96,9 +106,22 @@ def _standings(done: Done) -> str:
     return table(head, rows)
 
 
-def _glued(text: str) -> str:
-    """In one line."""
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
+def _watched(done: Done, rows: pa.Table) -> str:
+    """Which cluster, when, and how often."""
+    brokers = sorted(pc.unique(rows["broker"]).to_pylist())
+    facts: list[list[Cell | object]] = [
+        ["name servers", done.namesrv],
+        ["brokers", ", ".join(brokers)],
+    ]
+    if rows.num_rows:
+        first_ms = pc.min(rows["at"]).cast(pa.int64()).as_py()
+        facts.append(["first sample", Cell(_second(first_ms), is_whole=True)])
+    facts.append(["last sample", Cell(_second(done.at_ms), is_whole=True)])
+    return table(["what", ""], [*facts, ["samples of this run", done.samples]])
+
+
+def _second(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _short(name: str) -> str:
@@ -118,9 +141,21 @@ def _pictures(done: Done, rows: pa.Table) -> Iterator[Section]:
     if not rows.num_rows or not worst:
         return
     first_ms = pc.min(rows["at"]).cast(pa.int64()).as_py()
-    series = [_series(rows, one, first_ms) for one in worst]
-    picture = lines(series, x="minutes", y="messages", moments=_cuts(done, worst, first_ms, series))
-    yield Section(title="Lag over time", text=_PICTURE, content=picture)
+    every = {one: _series(rows, one, first_ms) for one in worst}
+    top = max(max(one.y, default=0) for one in every.values())
+    drawn = {one: s for one, s in every.items() if max(s.y, default=0) > top * VISIBLE}
+    if not drawn:
+        return
+    series = [*drawn.values()]
+    picture = lines(
+        series, x="minutes", y="messages", moments=_cuts(done, [*drawn], first_ms, series)
+    )
+    flat = len(done.standings) - len(drawn)
+    text = _PICTURE.format(first=_second(first_ms).removesuffix(" UTC"))
+    if len(drawn) == 1:
+        text += "".join(f" The curve is {one.group}: {one.topic}." for one in drawn)
+    text += _FLAT.format(count=flat) if flat else ""
+    yield Section(title="Lag over time", text=text, content=picture)
 
 
 def _series(rows: pa.Table, one: Standing, first_ms: int) -> Series:

@@ -33,6 +33,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The time of the last one."""
     standings: tuple[Standing, ...]
     page: str
+    namesrv: str = ""
+    """The name servers of the cluster."""
 
 
 def transform(

@@ -1,9 +1,9 @@
 """Report: the summary as one HTML page: which strategy to choose when, and why."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from typing import Final
 
+from roquet.pictures.escaping import escaped
 from roquet.pictures.page import Cell, Section, page, table
 from roquet.pictures.ranges import Range, ranges
 from roquet.spark.lab.answers import POP
@@ -126,7 +126,7 @@ def _pictures(part: Part) -> str:
         figures = _figures(part, want.measure)
         if len(figures) < 2 or not any(one.most for one in figures.values()):
             continue
-        title = f'<h3 style="margin:.6rem 0 0;font-size:1rem">{escape(want.title)}</h3>'
+        title = f'<h3 style="margin:.6rem 0 0;font-size:1rem">{escaped(want.title)}</h3>'
         drawn.append(f"<div>{title}{_picture(part, want, figures)}</div>")
     style = "display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:0 2rem"
     return f'<div style="{style}">{"".join(drawn)}</div>'
@@ -174,7 +174,7 @@ def _numbers(part: Part) -> str:
     ]
     whole = table(["column", *part.figures], rows)
     return (
-        f"<details><summary>Every column of the table, scenario {escape(part.name)}</summary>"
+        f"<details><summary>Every column of the table, scenario {escaped(part.name)}</summary>"
         f'<div style="overflow-x:auto">{whole}</div></details>'
     )
 

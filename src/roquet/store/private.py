@@ -1,0 +1,22 @@
+"""Private files: what a process of ours makes is its owner's alone; what is there already stays."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""Logs hold what others wrote, and tables who reads it: no other user of the machine needs them."""
+
+
+def make_directories(path: Path) -> None:
+    """A directory and those above it; `Path.mkdir` gives its mode to the last one alone."""
+    if path.is_dir():
+        return
+    make_directories(path.parent)
+    path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+
+
+def opened(path: str, flags: int) -> int:
+    """A descriptor, as an `opener` for `open`."""
+    return os.open(path, flags, FILE_MODE)
