@@ -132,8 +132,9 @@ class PopConsumer(Consumer):
         """Leave the group in good order: what nobody has begun with, others get at once."""
         if self._session.is_open:
             self._session.identity.check_process()
+            self._stopping.begin_close()
             self.stop()
-            await self._finish_running()
+            await self._stopping.finish_running()
             await self._outcomes.close(self._config.timeout_ms)
         await super().close()
 

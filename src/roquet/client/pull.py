@@ -70,6 +70,7 @@ class PullConsumer(Watched, Consumer):
         """Leave in good order; what `poll` gave last counts as handled only after a `commit`."""
         if self._session.is_open and self._rebalancing is not None:
             self._session.identity.check_process()
+            self._stopping.begin_close()
             await stop(self._rebalancing)
         await super().close()
 

@@ -89,6 +89,7 @@ class PushConsumer(Watched, Consumer):
         """Leave the group in good order: others take the queues over where we stopped."""
         if self._session.is_open:
             self._session.identity.check_process()
+            self._stopping.begin_close()
             await stop(self._rebalancing)
         await super().close()
 
