@@ -124,8 +124,15 @@ class Producer:
         """Open for sends; `with` does this."""
         self._thread.wait(self._producer.start())
 
+    def flush(self, timeout_ms: int | None = None) -> bool:
+        """Wait until all sends that other threads have made have a receipt or an error.
+
+        What lingers leaves now. False when some are still under way after `timeout_ms`.
+        """
+        return self._thread.wait(self._producer.flush(timeout_ms))
+
     def close(self) -> None:
-        """Leave the group and end the connections."""
+        """Send what lingers, leave the group and end the connections; see `close_timeout_ms`."""
         self._thread.wait(self._producer.close())
 
     def __enter__(self) -> Self:

@@ -126,6 +126,8 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     linger_ms: int | None = None
     """Awaited sends are gathered into batches for so long; 0 gathers those that are made at one
     moment, None sends each message by itself."""
+    close_timeout_ms: int = 10_000
+    """How long a close waits for sends under way; those that linger leave at once."""
     batch_bytes: int = BATCH_BYTES_MAX
     """A batch that has gathered so many bytes leaves at once."""
     body_size_max: int = 4 * 1024 * 1024
@@ -146,6 +148,7 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
             "detect_period_ms": 1,
             "detect_timeout_ms": 1,
             "linger_ms": 0,
+            "close_timeout_ms": 0,
             "batch_bytes": 1,
             "body_size_max": 1,
             "new_topic_queues": 1,

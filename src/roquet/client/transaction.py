@@ -221,7 +221,8 @@ class TransactionProducer(Producer):
 
     async def begin(self, made: Outgoing, timeout_ms: int | None) -> SendReceipt:
         """Have a half message stored, as durably as its broker promises."""
-        receipt = await self._send_half(made, self._delivery.deadline_ms(timeout_ms))
+        with self._delivery.outstanding.current:
+            receipt = await self._send_half(made, self._delivery.deadline_ms(timeout_ms))
         parse_offset_message_id(receipt.offset_message_id)  # or else it could never be ended
         await self._session.membership.introduce(made.topic)
         if not receipt.ok:
@@ -255,7 +256,8 @@ class TransactionProducer(Producer):
         call = self._end_call(receipt, transaction.made, transaction.state)
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
-            await self._session.pool.call(address, call, self._config.timeout_ms)
+            with self._delivery.outstanding.current:
+                await self._session.pool.call(address, call, self._config.timeout_ms)
         except CallError as error:
             if isinstance(error, CallRefused) and error.code not in LEFT_TO_CHECKS:
                 raise
