@@ -43,8 +43,6 @@ M = TypeVar("M", bound=push.PushConsumer | pop.PopConsumer)
 W = TypeVar("W", bound=push.PushConsumer | pull.PullConsumer)
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
-_PRODUCER: Final = ProducerConfig()
-_CONSUMER: Final = ConsumerConfig()
 
 
 class ReceivedMessage(Received):
@@ -109,7 +107,7 @@ class Producer:
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str = sending.DEFAULT_GROUP,
-        config: ProducerConfig = _PRODUCER,
+        config: ProducerConfig | None = None,
     ) -> None:
         self._producer = sending.Producer(namesrv, group=group, config=config)
         self._thread = LoopThread.shared()
@@ -241,7 +239,7 @@ class TransactionProducer(Producer):
         group: str,
         check: Check,
         topics: Sequence[str] = (),
-        config: ProducerConfig = _PRODUCER,
+        config: ProducerConfig | None = None,
     ) -> None:
         super().__init__(namesrv, group=group, config=config)
         self._transactions = transacting.TransactionProducer(
@@ -473,7 +471,7 @@ class PushConsumer(_Subscriber[push.PushConsumer], _Watched[push.PushConsumer]):
         topic: str | None = None,
         tags: str = ALL,
         sql: str | None = None,
-        config: ConsumerConfig = _CONSUMER,
+        config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
             push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
@@ -488,7 +486,7 @@ class PullConsumer(_Watched[pull.PullConsumer]):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        config: ConsumerConfig = _CONSUMER,
+        config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(pull.PullConsumer(namesrv, group=group, config=config))
 
@@ -582,7 +580,7 @@ class PopConsumer(_Subscriber[pop.PopConsumer]):
         topic: str | None = None,
         tags: str = ALL,
         sql: str | None = None,
-        config: ConsumerConfig = _CONSUMER,
+        config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
             pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)

@@ -142,6 +142,8 @@ class Consumer:
         except BaseException:
             await self._end()
             raise
+        names = ", ".join(self._session.addresses)
+        log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
         self._session.background.start(self._condition.keep(), f"rates of {self.group}")
         if self._tracer is not None:
             self._tracer.start()
@@ -186,6 +188,7 @@ class Consumer:
             if self._tracer is not None:
                 await self._tracer.close()
             await self._session.membership.leave(consumer=self.group)
+            log.info("%s has left group %s", self.client_id, self.group)
         finally:
             await self._end()
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from roquet.client.background import Trouble
-from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.config import ConsumeFrom, ConsumerConfig, given_or
 from roquet.client.consumer import Consumer
 from roquet.client.directly import LonePoppedMessage
 from roquet.client.outcomes import PopOutcomes
@@ -51,8 +51,9 @@ class PopConsumer(Consumer):
         topic: str | None = None,
         tags: str = ALL,
         sql: str | None = None,
-        config: ConsumerConfig = _DEFAULTS,
+        config: ConsumerConfig | None = None,
     ) -> None:
+        config = given_or(_DEFAULTS, config)
         _check(config)
         super().__init__(namesrv, group, config)
         self._stock = Stock(config.clock, config.pop_count)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Final, Self, Unpack
 
-from roquet.client.config import ProducerConfig, Selector
+from roquet.client.config import ProducerConfig, Selector, given_or
 from roquet.client.delivery import Delivery, Parcel, Turn
 from roquet.client.gathering import Gathering
 from roquet.client.lineup import Key, Lineup
@@ -53,8 +53,9 @@ class Producer:
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str = DEFAULT_GROUP,
-        config: ProducerConfig = _DEFAULTS,
+        config: ProducerConfig | None = None,
     ) -> None:
+        config = given_or(_DEFAULTS, config)
         self.group = check_group(wrap(config.namespace, group))
         self._config = config
         self._session = Session(namesrv, config)

@@ -19,7 +19,7 @@ import msgspec
 
 from roquet.client.background import Trouble
 from roquet.client.checking import Check, Checking, TransactionState, called, state_of
-from roquet.client.config import ProducerConfig, Selector
+from roquet.client.config import ProducerConfig, Selector, given_or
 from roquet.client.delivery import RETRY_PAUSE_MS, Delivery, Parcel, may_be_tried_again
 from roquet.client.outgoing import MessageFields, Outgoing, message_of
 from roquet.client.producer import Producer
@@ -147,10 +147,11 @@ class TransactionProducer(Producer):
         group: str,
         check: Check,
         topics: Sequence[str] = (),
-        config: ProducerConfig = _DEFAULTS,
+        config: ProducerConfig | None = None,
     ) -> None:
         if isinstance(topics, str):
             raise UsageError(f"topics are several texts: ({topics!r},)")
+        config = given_or(_DEFAULTS, config)
         super().__init__(namesrv, group=group, config=config)
         self._topics = [check_topic(topic) for topic in topics]
         self._checking = Checking(check, self.group)
