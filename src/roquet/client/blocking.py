@@ -31,11 +31,46 @@ from roquet.client.received import Received
 from roquet.client.requests import ReplyMessage
 from roquet.client.signals import StopSignals, is_main_thread
 from roquet.client.watchers import Watcher
-from roquet.model.errors import UsageError
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    CallTimeout,
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    FieldError,
+    MessageIllegal,
+    RecordError,
+    RemoteProtocolError,
+    RoquetError,
+    UsageError,
+)
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, SendReceipt
 from roquet.model.subscription import ALL
+
+__all__ = [
+    "CallError",
+    "CallRefused",
+    "CallTimeout",
+    "ConfigError",
+    "ConnectFailed",
+    "ConnectionLost",
+    "FieldError",
+    "MessageIllegal",
+    "PopConsumer",
+    "PoppedMessage",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "RecordError",
+    "RemoteProtocolError",
+    "RoquetError",
+    "TransactionProducer",
+    "UsageError",
+]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Consumer)
