@@ -124,6 +124,7 @@ map: install ## what is generated: ARCHITECTURE.md's map, the tables in docs/ref
 	$(BIN)/python tools/architecture_map.py --write
 	$(BIN)/python tools/protocol_table.py --write
 	$(BIN)/python tools/settings_table.py --write
+	$(BIN)/python tools/api_reference.py --write
 
 clean: ## everything that can be made again, but .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

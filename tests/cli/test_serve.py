@@ -182,3 +182,16 @@ def test_a_name_server_with_a_certificate_takes_tls(tmp_path: Path) -> None:
             channel.call(PutKV(namespace="n", key="k", value="v"))
         with BlockingChannel(address) as plain, pytest.raises(CallError):
             plain.call(PutKV(namespace="n", key="k", value="v"))
+
+
+def test_ctrl_c_ends_a_server_in_good_order_and_is_an_exit_code(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("dev", "--memory", *ANY),
+        env=ENVIRON, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")

@@ -1,6 +1,7 @@
 """The same without async, against a real cluster."""
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
     Message,
+    ProducerConfig,
     PullStatus,
     StoredMessage,
     TransactionState,
@@ -274,3 +276,21 @@ def test_transactions_are_the_same_without_async(address: str) -> None:
             for message in consumer.pull(queue, 0).messages
         ]
     assert sorted(found) == [b"called", b"plain", b"yes"]
+
+
+def test_a_close_sends_what_other_threads_have_lingering(address: str) -> None:
+    receipts: list[object] = []
+    with Producer(address, config=ProducerConfig(linger_ms=60_000)) as producer:
+
+        def send() -> None:
+            receipts.append(producer.send("BlockingLinger", b"x").ok)
+
+        threads = [threading.Thread(target=send) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        assert receipts == []
+        assert producer.flush(timeout_ms=5_000)
+        for thread in threads:
+            thread.join(5)
+        assert receipts == [True] * 5

@@ -11,7 +11,14 @@ import pytest
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.selectors import Chance
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, MessageIllegal
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    ConnectFailed,
+    ConnectionLost,
+    MessageIllegal,
+    UsageError,
+)
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
@@ -34,6 +41,11 @@ async def together(producer: Producer, bodies: Any, **fields: Any) -> list[Any]:
     """What becomes of sends that are made at one moment."""
     sends = (producer.send("t", body, **fields) for body in bodies)
     return await asyncio.gather(*sends, return_exceptions=True)
+
+
+def fate(error: object) -> tuple[type, bool]:
+    assert isinstance(error, CallError)
+    return type(error), error.definite
 
 
 def numbers(count: int, start: int = 0) -> list[bytes]:
@@ -274,26 +286,59 @@ async def test_time_counts_from_the_send_and_each_has_its_own(fakes: Fakes, virt
 
 
 @in_virtual_time
-async def test_a_close_leaves_nobody_waiting(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_close_sends_what_lingers(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        async with producer_of(virtual, cluster.address, linger_ms=60_000) as producer:
+            sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
+            keyed = [
+                asyncio.ensure_future(producer.send("t", body, order_key="k"))
+                for body in numbers(20, 20)
+            ]
+        receipts = await asyncio.gather(*sends, *keyed)
+        assert len({receipt.message_id for receipt in receipts}) == 40
+        assert this_loop().clock.monotonic_ms() < 5_000
+
+
+@in_virtual_time
+async def test_a_flush_waits_for_the_sends_made_before_it(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        producer_of(virtual, cluster.address, linger_ms=60_000) as producer,
+    ):
+        sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
+        await asyncio.sleep(0.1)
+        assert await producer.flush()
+        assert all(send.done() for send in sends)
+        later = asyncio.ensure_future(producer.send("t", b"later"))
+        cluster.brokers["a"].send_ms = 2_000
+        await asyncio.sleep(0.1)
+        assert not await producer.flush(timeout_ms=500)
+        assert await producer.flush()
+        assert later.done()
+
+
+@in_virtual_time
+async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite(
+    fakes: Fakes, virtual: Fakes
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
-        producer = producer_of(virtual, cluster.address, linger_ms=10_000)
-        async with producer:
-            sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(3)]
-            await asyncio.sleep(0.1)
-        for send in sends:
-            with pytest.raises(ConnectFailed, match="closed"):
-                await send
-        producer = producer_of(virtual, cluster.address, linger_ms=1)
-        cluster.brokers["a"].send_ms = 60_000
+        producer = producer_of(
+            virtual, cluster.address, linger_ms=1, close_timeout_ms=500, send_timeout_ms=60_000
+        )
+        cluster.brokers["a"].send_ms = 10_000
         async with producer:
             sends = [
                 asyncio.ensure_future(producer.send("t", body, order_key="k"))
                 for body in numbers(3)
             ]
             await asyncio.sleep(0.1)
-        for send in sends:
-            with pytest.raises(CallError):
-                await send
+            sends.append(asyncio.ensure_future(producer.send("t", b"behind", order_key="k")))
+        *sent, behind = await asyncio.gather(*sends, return_exceptions=True)
+        assert [fate(error) for error in sent] == [(ConnectionLost, False)] * 3
+        assert fate(behind) == (ConnectFailed, True), "it never left"
+        assert cluster.brokers["a"].bodies("t", 0) == []
+        with pytest.raises(UsageError, match="closed"):
+            await producer.send("t", b"late")
 
 
 @in_virtual_time

@@ -207,3 +207,14 @@ def test_parts_and_a_whole_do_not_mix() -> None:
 def test_the_size_in_a_batch_is_counted_in_bytes(text: str) -> None:
     made = prepare(Message("t", b"x", properties={"text": text}))
     assert made.batch_size == len(made.in_batch())
+
+
+@pytest.mark.parametrize("tag", ["*", "a||b", "||", " ", " new", "new "])
+def test_a_tag_that_nobody_could_subscribe_to_is_refused(tag: str) -> None:
+    assert "nobody can subscribe to the tag" in refused(Message("t", b"x", tag))
+
+
+def test_a_tag_may_hold_a_bar_or_a_star_and_is_a_text() -> None:
+    for tag in ("a|b", "a*", "**", "two words", "größe"):
+        assert decode_properties(prepare(Message("t", b"x", tag)).properties)["TAGS"] == tag
+    assert "a tag is a text" in refused(Message("t", b"x", ["new"]))  # type: ignore[arg-type]

@@ -270,3 +270,25 @@ def test_a_wrong_topic_or_expression_is_said_at_once() -> None:
         PushConsumer("127.0.0.1:1", group="g", topic="a b")
     with pytest.raises(UsageError, match="names no tag"):
         PushConsumer("127.0.0.1:1", group="g", topic="t", tags="||")
+
+
+@in_virtual_time
+async def test_the_log_says_who_joins_what_is_gained_and_who_leaves(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "roquet.client")
+    async with fakes(t={"a": 4}) as cluster:
+        config = virtual(ConsumerConfig)
+        async with PushConsumer(cluster.address, group="g", topic="t", config=config) as one:
+            await asyncio.sleep(1)
+            async with PushConsumer(cluster.address, group="g", topic="t", config=config):
+                await asyncio.sleep(30)
+        broker = cluster.brokers["a"].address
+    said = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert said[:3] == [
+        f"{one.client_id} joins group g, by name servers {cluster.address}",
+        f"{one.client_id} is known to the broker at {broker}",
+        "group g: this member has gained t@a:0-3; it has 4 now",
+    ]
+    assert "group g: this member has given away t@a:2-3; it has 2 now" in said
+    assert said[-1] == f"{one.client_id} has left group g"

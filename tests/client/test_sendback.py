@@ -150,3 +150,21 @@ async def test_without_a_group_it_is_tried_here_until_it_is_given_up(
 async def test_a_broadcast_failure_is_logged_and_gone(caplog: pytest.LogCaptureFixture) -> None:
     assert await Dropped().settle(message(), None) is None
     assert "is dropped" in caplog.text
+
+
+@in_virtual_time
+async def test_the_log_says_what_becomes_of_a_failed_message(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        back_of(virtual, cluster, retries_max=2) as back,
+    ):
+        for times in range(3):
+            await SentBack(back, lambda: None).settle(message(times), None)
+    first, second, third = [one for one in caplog.records if one.name.endswith("sendback")]
+    assert "comes again: try 2 of 3" in first.getMessage()
+    assert "comes again: try 3 of 3" in second.getMessage()
+    assert "is a dead letter of group g after 3 tries" in third.getMessage()
+    assert "comes again" not in third.getMessage()

@@ -2,7 +2,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.model.queue import MessageQueue
+from roquet.model.queue import MessageQueue, short_text
 
 queues = st.builds(
     MessageQueue,
@@ -35,3 +35,10 @@ def test_its_json_is_javas() -> None:
     queue = msgspec.json.decode(java, type=MessageQueue)
     assert queue == MessageQueue("Topic6", "broker-d", 0)
     assert msgspec.json.encode(queue, order="sorted") == java
+
+
+def test_many_queues_are_one_short_text() -> None:
+    held = [MessageQueue("orders", "a", n) for n in (6, 0, 1, 2, 3)]
+    held += [MessageQueue("orders", "b", 0), MessageQueue("bills", "a", 7)]
+    assert short_text(held) == "bills@a:7 orders@a:0-3,6 orders@b:0"
+    assert short_text([]) == ""

@@ -60,3 +60,17 @@ def test_the_libraries_are_imported_only_when_used(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "lz4", None)
     monkeypatch.setitem(sys.modules, "zstandard", None)
     assert decompress(compress(b"body"), 1) == b"body"
+
+
+@pytest.mark.parametrize(
+    ("kind", "package"), [(Compression.LZ4, "lz4"), (Compression.ZSTD, "zstandard")]
+)
+def test_a_library_that_is_not_installed_is_named(
+    kind: Compression, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = compress(b"x" * 100, kind)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(RecordError, match=f"`pip install {package}`"):
+        compress(b"x", kind)
+    with pytest.raises(RecordError, match=f"`pip install {package}`"):
+        decompress(body, flagged(0, kind))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from roquet.client.config import ClientConfig, name_servers
+from roquet.client.config import ClientConfig, given_or, name_servers
 from roquet.client.routes import NameServers
 from roquet.client.security import security
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
@@ -30,8 +30,9 @@ class Reach:
     """`async with Reach(namesrv) as reach:` what functions of this room ask."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, config: ClientConfig = _DEFAULTS
+        self, namesrv: str | Sequence[str] | None = None, config: ClientConfig | None = None
     ) -> None:
+        config = given_or(_DEFAULTS, config)
         addresses = name_servers(namesrv, os.environ)
         self.clock = config.clock
         self._timeout_ms = config.timeout_ms

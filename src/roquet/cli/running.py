@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from roquet.net import loop
@@ -34,12 +35,19 @@ def log_to_stderr(*, verbose: bool) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
+_RECEIVED: Final[list[signal.Signals]] = []
+"""The signal that the present program was stopped by, if any."""
+
+
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Runs a program's coroutine on the quickest loop there is."""
+    """Runs a program's coroutine on the quickest loop there is; KeyboardInterrupt after Ctrl-C."""
+    _RECEIVED.clear()
     _allow_descriptors()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     loop.run(main)
+    if signal.SIGINT in _RECEIVED:
+        raise KeyboardInterrupt
 
 
 def _allow_descriptors() -> None:
@@ -60,16 +68,18 @@ def stop_signal() -> asyncio.Event:
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def ask() -> None:
+    def ask(received: signal.Signals) -> None:
+        _RECEIVED.append(received)
         stop.set()
         for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
 
     for number in STOPS:
         try:
-            running.add_signal_handler(number, ask)
+            running.add_signal_handler(number, ask, number)
         except NotImplementedError:  # Windows: the loop has to be woken
-            signal.signal(number, lambda *_: running.call_soon_threadsafe(ask))
+            wake = partial(running.call_soon_threadsafe, ask, number)
+            signal.signal(number, lambda *_, wake=wake: wake())
     if os.environ.get(LIFELINE):
         _watch_lifeline(running, stop)
     return stop

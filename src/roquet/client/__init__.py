@@ -11,6 +11,20 @@ from roquet.client.received import ReceivedMessage
 from roquet.client.requests import ReplyMessage
 from roquet.client.selectors import Chance, KeyHash, MachineRoom
 from roquet.client.transaction import Transaction, TransactionProducer, TransactionReceipt
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    CallTimeout,
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    FieldError,
+    MessageIllegal,
+    RecordError,
+    RemoteProtocolError,
+    RoquetError,
+    UsageError,
+)
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
@@ -19,14 +33,22 @@ from roquet.net.tls import Tls
 from roquet.wire.compression import Compression
 
 __all__ = [
+    "CallError",
+    "CallRefused",
+    "CallTimeout",
     "Chance",
     "ClientConfig",
     "Compression",
+    "ConfigError",
+    "ConnectFailed",
+    "ConnectionLost",
     "ConsumeFrom",
     "ConsumerConfig",
+    "FieldError",
     "KeyHash",
     "MachineRoom",
     "Message",
+    "MessageIllegal",
     "MessageModel",
     "MessageQueue",
     "PopConsumer",
@@ -38,7 +60,10 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "ReceivedMessage",
+    "RecordError",
+    "RemoteProtocolError",
     "ReplyMessage",
+    "RoquetError",
     "SendReceipt",
     "SendStatus",
     "StoredMessage",
@@ -47,4 +72,5 @@ __all__ = [
     "TransactionProducer",
     "TransactionReceipt",
     "TransactionState",
+    "UsageError",
 ]

@@ -6,7 +6,7 @@ a look does not end well. What cannot be found out leaves all as it is.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from roquet.client.background import Alarm, Trouble
@@ -22,7 +22,7 @@ from roquet.client.shares import Shares
 from roquet.client.watchers import Watchers
 from roquet.model.errors import RoquetError
 from roquet.model.names import is_retry
-from roquet.model.queue import MessageQueue
+from roquet.model.queue import MessageQueue, short_text
 from roquet.model.subscription import MessageModel
 from roquet.net.router import Peer
 from roquet.rules.rebalance import PULL_SILENCE_MS, Difference, difference, next_look_ms
@@ -221,7 +221,16 @@ class Assignment:
             # A look may take long: the topic may have been left meanwhile.
             if (taste := self._tastes.get(queue.topic)) is not None:
                 self._holding.hold(queue, offset, taste)
+        self._log("has gained", taken)
         return len(taken)
+
+    def _log(self, change: str, queues: Collection[MessageQueue]) -> None:
+        if queues:
+            held = len(self._holding.readers)
+            log.info(
+                "group %s: this member %s %s; it has %d now",
+                self.group, change, short_text(queues), held,
+            )  # fmt: skip
 
     async def _unlock_unread(self, queues: Sequence[MessageQueue]) -> None:
         """Locked and not read a queue would be nobody's, for as long as the lock is renewed."""
@@ -249,6 +258,7 @@ class Assignment:
     async def _give(self, queues: Sequence[MessageQueue]) -> None:
         """Queues go to others: save first how far they are, then say so."""
         dropped = self._holding.drop(queues)
+        self._log("has given away", [reader.queue for reader in dropped])
         if self._locks is not None:
             for reader in dropped:
                 assert isinstance(reader, OrderedReader)

@@ -7,6 +7,7 @@ All of a process share one thread, which does the waiting. May be used from any 
 """
 
 import inspect
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,12 +29,48 @@ from roquet.client.outgoing import MessageFields, message_of
 from roquet.client.pull import POLL_COUNT
 from roquet.client.received import Received
 from roquet.client.requests import ReplyMessage
+from roquet.client.signals import StopSignals, is_main_thread
 from roquet.client.watchers import Watcher
-from roquet.model.errors import UsageError
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    CallTimeout,
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    FieldError,
+    MessageIllegal,
+    RecordError,
+    RemoteProtocolError,
+    RoquetError,
+    UsageError,
+)
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, SendReceipt
 from roquet.model.subscription import ALL
+
+__all__ = [
+    "CallError",
+    "CallRefused",
+    "CallTimeout",
+    "ConfigError",
+    "ConnectFailed",
+    "ConnectionLost",
+    "FieldError",
+    "MessageIllegal",
+    "PopConsumer",
+    "PoppedMessage",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "RecordError",
+    "RemoteProtocolError",
+    "RoquetError",
+    "TransactionProducer",
+    "UsageError",
+]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Consumer)
@@ -41,8 +78,6 @@ M = TypeVar("M", bound=push.PushConsumer | pop.PopConsumer)
 W = TypeVar("W", bound=push.PushConsumer | pull.PullConsumer)
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
-_PRODUCER: Final = ProducerConfig()
-_CONSUMER: Final = ConsumerConfig()
 
 
 class ReceivedMessage(Received):
@@ -107,7 +142,7 @@ class Producer:
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str = sending.DEFAULT_GROUP,
-        config: ProducerConfig = _PRODUCER,
+        config: ProducerConfig | None = None,
     ) -> None:
         self._producer = sending.Producer(namesrv, group=group, config=config)
         self._thread = LoopThread.shared()
@@ -122,8 +157,15 @@ class Producer:
         """Open for sends; `with` does this."""
         self._thread.wait(self._producer.start())
 
+    def flush(self, timeout_ms: int | None = None) -> bool:
+        """Wait until all sends that other threads have made have a receipt or an error.
+
+        What lingers leaves now. False when some are still under way after `timeout_ms`.
+        """
+        return self._thread.wait(self._producer.flush(timeout_ms))
+
     def close(self) -> None:
-        """Leave the group and end the connections."""
+        """Send what lingers, leave the group and end the connections; see `close_timeout_ms`."""
         self._thread.wait(self._producer.close())
 
     def __enter__(self) -> Self:
@@ -232,7 +274,7 @@ class TransactionProducer(Producer):
         group: str,
         check: Check,
         topics: Sequence[str] = (),
-        config: ProducerConfig = _PRODUCER,
+        config: ProducerConfig | None = None,
     ) -> None:
         super().__init__(namesrv, group=group, config=config)
         self._transactions = transacting.TransactionProducer(
@@ -282,9 +324,13 @@ class TransactionProducer(Producer):
 class _Consumer(Generic[C]):
     """What both kinds of consumers share; see `roquet.client.consumer`."""
 
+    _message_kind: type[ReceivedMessage] = ReceivedMessage
+
     def __init__(self, consumer: C) -> None:
         self._consumer = consumer
         self._thread = LoopThread.shared()
+        self._signals = StopSignals(self._signalled, is_main_thread, self._end_program)
+        self._is_closing = False
 
     @property
     def client_id(self) -> str:
@@ -335,6 +381,7 @@ class _Consumer(Generic[C]):
     def start(self) -> None:
         """Open for work; `with` does this."""
         self._thread.wait(self._consumer.start())
+        self._signals.open()
 
     def stop(self) -> None:
         """Hand out nothing more: `run` and `messages` end. A handler may call this."""
@@ -342,7 +389,22 @@ class _Consumer(Generic[C]):
 
     def close(self) -> None:
         """Leave the group in good order; may be called by another thread while one is in `run`."""
-        self._thread.wait(self._consumer.close())
+        self._is_closing = True
+        try:
+            self._thread.wait(self._consumer.close())
+        finally:
+            self._signals.close()
+
+    def _signalled(self) -> None:
+        self._thread.loop.call_soon_threadsafe(self._consumer.finish)
+
+    def _end_program(self) -> None:
+        """The main thread, which does something else, ends as it does without us."""
+        if self._is_closing:
+            return
+        if self._signals.number == signal.SIGTERM:
+            raise SystemExit(0)
+        raise KeyboardInterrupt
 
     def __enter__(self) -> Self:
         self.start()
@@ -353,26 +415,43 @@ class _Consumer(Generic[C]):
 
     def next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
         """The next message; None when none came in time, or the consumer is closed."""
+        if (message := self._next(timeout_ms)) is None:
+            self._signals.empty()
+        return message
+
+    def _next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
+        self._signals.reading()
         message = self._thread.wait(self._consumer.next(timeout_ms))
-        return None if message is None else ReceivedMessage(message, self._thread)
+        return None if message is None else self._message_kind(message, self._thread)
 
     def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[ReceivedMessage]:
         """So many messages, or fewer when the time is over."""
-        found = self._thread.wait(self._consumer.fetch(count, timeout_ms))
-        return [ReceivedMessage(message, self._thread) for message in found]
+        self._signals.reading()
+        return self._told(self._thread.wait(self._consumer.fetch(count, timeout_ms)))
+
+    def _told(self, found: Sequence[Received]) -> Sequence[ReceivedMessage]:
+        """Messages of one read, which end the program when a signal is why there are none."""
+        if not found:
+            self._signals.empty()
+        return [self._message_kind(message, self._thread) for message in found]
 
     def messages(self) -> Iterator[ReceivedMessage]:
-        """One message after the other, until the consumer is closed."""
-        while (message := self.next()) is not None:
+        """One message after the other, until `stop`, `close`, SIGTERM or Ctrl-C."""
+        while (message := self._next()) is not None:
             yield message
+        self._signals.ended()
 
     def run(self, handler: BlockingHandler | AsyncHandler) -> None:
-        """Hand every message to a function, until the consumer is closed.
+        """Hand every message to a function, until `stop`, `close`, SIGTERM or Ctrl-C.
 
-        A plain `def` is called in threads, an `async def` on the event loop's own thread.
+        A plain `def` is called in threads, an `async def` on the event loop's own thread. Handlers
+        at work end before it returns, after a signal within `close_timeout_ms`. After Ctrl-C it
+        raises KeyboardInterrupt.
         """
+        self._signals.reading()
         if inspect.iscoroutinefunction(handler):
             self._thread.wait(self._consumer.run(cast("AsyncHandler", handler)))
+            self._signals.ended()
             return
         plain = cast("BlockingHandler", handler)
 
@@ -382,6 +461,7 @@ class _Consumer(Generic[C]):
             return TOLD if result is None and mine.is_told else result
 
         self._thread.wait(self._consumer.run(handle))
+        self._signals.ended()
 
 
 class _Subscriber(_Consumer[M]):
@@ -426,7 +506,7 @@ class PushConsumer(_Subscriber[push.PushConsumer], _Watched[push.PushConsumer]):
         topic: str | None = None,
         tags: str = ALL,
         sql: str | None = None,
-        config: ConsumerConfig = _CONSUMER,
+        config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
             push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
@@ -441,7 +521,7 @@ class PullConsumer(_Watched[pull.PullConsumer]):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        config: ConsumerConfig = _CONSUMER,
+        config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(pull.PullConsumer(namesrv, group=group, config=config))
 
@@ -505,8 +585,8 @@ class PullConsumer(_Watched[pull.PullConsumer]):
         self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
     ) -> Sequence[ReceivedMessage]:
         """What is there, so many at most; see `roquet.client.PullConsumer`."""
-        found = self._thread.wait(self._consumer.poll(count, timeout_ms))
-        return [ReceivedMessage(message, self._thread) for message in found]
+        self._signals.reading()
+        return self._told(self._thread.wait(self._consumer.poll(count, timeout_ms)))
 
 
 class PoppedMessage(ReceivedMessage):
@@ -525,6 +605,8 @@ class PoppedMessage(ReceivedMessage):
 class PopConsumer(_Subscriber[pop.PopConsumer]):
     """A member of a group that takes messages from any queue, as many as it can handle."""
 
+    _message_kind = PoppedMessage
+
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
@@ -533,7 +615,7 @@ class PopConsumer(_Subscriber[pop.PopConsumer]):
         topic: str | None = None,
         tags: str = ALL,
         sql: str | None = None,
-        config: ConsumerConfig = _CONSUMER,
+        config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
             pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
@@ -541,18 +623,15 @@ class PopConsumer(_Subscriber[pop.PopConsumer]):
 
     def next(self, timeout_ms: int | None = None) -> PoppedMessage | None:
         """The next message; None when none came in time, or the consumer is closed."""
-        message = self._thread.wait(self._consumer.next(timeout_ms))
-        return None if message is None else PoppedMessage(message, self._thread)
+        return cast("PoppedMessage | None", super().next(timeout_ms))
 
     def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[PoppedMessage]:
         """So many messages, or fewer when the time is over."""
-        found = self._thread.wait(self._consumer.fetch(count, timeout_ms))
-        return [PoppedMessage(message, self._thread) for message in found]
+        return cast("Sequence[PoppedMessage]", super().fetch(count, timeout_ms))
 
     def messages(self) -> Iterator[PoppedMessage]:
-        """One message after the other, until the consumer is closed."""
-        while (message := self.next()) is not None:
-            yield message
+        """One message after the other, until `stop`, `close`, SIGTERM or Ctrl-C."""
+        return cast("Iterator[PoppedMessage]", super().messages())
 
 
 async def _of(act: Callable[..., T], *args: Any, **named: Any) -> T:

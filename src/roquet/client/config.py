@@ -5,11 +5,12 @@ from enum import Enum
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from roquet.model.errors import ConfigError
+from roquet.client.config_check import ConfigMeta, check_least, check_types
+from roquet.model.errors import ConfigError, UsageError
 from roquet.model.message import Message
 from roquet.model.names import TRACE_TOPIC
 from roquet.model.queue import MessageQueue
@@ -62,7 +63,28 @@ class ConsumeFrom(Enum):
                 return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
 
 
-class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
+CLIENT_LEAST: Final[Mapping[str, int]] = MappingProxyType(
+    {"timeout_ms": 1, "route_period_ms": 1, "heartbeat_period_ms": 1}
+)
+
+PRODUCER_LEAST: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "send_timeout_ms": 1,
+        "try_timeout_ms": 1,
+        "retry_times": 0,
+        "detect_period_ms": 1,
+        "detect_timeout_ms": 1,
+        "linger_ms": 0,
+        "close_timeout_ms": 0,
+        "batch_bytes": 1,
+        "body_size_max": 1,
+        "compress_from": 0,
+        "new_topic_queues": 1,
+    }
+)
+
+
+class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, metaclass=ConfigMeta):
     """What all clients have in common. Times are in ms, sizes in bytes."""
 
     timeout_ms: int = 3_000
@@ -93,6 +115,10 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     """Put before the names of topics and groups (`namespace%topic`), and taken off again: clients
     of several namespaces do not see each other. Queues, and so receipts, show whole names."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_least(self, CLIENT_LEAST)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
@@ -126,6 +152,8 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     linger_ms: int | None = None
     """Awaited sends are gathered into batches for so long; 0 gathers those that are made at one
     moment, None sends each message by itself."""
+    close_timeout_ms: int = 10_000
+    """How long a close waits for sends under way; those that linger leave at once."""
     batch_bytes: int = BATCH_BYTES_MAX
     """A batch that has gathered so many bytes leaves at once."""
     body_size_max: int = 4 * 1024 * 1024
@@ -139,28 +167,15 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     """Queues on each broker of a topic that the first send creates."""
 
     def __post_init__(self) -> None:
-        least = {
-            "send_timeout_ms": 1,
-            "try_timeout_ms": 1,
-            "retry_times": 0,
-            "detect_period_ms": 1,
-            "detect_timeout_ms": 1,
-            "linger_ms": 0,
-            "batch_bytes": 1,
-            "body_size_max": 1,
-            "new_topic_queues": 1,
-        }
-        for name, lowest in least.items():
-            value = getattr(self, name)
-            if value is not None and value < lowest:
-                raise ConfigError(f"{name}: {value} is less than {lowest}")
+        super().__post_init__()
+        check_least(self, PRODUCER_LEAST)
         if self.selector is not None and not callable(self.selector):
             raise ConfigError(f"selector: a function is wanted, not {self.selector!r}")
-        if not 0 <= self.compress_level <= (highest := _LEVELS[Compression(self.compression)]):
+        if not 0 <= self.compress_level <= (highest := _LEVELS[self.compression]):
             raise ConfigError(f"compress_level: {self.compress_level} is not within 0 to {highest}")
 
 
-AT_LEAST: Final[Mapping[str, int]] = MappingProxyType(
+CONSUMER_LEAST: Final[Mapping[str, int]] = MappingProxyType(
     {
         "concurrency": 1,
         "handler_limit_ms": 1,
@@ -173,6 +188,10 @@ AT_LEAST: Final[Mapping[str, int]] = MappingProxyType(
         "in_flight_span_max": 1,
         "save_period_ms": 1,
         "rebalance_period_ms": 1,
+        "consume_timestamp_ms": 0,
+        "suspend_ms": 0,
+        "pull_timeout_ms": 1,
+        "close_timeout_ms": 0,
     }
 )
 """With less of these a consumer would stand still, or never rest."""
@@ -225,12 +244,12 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     close_timeout_ms: int = 30_000
     """How long a close waits for handlers at work."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least(self, CONSUMER_LEAST)
+
     def check(self) -> None:
         """ConfigError for what can never work."""
-        for name, least in AT_LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name}: {value} is less than {least}")
         if self.message_model is MessageModel.LITE_SELECTIVE:
             raise ConfigError("message_model: CLUSTERING or BROADCASTING, others are not for us")
         strategy = self.find_strategy()
@@ -272,6 +291,18 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
         return STRATEGIES[name]
 
 
+C = TypeVar("C", bound=ClientConfig)
+
+
+def given_or(defaults: C, given: object) -> C:
+    """The settings that were given, or the defaults for None; UsageError for anything else."""
+    if given is None:
+        return defaults
+    if not isinstance(given, type(defaults)):
+        raise UsageError(f"config: a {type(defaults).__name__}, not {given!r:.100}")
+    return given
+
+
 def name_servers(given: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The addresses to ask: as given, else as the environment says."""
     if given is None:
@@ -281,5 +312,8 @@ def name_servers(given: str | Sequence[str] | None, environ: Mapping[str, str]) 
                 "`roquet dev` starts one"
             )
         return parse_addresses(given, NAMESRV_VARIABLE)
-    text = given if isinstance(given, str) else ";".join(given)
+    try:
+        text = given if isinstance(given, str) else ";".join(given)
+    except TypeError:
+        raise ConfigError(f"namesrv: 'HOST:9876', or several such texts, not {given!r}") from None
     return parse_addresses(text, "namesrv")

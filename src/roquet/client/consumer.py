@@ -9,10 +9,10 @@ from typing import Final, Self
 
 from roquet.client import members
 from roquet.client.assignment import Assignment
-from roquet.client.background import stop
 from roquet.client.broadcast import LocalOffsets, folder_of
 from roquet.client.config import ConsumerConfig
 from roquet.client.directly import Direct
+from roquet.client.graceful_stop import GracefulStop
 from roquet.client.handling import Handler, workers
 from roquet.client.holding import Holding
 from roquet.client.inbox import Inbox
@@ -25,7 +25,6 @@ from roquet.client.requests import Replies
 from roquet.client.running_info import Condition
 from roquet.client.sendback import Failures, Here, Return
 from roquet.client.session import Session
-from roquet.client.signals import on_sigterm
 from roquet.client.trace import Tracer
 from roquet.model.errors import UsageError
 from roquet.model.names import check_group, is_retry, takes_consumers
@@ -77,7 +76,7 @@ class Consumer:
         self._tastes: dict[str, Taste] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = Tracer(self._session, config, group) if config.trace else None
-        self._running: set[asyncio.Task[None]] = set()
+        self._stopping = GracefulStop(config, self.stop)
         self._saving: asyncio.Task[None] | None = None
         self._assignment = Assignment(
             self._session, config, group, self._holding, self._offsets, self._tastes,
@@ -134,6 +133,7 @@ class Consumer:
         """Open for work; `async with` does this."""
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
+        self._stopping.open()
         self._session.membership.on_denied(self._denied)
         try:
             members.enter(self)
@@ -142,6 +142,8 @@ class Consumer:
         except BaseException:
             await self._end()
             raise
+        names = ", ".join(self._session.addresses)
+        log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
         self._session.background.start(self._condition.keep(), f"rates of {self.group}")
         if self._tracer is not None:
             self._tracer.start()
@@ -163,6 +165,10 @@ class Consumer:
             with suppress(RuntimeError):  # the loop has gone: nothing is left to stop
                 self._loop.call_soon_threadsafe(self._inbox.close)
 
+    def finish(self) -> None:
+        """Stop, and give handlers the time of a close to end; on the event loop's thread."""
+        self._stopping.finish()
+
     async def close(self) -> None:
         """Leave the group in good order.
 
@@ -171,9 +177,10 @@ class Consumer:
         if not self._session.is_open:
             return
         self._session.identity.check_process()
+        self._stopping.begin_close()
         self.stop()
         try:
-            await self._finish_running()
+            await self._stopping.finish_running()
             await self._holding.settled(self._config.close_timeout_ms)
             ours = list(self._holding.readers)
             await self._holding.release(ours, save=self._saves_progress)
@@ -181,6 +188,7 @@ class Consumer:
             if self._tracer is not None:
                 await self._tracer.close()
             await self._session.membership.leave(consumer=self.group)
+            log.info("%s has left group %s", self.client_id, self.group)
         finally:
             await self._end()
 
@@ -195,6 +203,7 @@ class Consumer:
         if isinstance(self._offsets, LocalOffsets):
             self._offsets.close()
         await self._session.close()
+        self._stopping.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -205,7 +214,13 @@ class Consumer:
 
     async def next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
         """The next message; None when none came in time, or the consumer is closed."""
+        if (message := await self._next(timeout_ms)) is None:
+            self._stopping.signals.empty()
+        return message
+
+    async def _next(self, timeout_ms: int | None) -> ReceivedMessage | None:
         self._session.check()
+        self._stopping.signals.reading()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 return await self._inbox.take()
@@ -222,13 +237,15 @@ class Consumer:
         try:
             while len(found) < count:
                 left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
-                message = self._inbox.pop() or await self.next(left_ms)
+                message = self._inbox.pop() or await self._next(left_ms)
                 if message is None:
                     break
                 found.append(message)
         except BaseException:
             self._put_back(found)
             raise
+        if not found:
+            self._stopping.signals.empty()
         return found
 
     def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -240,13 +257,18 @@ class Consumer:
                 message.fail()
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
-        """One message after the other, until the consumer is closed."""
+        """One message after the other, until `stop`, `close`, SIGTERM or Ctrl-C."""
         self._session.check()
+        self._stopping.signals.reading()
         while (message := self._inbox.pop() or await self._inbox.take()) is not None:
             yield message
+        self._stopping.signals.ended()
 
     async def run(self, handler: Handler) -> None:
-        """Hand every message to a function, until `stop`, `close` or a SIGTERM.
+        """Hand every message to a function, until `stop`, `close`, SIGTERM or Ctrl-C.
+
+        Handlers at work end before it returns, after a signal within `close_timeout_ms`. After
+        Ctrl-C it raises KeyboardInterrupt.
 
         When the function returns, the message is acknowledged; when it raises, the message comes
         again after a pause. An `async def` runs on the event loop, a plain `def` in threads.
@@ -255,24 +277,8 @@ class Consumer:
         traced = handler if self._tracer is None else self._tracer.around(handler)
         work = workers(traced, self._inbox, self._config)
         task = asyncio.create_task(work.run(), name=f"handlers of {self.group}")
-        self._running.add(task)
         self._direct.ask(handler, task)
-        task.add_done_callback(self._running.discard)
-        try:
-            with on_sigterm(self.stop):
-                await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await stop(task)
-            raise
-
-    async def _finish_running(self) -> None:
-        """Let handlers end; those who take too long are left behind."""
-        running = self._running - {asyncio.current_task()}
-        if running:
-            _, late = await asyncio.wait(running, timeout=self._config.close_timeout_ms / 1000)
-            if late:
-                log.warning("handlers still at work after %d ms", self._config.close_timeout_ms)
-            await stop(*late)
+        await self._stopping.wait_for(task)
 
     # The queues we hold.
 

@@ -13,6 +13,7 @@ import msgspec
 from roquet.client.config import ProducerConfig
 from roquet.client.lineup import Lineup
 from roquet.client.outgoing import Outgoing
+from roquet.client.outstanding import OutstandingSends
 from roquet.client.session import Session
 from roquet.client.tolerance import Tolerance
 from roquet.model.errors import CallError, CallRefused, ConnectFailed
@@ -105,6 +106,7 @@ class Delivery:
         self._turn = self.new_turn()
         self.tracer: Traces | None = None
         self.tolerance = Tolerance(session, config)
+        self.outstanding = OutstandingSends()
         self._routing = Lineup(config.clock)
         """Bound messages that wait for their topic's route: a later one must not pass them."""
 

@@ -17,12 +17,14 @@ from roquet.client.config import ProducerConfig
 from roquet.client.delivery import RETRIED, Delivery, Parcel, Turn
 from roquet.client.many import BATCH_COUNT_MAX
 from roquet.client.outgoing import Outgoing
-from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, ConnectionLost
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 
 DEADLINES_APART_MS: Final = 500
 """Of messages in one batch: it has the time of the first one, and the last one loses as much."""
+
+CLOSED_MEANWHILE: Final = "the producer was closed before the answer came: it may be stored"
 
 Answer: TypeAlias = asyncio.Future[SendReceipt]
 
@@ -44,6 +46,8 @@ class Gathering:
         self._background = background
         self._loop = asyncio.get_running_loop()
         self._groups: dict[str | MessageQueue, Group] = {}
+        self.lingers = True
+        """Whether messages wait for company; not while the producer is being closed."""
 
     async def send(self, made: Outgoing, deadline_ms: int, turn: Turn) -> SendReceipt:
         """The receipt of one message, which goes with others."""
@@ -83,7 +87,7 @@ class Gathering:
         finally:
             for entry in batch:  # those without an answer: the producer is being closed
                 if not entry.answer.done():
-                    entry.answer.set_exception(ConnectFailed("the producer was closed"))
+                    entry.answer.set_exception(ConnectionLost(CLOSED_MEANWHILE))
             group.sent()
 
     async def _send(self, batch: Sequence[Entry], queue: MessageQueue | None) -> None:
@@ -107,6 +111,11 @@ class Gathering:
         for entry in batch:
             if not entry.answer.done():
                 await self._send([entry], queue)
+
+    def flush(self) -> None:
+        """Send now what waits for company."""
+        for group in self._groups.values():
+            group.flush()
 
     def close(self) -> None:
         """Nothing more will be sent."""
@@ -136,7 +145,8 @@ class Group:
         self._size += entry.made.batch_size
         if self._is_bound and self._under_way:
             return  # it leaves with all that gathers meanwhile
-        if self._size >= self._size_max or len(waiting) >= BATCH_COUNT_MAX:
+        is_full = self._size >= self._size_max or len(waiting) >= BATCH_COUNT_MAX
+        if is_full or not self._owner.lingers:
             self._leave()
         elif self._timer is None:
             self._timer = (
@@ -151,13 +161,18 @@ class Group:
         if self._is_bound and self._waiting:
             self._leave()
 
+    def flush(self) -> None:
+        """Send now what waits for company."""
+        if self._waiting and not (self._is_bound and self._under_way):
+            self._leave()
+
     def close(self) -> None:
         """Those that wait learn that nobody will send them."""
         self._stop_timer()
         while self._waiting:
             answer = self._waiting.popleft().answer
             if not answer.done():
-                answer.set_exception(ConnectFailed("the producer was closed"))
+                answer.set_exception(ConnectFailed("the producer was closed; it was not sent"))
 
     def _leave(self) -> None:
         """Send what has gathered: all of it, or the first batch of a queue."""

@@ -11,7 +11,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeAlias, cast
 
 from roquet.client.background import stop
@@ -183,11 +184,19 @@ class Threads:
                 self._out += 1
                 self._todo.put(message)
                 await self._until(AHEAD)
+            self._withdraw()
             await self._until(0)
         finally:
             for _ in range(self._count):
                 self._todo.put(None)
             await stop(watching)
+
+    def _withdraw(self) -> None:
+        """Take back what was handed over and not begun: the inbox is closed."""
+        with suppress(Empty):
+            while (message := self._todo.get_nowait()) is not None:
+                self._out -= 1
+                self._inbox.put_first(message)
 
     def _begin(self) -> None:
         """One thread more."""

@@ -160,9 +160,10 @@ class Sending:
     async def deliver(self, batch: Sequence[Numbered], queue: MessageQueue) -> None:
         """Send one lane's batch."""
         try:
-            receipts = await self._delivery.send(
-                Parcel.of([made for _, made in batch]), None, queue
-            )
+            with self._delivery.outstanding.current:
+                receipts = await self._delivery.send(
+                    Parcel.of([made for _, made in batch]), None, queue
+                )
         except Exception as error:
             if self._error is None:
                 error.add_note(f"a batch of {len(batch)} messages for queue {queue} failed")

@@ -5,6 +5,7 @@ a connection is made again, or when what we say has changed. Who did not hear is
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -19,6 +20,8 @@ from roquet.wire import dialect
 from roquet.wire.calls.bodies import ConsumerIdList
 from roquet.wire.calls.heartbeat import GetConsumers, Heartbeat, Unregister
 from roquet.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
 
 HURRY_PAUSE_MS: Final = 1_000
 """Between heartbeats that do not wait for their time."""
@@ -49,8 +52,11 @@ class Membership:
         self._troubles: dict[str, Trouble] = {}
         self._told: set[str] = set()
         """Those that were told of us since the connection to them stands."""
+        self._joined: set[str] = set()
+        """Those that have heard of us since a connection was lost."""
         self._telling: asyncio.Task[bool] | None = None
         self._was_let_in = self._is_shut_out = False
+        self._is_leaving = False
         self._denial: CallRefused | None = None
         self._on_denied: list[Denied] = []
         self.is_awaited: Callable[[], bool] = lambda: False
@@ -102,6 +108,7 @@ class Membership:
 
     async def leave(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Tell every broker that we leave a group."""
+        self._is_leaving = True
         call = Unregister(
             client_id=self._data().client_id, producer_group=producer, consumer_group=consumer
         )
@@ -137,6 +144,9 @@ class Membership:
         finally:
             self._told.add(address)
         trouble.over()
+        if address not in self._joined:
+            self._joined.add(address)
+            log.info("%s is known to the broker at %s", self._data().client_id, address)
         return True
 
     def _connected(self, channel: Channel) -> None:
@@ -145,7 +155,12 @@ class Membership:
         channel.on_close(self._lost)
         self.hurry()
 
-    def _lost(self, _channel: Channel) -> None:
+    def _lost(self, channel: Channel) -> None:
+        if not self._is_leaving:
+            log.info(
+                "the connection to %s is lost; it is made again when it is needed", channel.address
+            )
+        self._joined.clear()  # whose it was we cannot tell, either
         if self.is_awaited():
             self.hurry()
 

@@ -53,9 +53,9 @@ class Results:
 
 
 def failed(message: ReceivedMessage, error: BaseException) -> None:
-    """A handler raised: say so, and have the message come again."""
+    """A handler raised: say so; what becomes of the message is logged once that is known."""
     log.warning(
-        "the handler failed on %r (try %d), the message comes again: %r",
+        "the handler failed on %r (try %d): %r",
         message, message.tries + 1, error,
         exc_info=error if message.tries == 0 else None,
     )  # fmt: skip

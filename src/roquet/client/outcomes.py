@@ -16,6 +16,7 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.popped import Popped, PoppedMessage
 from roquet.client.received import DEAD, Received
 from roquet.client.requests import Replies
+from roquet.client.sendback import log_dead_letter
 from roquet.client.session import Session
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.topic import SubscriptionGroup
@@ -175,6 +176,7 @@ class PopOutcomes:
         )
         await self._ask(popped.place.broker, call)
         popped.finish(message)
+        log_dead_letter(message, self._group)
 
     async def _change(
         self, popped: Popped, message: Received, invisible_ms: int

@@ -13,8 +13,10 @@ from roquet.client.selectors import Selection
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.message import Message
-from roquet.model.names import NOT_FOR_CLIENTS, check_topic, is_retry
+from roquet.model.names import NOT_FOR_CLIENTS, check_topic, is_retry, is_text
 from roquet.model.namespaces import wrap
+from roquet.model.subscription import ALL
+from roquet.rules.filter import SEPARATOR
 from roquet.wire.batch import BATCH_ITEM_SIZE_MIN, encode_item
 from roquet.wire.compression import compress, flagged
 from roquet.wire.java import hash_code
@@ -24,6 +26,9 @@ ORDER_KEYS_MAX: Final = 8_192
 
 NO_LEVEL: Final = -1
 """A delay level that delays nothing, as 0 does."""
+
+TAGS_MAX: Final = 1_024
+"""Tags that are known to be fine: they come again and again."""
 
 _SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
 
@@ -156,7 +161,7 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
         text += f"{names.KEYS}\x01{_joined(message.keys)}\x02"
         count += 1
     if message.tag:
-        text += f"{names.TAGS}\x01{message.tag}\x02"
+        text += f"{names.TAGS}\x01{_checked_tag(message.tag)}\x02"
         count += 1
     if message.order_key is not None:
         text += f"{names.SHARDING_KEY}\x01{_checked_order_key(message.order_key)}\x02"
@@ -241,6 +246,23 @@ def _joined(keys: Sequence[str]) -> str:
         if not key or names.KEYS_SEPARATOR in key:
             raise MessageIllegal(f"key {key!r} is empty or holds a blank: blanks separate keys")
     return names.KEYS_SEPARATOR.join(keys)
+
+
+def _checked_tag(tag: str) -> str:
+    """The tag itself; MessageIllegal when no subscription could name it."""
+    if not is_text(tag):
+        raise UsageError(f"a tag is a text, not {tag!r}")
+    if not _can_be_named(tag):
+        raise MessageIllegal(
+            f"nobody can subscribe to the tag {tag!r}: `*` means all tags, `||` separates "
+            "tags, and blanks around a tag are dropped"
+        )
+    return tag
+
+
+@lru_cache(TAGS_MAX)
+def _can_be_named(tag: str) -> bool:
+    return tag != ALL and tag == tag.strip() and SEPARATOR not in tag
 
 
 def _users(properties: Mapping[str, str]) -> str:

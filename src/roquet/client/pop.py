@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from roquet.client.background import Trouble
-from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.config import ConsumeFrom, ConsumerConfig, given_or
 from roquet.client.consumer import Consumer
 from roquet.client.directly import LonePoppedMessage
 from roquet.client.outcomes import PopOutcomes
@@ -51,8 +51,9 @@ class PopConsumer(Consumer):
         topic: str | None = None,
         tags: str = ALL,
         sql: str | None = None,
-        config: ConsumerConfig = _DEFAULTS,
+        config: ConsumerConfig | None = None,
     ) -> None:
+        config = given_or(_DEFAULTS, config)
         _check(config)
         super().__init__(namesrv, group, config)
         self._stock = Stock(config.clock, config.pop_count)
@@ -132,8 +133,9 @@ class PopConsumer(Consumer):
         """Leave the group in good order: what nobody has begun with, others get at once."""
         if self._session.is_open:
             self._session.identity.check_process()
+            self._stopping.begin_close()
             self.stop()
-            await self._finish_running()
+            await self._stopping.finish_running()
             await self._outcomes.close(self._config.timeout_ms)
         await super().close()
 

@@ -1,9 +1,11 @@
 """Producer: send, send_oneway, send_batch, send_many."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Final, Self, Unpack
 
-from roquet.client.config import ProducerConfig, Selector
+from roquet.client.config import ProducerConfig, Selector, given_or
 from roquet.client.delivery import Delivery, Parcel, Turn
 from roquet.client.gathering import Gathering
 from roquet.client.lineup import Key, Lineup
@@ -20,6 +22,8 @@ from roquet.model.results import SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.wire.calls.timer import Recall
 from roquet.wire.recall import decode_recall_handle
+
+log = logging.getLogger(__name__)
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 """Java's; a group of producers matters to transactions alone."""
@@ -49,8 +53,9 @@ class Producer:
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str = DEFAULT_GROUP,
-        config: ProducerConfig = _DEFAULTS,
+        config: ProducerConfig | None = None,
     ) -> None:
+        config = given_or(_DEFAULTS, config)
         self.group = check_group(wrap(config.namespace, group))
         self._config = config
         self._session = Session(namesrv, config)
@@ -79,11 +84,29 @@ class Producer:
         if self._config.fault_tolerance and self._config.fault_detector:
             background.start(self._delivery.tolerance.detect(), "detector")
 
+    async def flush(self, timeout_ms: int | None = None) -> bool:
+        """Send what lingers now, and wait until all sends made before have a receipt or an error.
+
+        False when some are still under way after `timeout_ms`; None waits as long as their own time
+        allows.
+        """
+        self._session.check()
+        if self._gathering is not None:
+            self._gathering.flush()
+        return await self._delivery.outstanding.flushed(timeout_ms)
+
     async def close(self) -> None:
-        """Leave the group and end the connections; sends under way fail."""
-        if self._session.is_open:
+        """Send what lingers, leave the group and end the connections.
+
+        Sends under way have `close_timeout_ms` to end. After it those that were not sent fail with
+        a definite error, and those that wait for an answer with one that is not.
+        """
+        if self._session.is_open and not self._session.is_closing:
             self._session.identity.check_process()
+            await asyncio.sleep(0)  # tasks that are about to send are not refused
+            self._session.is_closing = True
             try:
+                await self._finish_sends()
                 if self._tracer is not None:
                     await self._tracer.close()
                 await self._session.membership.leave(producer=self.group)
@@ -92,6 +115,14 @@ class Producer:
                     self._gathering.close()
                 self._requests.close()
                 await self._session.close()
+
+    async def _finish_sends(self) -> None:
+        if self._gathering is not None:
+            self._gathering.lingers = False
+            self._gathering.flush()
+        limit_ms = self._config.close_timeout_ms
+        if not await self._delivery.outstanding.flushed(limit_ms):
+            log.warning("sends still under way after %d ms fail: the producer is closed", limit_ms)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -127,12 +158,13 @@ class Producer:
         return await self._deliver(turn, made, self._delivery.deadline_ms(timeout_ms))
 
     async def _deliver(self, turn: Turn, made: Outgoing, deadline_ms: int) -> SendReceipt:
-        if self._gathering is not None:
-            return await self._gathering.send(made, deadline_ms, turn)
-        parcel = Parcel((made,), made)
-        if made.order_hash is None and made.selection is None:
-            return (await self._delivery.send(parcel, deadline_ms, None, turn))[0]
-        return (await self._in_line(turn, parcel, deadline_ms))[0]
+        with self._delivery.outstanding.current:
+            if self._gathering is not None:
+                return await self._gathering.send(made, deadline_ms, turn)
+            parcel = Parcel((made,), made)
+            if made.order_hash is None and made.selection is None:
+                return (await self._delivery.send(parcel, deadline_ms, None, turn))[0]
+            return (await self._in_line(turn, parcel, deadline_ms))[0]
 
     async def _in_line(self, turn: Turn, parcel: Parcel, deadline_ms: int) -> Sequence[SendReceipt]:
         """Send what is bound to a queue once those before it have their receipts, or errors."""
@@ -239,7 +271,8 @@ class Producer:
         made = [self._prepare(message, selector) for message in messages]
         self._check_batch(made)
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
-        return _joined(await self._in_line(self._turn, Parcel.of(made), deadline_ms))
+        with self._delivery.outstanding.current:
+            return _joined(await self._in_line(self._turn, Parcel.of(made), deadline_ms))
 
     def send_many(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from roquet.client.background import stop
-from roquet.client.config import ConsumerConfig
+from roquet.client.config import ConsumerConfig, given_or
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.pulling import Taste, check
 from roquet.client.received import ReceivedMessage
@@ -58,8 +58,9 @@ class PullConsumer(Watched, Consumer):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        config: ConsumerConfig = _DEFAULTS,
+        config: ConsumerConfig | None = None,
     ) -> None:
+        config = given_or(_DEFAULTS, config)
         self._saves_progress = config.auto_commit
         super().__init__(namesrv, group, config)
         self._polled: Sequence[ReceivedMessage] = ()
@@ -70,6 +71,7 @@ class PullConsumer(Watched, Consumer):
         """Leave in good order; what `poll` gave last counts as handled only after a `commit`."""
         if self._session.is_open and self._rebalancing is not None:
             self._session.identity.check_process()
+            self._stopping.begin_close()
             await stop(self._rebalancing)
         await super().close()
 

@@ -49,6 +49,8 @@ class Taste(msgspec.Struct, frozen=True):
     ) -> "Taste":
         """What a user said: tags, or a filter expression on properties. UsageError for both."""
         version = config.clock.now_ms()
+        if not isinstance(expression, str):
+            raise UsageError(f"tags are one text, as 'new || paid', not {expression!r:.100}")
         if sql is None:
             return cls.of(topic, expression, version)
         if expression != ALL:

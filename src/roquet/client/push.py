@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from roquet.client.background import stop
-from roquet.client.config import ConsumerConfig
+from roquet.client.config import ConsumerConfig, given_or
 from roquet.client.consumer import Consumer
 from roquet.client.pulling import Taste, check
 from roquet.client.sendback import Dropped, Failures, InPlace, Return, SentBack
@@ -38,8 +38,9 @@ class PushConsumer(Watched, Consumer):
         topic: str | None = None,
         tags: str = ALL,
         sql: str | None = None,
-        config: ConsumerConfig = _DEFAULTS,
+        config: ConsumerConfig | None = None,
     ) -> None:
+        config = given_or(_DEFAULTS, config)
         super().__init__(namesrv, group, config)
         if not self._is_broadcast:
             retry = retry_topic(self.group)
@@ -89,6 +90,7 @@ class PushConsumer(Watched, Consumer):
         """Leave the group in good order: others take the queues over where we stopped."""
         if self._session.is_open:
             self._session.identity.check_process()
+            self._stopping.begin_close()
             await stop(self._rebalancing)
         await super().close()
 

@@ -50,6 +50,14 @@ _NOT_PASSED_ON: Final = frozenset(
 """Properties of one stay at a broker, which would mislead the next."""
 
 
+def log_dead_letter(message: Received, group: str) -> None:
+    """Say that a message has left for good; `roquet dlq` shows and resends it."""
+    log.warning(
+        "%r is a dead letter of group %s after %d %s", message, group, message.tries + 1,
+        "try" if message.tries == 0 else "tries",
+    )  # fmt: skip
+
+
 class Failures(Protocol):
     """What a consumer does with messages that failed."""
 
@@ -72,7 +80,7 @@ class Return:
     def __init__(self, session: Session, config: ConsumerConfig, group: str) -> None:
         self._session = session
         self._config = config
-        self._group = group
+        self.group = group
 
     @property
     def retries_max(self) -> int | None:
@@ -83,7 +91,7 @@ class Return:
         """Have the message's broker keep it for another try; CallError when it does not."""
         call = SendBack(
             offset=message.position,
-            group=self._group,
+            group=self.group,
             delay_level=level,
             origin_msg_id=message.message_id,
             origin_topic=message.whole_topic,
@@ -97,7 +105,7 @@ class Return:
         self, message: Received, times: int, level: int, retries_max: int | None
     ) -> None:
         """Store the message itself in the retry topic, as tried so many times; or CallError."""
-        topic = retry_topic(self._group)
+        topic = retry_topic(self.group)
         routes, clock = self._session.routes, self._config.clock
         deadline_ms = clock.monotonic_ms() + self._config.timeout_ms
         await routes.find_writable(topic, 1, deadline_ms)
@@ -158,7 +166,17 @@ class SentBack:
             return HERE_AGAIN_MS
         self._trouble.over()
         self._sent()
+        self._log(message, level)
         return None
+
+    def _log(self, message: Received, level: int) -> None:
+        most = self._back.retries_max
+        if level == DEAD or (most is not None and message.tries >= most):
+            log_dead_letter(message, self._back.group)
+        elif most is None:
+            log.info("%r is sent back: it comes again, while its group allows more tries", message)
+        else:
+            log.info("%r comes again: try %d of %d", message, message.tries + 2, most + 1)
 
     async def _away(self, message: Received, level: int) -> None:
         try:
@@ -208,6 +226,7 @@ class InPlace:
             self._trouble.tell(error)
             return False
         self._trouble.over()
+        log_dead_letter(message, self._back.group)
         return True
 
 
@@ -225,6 +244,7 @@ class Here:
             except RoquetError as error:
                 log.warning("%r is no dead letter yet: %s", message, error)
                 return HERE_AGAIN_MS
+            log_dead_letter(message, self._back.group)
             return None
         return retry_pause_ms(message.tries) if delay_ms is None else delay_ms
 

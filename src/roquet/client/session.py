@@ -31,6 +31,8 @@ class Session:
         self.router = Router()
         self.background = Background()
         self.is_open = False
+        self.is_closing = False
+        """Whether a close has begun: what is under way may end, nothing new may begin."""
         self.started_ms = 0
         self._is_over = False
 
@@ -51,7 +53,7 @@ class Session:
     def check(self) -> None:
         """UsageError unless the client may be used here and now."""
         self.identity.check_process()
-        if self._is_over:
+        if self._is_over or self.is_closing:
             raise UsageError("this client is closed: make a new one")
         if not self.is_open:
             raise UsageError("this client is not started: use `async with`, or await start()")

@@ -19,7 +19,7 @@ import msgspec
 
 from roquet.client.background import Trouble
 from roquet.client.checking import Check, Checking, TransactionState, called, state_of
-from roquet.client.config import ProducerConfig, Selector
+from roquet.client.config import ProducerConfig, Selector, given_or
 from roquet.client.delivery import RETRY_PAUSE_MS, Delivery, Parcel, may_be_tried_again
 from roquet.client.outgoing import MessageFields, Outgoing, message_of
 from roquet.client.producer import Producer
@@ -147,10 +147,11 @@ class TransactionProducer(Producer):
         group: str,
         check: Check,
         topics: Sequence[str] = (),
-        config: ProducerConfig = _DEFAULTS,
+        config: ProducerConfig | None = None,
     ) -> None:
         if isinstance(topics, str):
             raise UsageError(f"topics are several texts: ({topics!r},)")
+        config = given_or(_DEFAULTS, config)
         super().__init__(namesrv, group=group, config=config)
         self._topics = [check_topic(topic) for topic in topics]
         self._checking = Checking(check, self.group)
@@ -221,7 +222,8 @@ class TransactionProducer(Producer):
 
     async def begin(self, made: Outgoing, timeout_ms: int | None) -> SendReceipt:
         """Have a half message stored, as durably as its broker promises."""
-        receipt = await self._send_half(made, self._delivery.deadline_ms(timeout_ms))
+        with self._delivery.outstanding.current:
+            receipt = await self._send_half(made, self._delivery.deadline_ms(timeout_ms))
         parse_offset_message_id(receipt.offset_message_id)  # or else it could never be ended
         await self._session.membership.introduce(made.topic)
         if not receipt.ok:
@@ -255,7 +257,8 @@ class TransactionProducer(Producer):
         call = self._end_call(receipt, transaction.made, transaction.state)
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
-            await self._session.pool.call(address, call, self._config.timeout_ms)
+            with self._delivery.outstanding.current:
+                await self._session.pool.call(address, call, self._config.timeout_ms)
         except CallError as error:
             if isinstance(error, CallRefused) and error.code not in LEFT_TO_CHECKS:
                 raise

@@ -137,9 +137,15 @@ def takes_consumers(group: str) -> bool:
     return not (is_ours or is_retry(group) or is_dlq(group))
 
 
+def is_text(name: object) -> bool:
+    """Whether a name is a text at all: not every caller has its types checked."""
+    return isinstance(name, str)
+
+
 def topic_fault(topic: str) -> str | None:
     """What is wrong with a topic's name; None when it is fine."""
-    longest = DERIVED_TOPIC_LENGTH_MAX if is_retry(topic) or is_dlq(topic) else TOPIC_LENGTH_MAX
+    is_derived = is_text(topic) and (is_retry(topic) or is_dlq(topic))
+    longest = DERIVED_TOPIC_LENGTH_MAX if is_derived else TOPIC_LENGTH_MAX
     return _fault("topic", topic, longest)
 
 
@@ -185,6 +191,8 @@ def check_group(group: str) -> str:
 
 
 def _fault(kind: str, name: str, longest: int) -> str | None:
+    if not is_text(name):
+        return f"the {kind} name is a text, not {name!r:.100}"
     if not name or name.isspace():
         return f"the {kind} name is blank"
     if not _NAME.fullmatch(name):

@@ -15,6 +15,7 @@ from roquet.model.names import (
     is_dlq,
     is_retry,
     is_system_group,
+    is_text,
 )
 
 SEPARATOR: Final = "%"
@@ -29,8 +30,8 @@ def check_namespace(namespace: str) -> str:
 
 def wrap(namespace: str | None, name: str) -> str:
     """The name of a topic or a group as the brokers know it."""
-    if not namespace or not name or _is_the_systems(name):
-        return name
+    if not namespace or not name or not is_text(name) or _is_the_systems(name):
+        return name  # a name that is no text is refused where names are checked
     prefix, rest = _split(name)
     if rest.startswith(namespace + SEPARATOR):
         return name

@@ -27,6 +27,9 @@ class SystemClock:
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return "SYSTEM_CLOCK"
+
     def now_ms(self) -> int:
         """The wall's time in ms since the epoch."""
         return time.time_ns() // 1_000_000

@@ -96,15 +96,23 @@ def _from_zstd(body: bytes, size_max: int) -> bytes:
 
 # Imported when used: megabytes that most processes never need.
 def _lz4() -> ModuleType:
-    from lz4 import frame
-
+    try:
+        from lz4 import frame
+    except ImportError as error:
+        raise _missing("LZ4", "lz4") from error
     return cast(ModuleType, frame)
 
 
 def _zstandard() -> ModuleType:
-    import zstandard
-
+    try:
+        import zstandard
+    except ImportError as error:
+        raise _missing("Zstandard", "zstandard") from error
     return zstandard
+
+
+def _missing(kind: str, package: str) -> RecordError:
+    return RecordError(f"{kind} bodies need a package that is not here: `pip install {package}`")
 
 
 def _checked(name: str, restored: bytes, size_max: int, *, ended: bool) -> bytes:

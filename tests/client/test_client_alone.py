@@ -1,0 +1,69 @@
+"""The client needs msgspec alone of what `pip install roquet` installs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from roquet.testing.cluster import BlockingCluster
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+PROGRAM = """
+import sys
+
+BLOCKED = {"typer", "rich", "pydantic", "pygments", "uvloop", "zstandard", "lz4"}
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ImportError(f"{name} is not installed")
+
+sys.meta_path.insert(0, Blocked())
+
+from roquet.client import Compression, ConsumeFrom, ConsumerConfig, ProducerConfig, RecordError
+from roquet.client.blocking import Producer, PushConsumer
+
+with Producer(sys.argv[1]) as producer:
+    producer.send("orders", b"x" * 10_000)
+with Producer(sys.argv[1], config=ProducerConfig(compression=Compression.ZSTD)) as producer:
+    try:
+        producer.send("orders", b"x" * 10_000)
+    except RecordError as error:
+        print(error)
+first = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+with PushConsumer(sys.argv[1], group="g", topic="orders", config=first) as consumer:
+    with consumer.next(10_000) as message:
+        print(len(message.body))
+assert not BLOCKED & set(sys.modules)
+"""
+
+
+def test_it_sends_and_consumes_without_the_command_lines_packages(
+    roquet_cluster: BlockingCluster,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, roquet_cluster.namesrv_addr],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "Zstandard bodies need a package that is not here: `pip install zstandard`",
+        "10000",
+    ]
+
+
+def test_the_pytest_plugin_loads_nothing_until_a_fixture_is_asked_for() -> None:
+    program = """
+import sys, pytest
+before = set(sys.modules)
+import roquet.testing.plugin
+print(*sorted(set(sys.modules) - before))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.split() == ["roquet", "roquet.testing", "roquet.testing.plugin"]

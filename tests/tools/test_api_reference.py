@@ -1,0 +1,46 @@
+import ast
+
+import pytest
+
+import api_reference
+import roquet.client
+from roquet.client import blocking
+from roquet.model import errors
+
+
+@pytest.mark.parametrize("name", api_reference.PAGES)
+def test_the_written_page_is_what_the_code_says(name: str) -> None:
+    written = (api_reference.REFERENCE / name).read_text("utf-8")
+    assert written == api_reference.PAGES[name](), "`make map` writes it anew"
+
+
+def test_the_client_page_tells_of_all_that_is_exported() -> None:
+    page = api_reference.client()
+    values = {"ConsumeFrom", "Compression", "MessageModel", "TransactionState"}
+    told = {name for name in roquet.client.__all__ if f"\n### {name}\n" in page}
+    ours = {name for name in roquet.client.__all__ if not hasattr(errors, name)}
+    assert ours - told == values
+
+
+def test_every_error_of_a_client_is_exported_and_the_page_says_which_are_definite() -> None:
+    tree = {name for name in vars(errors) if isinstance(vars(errors)[name], type)}
+    assert tree == set(api_reference.ADVICE)
+    ours = {name for name in tree if not name.startswith("Store")}
+    assert ours <= set(roquet.client.__all__)
+    assert ours <= set(blocking.__all__)
+    said = {name: definite for name, (definite, _) in api_reference.ADVICE.items()}
+    for kind in (errors.ConnectFailed, errors.ConnectionLost, errors.CallTimeout):
+        assert said[kind.__name__] == ("yes" if kind("x").definite else "no")
+
+
+def test_a_docstrings_example_is_a_block_of_code() -> None:
+    text = 'def f() -> None:\n    """Does it.\n\n        f()\n\n    And ends.\n    """'
+    (node,) = ast.parse(text).body
+    assert api_reference.text_of(node) == "Does it.\n\n```python\nf()\n```\n\nAnd ends."
+
+
+def test_options_have_their_defaults() -> None:
+    rows = {
+        row[0]: row[1] for row in api_reference.option_rows("spark/options.py", "SourceOptions")
+    }
+    assert (rows["`timeout`"], rows["`group`"]) == ("`120000`", "`'roquet-spark'`")

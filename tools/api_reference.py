@@ -1,0 +1,380 @@
+"""docs/reference: client, admin, testing, Spark options and errors, from signatures and docstrings.
+
+python tools/api_reference.py            prints the documents
+python tools/api_reference.py --write    writes them
+
+Sources are read, not imported: the pages are the same whatever is installed.
+"""
+
+import ast
+import sys
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby, pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "roquet"
+REFERENCE = ROOT / "docs" / "reference"
+
+GENERATED = "This page is generated: `make map` writes it anew.\n"
+
+CLIENT = {
+    "client/producer.py": ["Producer"],
+    "client/transaction.py": ["TransactionProducer", "Transaction", "TransactionReceipt"],
+    "client/many.py": ["Sending"],
+    "client/consumer.py": ["Consumer"],
+    "client/push.py": ["PushConsumer"],
+    "client/pull.py": ["PullConsumer"],
+    "client/pop.py": ["PopConsumer"],
+    "client/watchers.py": ["Watched"],
+    "client/received.py": ["ReceivedMessage"],
+    "client/popped.py": ["PoppedMessage"],
+    "client/requests.py": ["ReplyMessage"],
+    "client/selectors.py": ["KeyHash", "Chance", "MachineRoom"],
+    "model/message.py": ["Message", "StoredMessage"],
+    "model/queue.py": ["MessageQueue"],
+    "model/results.py": ["SendReceipt", "SendStatus", "PullResult", "PullStatus"],
+    "net/tls.py": ["Tls"],
+}
+SETTINGS = ["ClientConfig", "ProducerConfig", "ConsumerConfig"]
+
+ADMIN = ["reach", "topics", "groups", "messages", "dead_letters", "progress", "resizing", "brokers"]
+
+TESTING = {
+    "testing/plugin.py": ["roquet_cluster", "roquet_session_cluster"],
+    "testing/cluster.py": ["cluster", "Cluster", "BlockingCluster"],
+    "testing/clock.py": ["VirtualClock", "run", "in_virtual_time", "this_loop"],
+    "testing/strategies.py": None,
+}
+
+ADVICE = {
+    "RoquetError": ("", "Catch it to catch everything below."),
+    "ConfigError": ("yes", "Mend the setting that the text names."),
+    "UsageError": ("yes", "Mend the call: the program is wrong, a retry changes nothing."),
+    "MessageIllegal": ("yes", "Mend the message: smaller, another tag or key, another property."),
+    "RecordError": ("", "Report it: a broker or a file gave bytes that are no message."),
+    "RemoteProtocolError": ("", "Look at the address: something else than a broker answers there."),
+    "FieldError": ("", "Look at the versions of both sides: a reply lacks a field."),
+    "StoreError": ("", "Of brokers only: do what the text says to the directory that it names."),
+    "StoreFull": ("yes", "Of brokers only: make room; clients get `CallRefused`."),
+    "StoreLocked": ("yes", "Of brokers only: stop the other process, or give another directory."),
+    "CallError": ("`error.definite`", "Ask `definite`; see below."),
+    "CallRefused": (
+        "`error.definite`",
+        "Read `code` and `remark`; busy brokers are worth a retry.",
+    ),
+    "ConnectFailed": ("yes", "Try again later: nobody was there, or nothing was sent."),
+    "ConnectionLost": ("no", "The message may be stored: send again and handle each once."),
+    "CallTimeout": ("no", "The message may be stored: send again and handle each once."),
+}
+"""Whether nothing has happened for certain, and what to do."""
+
+CLIENT_HEAD = """
+`from roquet.client import …`; without async the same classes and methods are in
+`roquet.client.blocking`, each call without `await`. Errors have [a page](errors.md).
+
+Of the packages that `pip install roquet` brings (69 MB: zstandard 24, uvloop 14, pygments 10,
+pydantic 10, lz4 6, rich 3) the client needs msgspec (1 MB) alone. It takes uvloop when it is there,
+and lz4 and zstandard for bodies that need them: a small image may install `roquet --no-deps` and
+`msgspec`.
+"""
+
+ADMIN_HEAD = """
+Plain async functions over a `Reach`, which the command line calls, too.
+"""
+
+SPARK_HEAD = """
+Names are read without regard to case. Times in defaults are in ms, sizes in bytes; an option takes
+a unit (`30s`, `64MiB`). How they are used: [Read topics with Spark](../howto/spark-source.md),
+[Stream topics](../howto/spark-streams.md), [Write to topics](../howto/spark-sink.md).
+"""
+
+ERRORS_HEAD = f"""\
+# Errors
+
+{GENERATED}
+All are importable from `roquet.client` (and from `roquet.client.blocking`); those of brokers'
+directories from `roquet.model.errors`. The text of an error names the thing and says what to do.
+
+**Definite** means: the effect certainly did not happen, so a send may be repeated without fear of
+storing the message twice. The client itself retries (`retry_times`) before it raises.
+
+| error | is a | definite | meaning | what to do |
+|---|---|---|---|---|
+"""
+
+ERRORS_TAIL = """
+```python
+from roquet.client import CallError, MessageIllegal, Producer
+
+
+async def place(producer: Producer, order: bytes) -> bool:
+    try:
+        await producer.send("orders", order, keys="4711")
+    except MessageIllegal:  # too large, or a wrong tag: it never will be sent
+        raise
+    except CallError as error:
+        if error.definite:  # certainly not stored: try later, or tell the caller
+            return False
+        raise  # perhaps stored: sending again may double it, so consumers handle each key once
+    return True
+```
+"""
+
+
+def tree_of(path: str) -> ast.Module:
+    """A module of ours, parsed."""
+    return ast.parse((SOURCE / path).read_text("utf-8"))
+
+
+def definitions(path: str) -> dict[str, ast.stmt]:
+    """The classes and functions of a module by name."""
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name: node for node in tree_of(path).body if isinstance(node, kinds)}
+
+
+def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, bound: bool) -> str:
+    """A function as it is called, with types and defaults."""
+    arguments = node.args
+    if bound and arguments.args:
+        arguments.args = arguments.args[1:]
+    start = "await " if isinstance(node, ast.AsyncFunctionDef) and not is_generator(node) else ""
+    result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{start}{name}({ast.unparse(arguments)}){result}"
+
+
+def is_generator(node: ast.AST) -> bool:
+    """Whether a function yields."""
+    return any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))
+
+
+def decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names of a function's decorators."""
+    return {ast.unparse(one).partition("(")[0] for one in node.decorator_list}
+
+
+def text_of(node: ast.AST) -> str:
+    """A docstring as Markdown: what is indented is code."""
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    out: list[str] = []
+    lines = (ast.get_docstring(node) or "").splitlines()
+    for is_code, run in groupby(lines, _Indented()):
+        text = "\n".join(run).strip("\n")
+        out.append(block(textwrap.dedent(text)) if is_code else text)
+    return "\n\n".join(part for part in out if part)
+
+
+class _Indented:
+    """Whether lines are indented; a blank one is what the line before it is."""
+
+    def __init__(self) -> None:
+        self._last = False
+
+    def __call__(self, line: str) -> bool:
+        self._last = line.startswith("    ") if line else self._last
+        return self._last
+
+
+def block(text: str) -> str:
+    """A block of Python, or of text where it is a fragment."""
+    try:
+        compile(text, "example", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except SyntaxError:
+        return f"```text\n{text}\n```"
+    return f"```python\n{text}\n```"
+
+
+def fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
+    """Name, type, default and meaning of the fields of a value."""
+    for field, after in pairwise([*node.body, ast.Pass()]):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        name, kind = field.target.id, ast.unparse(field.annotation)
+        if not name.startswith("_") and not kind.startswith("ClassVar"):
+            default = "" if field.value is None else ast.unparse(field.value)
+            yield name, kind, default, documented(after)
+
+
+def documented(node: ast.stmt) -> str:
+    """The text below a field, in one line."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return " ".join(str(node.value.value).split())
+    return ""
+
+
+def table(head: str, rows: Iterator[tuple[str, ...]]) -> str:
+    """A Markdown table; nothing without rows."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    rule = "|" + "---|" * (head.count("|") - 1)
+    return "\n".join(["", head, rule, *lines, ""]) if lines else ""
+
+
+def code(text: str) -> str:
+    """Text as code, if there is any."""
+    return f"`{text}`" if text else ""
+
+
+def class_page(node: ast.ClassDef) -> str:
+    """A class: how it is made, its fields, its methods."""
+    methods = [n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    made = next((one for one in methods if one.name == "__init__"), None)
+    head = signature(made, node.name, bound=True) if made else node.name
+    bases = ", ".join(ast.unparse(base) for base in node.bases)
+    shown = f"\n### {node.name}\n\n```text\n{head.removesuffix(' -> None')}\n```\n\n"
+    shown += text_of(node) + "\n"
+    if bases and "Struct" not in bases and "Enum" not in bases:
+        shown += f"\nIt is a {code(bases)}.\n"
+    values = ((code(n), code(k), code(d), text) for n, k, d, text in fields(node))
+    shown += table("| field | type | default | meaning |", values)
+    for method in methods:
+        if not method.name.startswith("_"):
+            shown += method_text(method)
+    return shown
+
+
+def method_text(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """A method, or a property."""
+    if "property" in decorators(node):
+        result = ast.unparse(node.returns) if node.returns else ""
+        return f"\n#### {node.name}: {code(result)}\n\n{text_of(node)}\n"
+    if any(name.endswith(".setter") for name in decorators(node)):
+        return ""
+    shown = signature(node, node.name, bound=True)
+    return f"\n#### {node.name}\n\n```text\n{shown}\n```\n\n{text_of(node)}\n"
+
+
+def function_page(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """A function, or a fixture."""
+    if "pytest.fixture" in decorators(node):
+        return f"\n### {node.name}\n\nA pytest fixture. {text_of(node)}\n"
+    shown = signature(node, node.name, bound=False)
+    return f"\n### {node.name}\n\n```text\n{shown}\n```\n\n{text_of(node)}\n"
+
+
+def page_of(path: str, names: list[str] | None) -> str:
+    """Some of a module's classes and functions; all public ones for None."""
+    found = definitions(path)
+    chosen = [n for n in found if not n.startswith("_")] if names is None else names
+    shown = ""
+    for name in chosen:
+        node = found[name]
+        if isinstance(node, ast.ClassDef):
+            shown += class_page(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            shown += function_page(node)
+    return shown
+
+
+def client() -> str:
+    """The client library's page."""
+    shown = f"# The client\n\n{GENERATED}{CLIENT_HEAD}"
+    shown += "\n## Settings\n"
+    found = definitions("client/config.py")
+    for name in SETTINGS:
+        node = found[name]
+        assert isinstance(node, ast.ClassDef)
+        values = ((code(n), code(k), code(d), text) for n, k, d, text in fields(node))
+        shown += f"\n### {name}\n\n{text_of(node)}\n"
+        shown += table("| setting | type | default | meaning |", values)
+    shown += "\n## Classes\n"
+    return shown + "".join(page_of(path, names) for path, names in CLIENT.items())
+
+
+def admin() -> str:
+    """The page of what operators ask."""
+    shown = f"# Admin\n\n{GENERATED}{ADMIN_HEAD}"
+    for module in ADMIN:
+        first = (ast.get_docstring(tree_of(f"admin/{module}.py")) or "").splitlines()[0]
+        shown += f"\n## roquet.admin.{module}\n\n{first}\n" + page_of(f"admin/{module}.py", None)
+    return shown
+
+
+def testing() -> str:
+    """The page of what tests may use."""
+    shown = f"# Testing\n\n{GENERATED}"
+    for path, names in TESTING.items():
+        tree = tree_of(path)
+        first = (ast.get_docstring(tree) or "").splitlines()[0]
+        module = path.removesuffix(".py").replace("/", ".")
+        shown += f"\n## roquet.{module}\n\n{first}\n" + page_of(path, names)
+    return shown
+
+
+def constants(path: str) -> dict[str, tuple[str, str]]:
+    """Values and meanings of a module's constants."""
+    found = {}
+    for node, after in pairwise([*tree_of(path).body, ast.Pass()]):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            found[node.target.id] = ast.unparse(node.value), documented(after)
+    return found
+
+
+def readers(path: str) -> Iterator[tuple[str, str]]:
+    """Option and field of each option that a module reads."""
+    for node in tree_of(path).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_READERS":
+            assert isinstance(node.value, ast.Call)
+            (read,) = node.value.args
+            assert isinstance(read, ast.Dict)
+            for key, value in zip(read.keys, read.values, strict=True):
+                assert isinstance(key, ast.Constant)
+                assert isinstance(value, ast.Tuple)
+                yield str(key.value), ast.literal_eval(value.elts[0])
+
+
+def option_rows(path: str, name: str) -> Iterator[tuple[str, ...]]:
+    """Option, default and meaning."""
+    node, values = definitions(path)[name], constants(path)
+    assert isinstance(node, ast.ClassDef)
+    told = {field: (default, text) for field, _, default, text in fields(node)}
+    for option, field in readers(path):
+        default, text = told.get(field, ("", ""))
+        value, why = values.get(default, (default, ""))
+        yield code(option), code("" if value in {"None", "()"} else value), text or why
+
+
+def spark_options() -> str:
+    """The page of Spark's options."""
+    shown = f"# Spark options\n\n{GENERATED}{SPARK_HEAD}"
+    head = "| option | default | meaning |"
+    shown += "\n## Reads and streams\n" + table(
+        head, option_rows("spark/options.py", "SourceOptions")
+    )
+    return (
+        shown + "\n## Writes\n" + table(head, option_rows("spark/sink/options.py", "SinkOptions"))
+    )
+
+
+def errors() -> str:
+    """The page of errors."""
+    shown = ERRORS_HEAD
+    for name, node in definitions("model/errors.py").items():
+        assert isinstance(node, ast.ClassDef)
+        definite, advice = ADVICE[name]
+        meaning = (ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
+        base = code(ast.unparse(node.bases[0]))
+        shown += f"| `{name}` | {base} | {definite} | {meaning} | {advice} |\n"
+    return shown + ERRORS_TAIL
+
+
+PAGES = {
+    "client.md": client,
+    "admin.md": admin,
+    "testing.md": testing,
+    "spark-options.md": spark_options,
+    "errors.md": errors,
+}
+
+
+def main() -> None:
+    """Print the documents, or write them into their place."""
+    for name, draw in PAGES.items():
+        if "--write" in sys.argv:
+            (REFERENCE / name).write_text(draw(), "utf-8")
+        else:
+            print(draw())
+
+
+if __name__ == "__main__":
+    main()
