@@ -159,6 +159,8 @@ def test_a_file_of_odd_size_is_named_and_nothing_changes(
     store = shelf.open()
     fill(store, 120)
     store.close(NOW)
+    if "queue" in name:  # without a checkpoint the configured size may be the wrong one
+        shelf.files.remove(shelf.path("checkpoint"))
     path = shelf.path(name)
     shelf.files.contents[path] = bytes(shelf.files.contents[path])[:500]
     before = shelf.snapshot()

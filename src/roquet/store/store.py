@@ -246,7 +246,7 @@ class Store:
     def flushing(self, now_ms: int) -> Flushing:
         """What `flush_all` would do now: first to be written here, then to be called anywhere."""
         indexed = self._dispatcher.position
-        work = self._flusher.work(self._queues.file_size, self._index, indexed, now_ms)
+        work = self._flusher.work(self._queues, self._index, indexed, now_ms)
         work.failed = self._refuse
         return work
 
