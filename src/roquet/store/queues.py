@@ -35,6 +35,9 @@ of all: unless that is the whole way, other queues' records lie between."""
 
 POSITION: Final = Struct(">q")
 
+POSITION_MAX: Final = 1 << 50
+"""Positions from here on, a petabyte, are no positions but damaged bytes."""
+
 DIRECTORY_NAME_SIZE_MAX: Final = 255
 """Bytes that file systems allow in a name: a topic is a directory."""
 
@@ -121,10 +124,13 @@ class ConsumeQueue:
             at += 3 * count
 
     def overwrite(self, offset: int, position: int, size: int, tag_code: int) -> None:
-        """Set right the entry of an offset that the queue has."""
+        """Set right the entry of an offset that the queue has. Raises StoreFull."""
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
-        ENTRY.pack_into(file.view(), offset * ENTRY_SIZE - file.start, position, size, tag_code)
+        at = offset * ENTRY_SIZE - file.start
+        # Of a file that was damaged nobody knows whether it has blocks there.
+        self.segments.pool.files.allocate(file.path, at, ENTRY_SIZE)
+        ENTRY.pack_into(file.view(), at, position, size, tag_code)
         file.mark()
 
     def make_room(self, count: int = 1) -> None:
@@ -262,12 +268,19 @@ class ConsumeQueue:
         """The first offset whose record begins at or behind a position."""
         low, high = self.begin, self.end
         while low < high:
-            middle = (low + high) // 2
+            middle = at = (low + high) // 2
             found, size, _ = self.entry(middle)
+            while not 0 <= found < POSITION_MAX or size <= 0:
+                # A damaged entry says nothing; one behind it does, and at worst too many are kept.
+                at += max(at - middle, 1)
+                if at >= high:
+                    found, size = position, 1
+                else:
+                    found, size, _ = self.entry(at)
             if found >= position and not (found == 0 and size == FILLER_SIZE):
                 high = middle
             else:
-                low = middle + 1
+                low = at + 1
         return low
 
     def min_offset(self, log_begin: int) -> int:

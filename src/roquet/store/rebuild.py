@@ -24,6 +24,30 @@ CODES_MAX: Final = 1024
 """Hashes of tags that are kept: most topics have a handful."""
 
 
+class TagCodes:
+    """What an entry says of its message's tag, or of a delayed message: when it is due."""
+
+    def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+        self._delay_levels_ms = delay_levels_ms
+        self._codes: dict[bytes, int] = {}
+
+    def __call__(self, topic: bytes, properties: bytes, stored_ms: int) -> int:
+        """The tag code of a record's entry."""
+        if topic == SCHEDULE_TOPIC and (level := property_value(properties, b"DELAY")):
+            number = min(int(level), len(self._delay_levels_ms)) if level.isdigit() else 0
+            if number > 0:
+                return stored_ms + self._delay_levels_ms[number - 1]
+        tag = property_value(properties, b"TAGS")
+        if tag is None:
+            return 0
+        code = self._codes.get(tag)
+        if code is None:
+            if len(self._codes) >= CODES_MAX:
+                self._codes.clear()
+            code = self._codes[tag] = tag_code(properties)
+        return code
+
+
 class Rebuilder:
     """Gives records their queue entries, in the order of the log."""
 
@@ -37,14 +61,13 @@ class Rebuilder:
         only: Container[QueueName] | None = None,
     ) -> None:
         self._queues = queues
-        self._delay_levels_ms = delay_levels_ms
+        self._code_of = TagCodes(delay_levels_ms)
         self._is_whole_log = is_whole_log
         self._deleted = deleted
         self._only = only
         self.lacking: set[QueueName] = set()
         """Queues that lack entries of records in front of the scan: the whole log has them."""
         self._cursors: dict[tuple[bytes, int], _Cursor | None] = {}
-        self._codes: dict[bytes, int] = {}
         self.last = -1
         """Where the last record begins that was put."""
 
@@ -65,7 +88,7 @@ class Rebuilder:
             return
         if offset > cursor.next:
             cursor.jump(offset, position)
-        cursor.put(position, size, self._tag_code(topic, properties, stored_ms))
+        cursor.put(position, size, self._code_of(topic, properties, stored_ms))
 
     def settle(self, holes: Sequence[Run]) -> None:
         """Let the queues that had records end behind their last one.
@@ -119,21 +142,6 @@ class Rebuilder:
             self.lacking.add(name)
             return None
         return _Cursor(queue, following)
-
-    def _tag_code(self, topic: bytes, properties: bytes, stored_ms: int) -> int:
-        if topic == SCHEDULE_TOPIC and (level := property_value(properties, b"DELAY")):
-            number = min(int(level), len(self._delay_levels_ms)) if level.isdigit() else 0
-            if number > 0:
-                return stored_ms + self._delay_levels_ms[number - 1]
-        tag = property_value(properties, b"TAGS")
-        if tag is None:
-            return 0
-        code = self._codes.get(tag)
-        if code is None:
-            if len(self._codes) >= CODES_MAX:
-                self._codes.clear()
-            code = self._codes[tag] = tag_code(properties)
-        return code
 
 
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
