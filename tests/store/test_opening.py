@@ -295,5 +295,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(shelf.files, "read", refuse)
-    with pytest.raises(StoreError, match="checkpoint cannot be read"):
+    with pytest.raises(
+        StoreError, match="checkpoint cannot be used: Permission denied; let the user"
+    ):
         shelf.open()

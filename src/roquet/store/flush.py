@@ -7,13 +7,14 @@ begins there. Work that waits for the disk may run in another thread while recor
 it is given a snapshot and touches nothing else.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from roquet.model.errors import StoreError
+from roquet.model.errors import StoreError, StoreFull
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import MIB
 from roquet.store.index import KeyIndex
@@ -21,6 +22,8 @@ from roquet.store.layout import CHECKPOINT_SIZE, Checkpoint, Note, pack_checkpoi
 from roquet.store.mapped import PAGE_SIZE, MappedFile, MapPool
 from roquet.store.queue_ends import FILE_NAME as ENDS_NAME
 from roquet.store.queues import ConsumeQueues
+
+log = logging.getLogger(__name__)
 
 LOG_KEPT: Final = 16 * MIB
 """Of the log's end, which consumers read at once, the pages stay."""
@@ -115,7 +118,11 @@ class Flusher:
             self.flush_log()
             self._sync_all(dirty)
             # Before the checkpoint: it must never say more than what is known of its queues.
-            self._pool.files.replace(self._directory / ENDS_NAME, ends)
+            try:
+                self._pool.files.replace(self._directory / ENDS_NAME, ends)
+            except StoreFull as error:
+                log.warning("the checkpoint waits for room: %s", error)
+                return
             self._save(checkpoint)
             self._let_go(dirty, checkpoint.flushed_position - LOG_KEPT)
             if self._unfinished is dirty:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from roquet.model.errors import StoreError
 from roquet.rules.recovery import Run
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import StoreConfig
@@ -15,7 +14,7 @@ from roquet.store.files import Files
 from roquet.store.flush import Flusher
 from roquet.store.index import KeyIndex
 from roquet.store.layout import ENTRY_SIZE, Checkpoint, unpack_checkpoint
-from roquet.store.locks import Lock
+from roquet.store.locks import Lock, refused
 from roquet.store.mapped import MapPool
 from roquet.store.queue_check import take_ends
 from roquet.store.queue_ends import QueueName
@@ -102,7 +101,7 @@ def read_checkpoint(files: Files, directory: Path) -> Checkpoint:
     except FileNotFoundError:
         return Checkpoint()
     except OSError as error:
-        raise StoreError(f"{directory / 'checkpoint'} cannot be read: {error}") from error
+        raise refused(directory / "checkpoint", error) from error
 
 
 def _holder(files: Files, directory: Path) -> str:

@@ -31,14 +31,18 @@ def take_ends(
     be read.
     """
     path = directory / FILE_NAME
-    if note is None:  # a genuine broker has written since, or the checkpoint is damaged
-        return
     try:
         found = unpack_ends(queues.files.read(path))
     except FileNotFoundError:
         return
     except OSError as error:
         raise refused(path, error) from error
+    if note is None:
+        log.warning(
+            "%s is damaged, or a genuine broker has written it: the files themselves say how far"
+            " they go", directory / "checkpoint",
+        )  # fmt: skip
+        return
     if found is None or found.position < note.position:
         state = "damaged" if found is None else "older than the checkpoint"
         log.warning("%s is %s: it is not used, and made again", path, state)
