@@ -269,3 +269,42 @@ def test_first_entries_of_a_queue_whose_records_are_gone_are_passed_over(
     while store.scrub(2000):
         pass
     assert store.damage == []
+
+
+def test_entries_without_records_are_no_damage(
+    filled: "Shelf", caplog: pytest.LogCaptureFixture
+) -> None:
+    before = all_of(filled.open_after_kill(), "whole")
+    for at in (7, 8, 50):
+        position = filled.entry("T", 0, at)[0] if at < 50 else 0
+        data = ENTRY.pack(position, FILLER_SIZE, 0)
+        spoil(filled, at % 50 * 20, data, at // 50 * 50)
+    store = filled.open_after_kill()
+    caplog.clear()
+    assert all_of(store, "whole") == [body for n, body in enumerate(before) if n not in (7, 8, 50)]
+    assert "damage" not in caplog.text
+
+
+def test_entries_that_this_process_wrote_are_believed(filled: "Shelf", fill: "Fill") -> None:
+    store = filled.open()
+    fill(store, 30)
+    assert store.read_block("T", 0, 130, count_max=9, bytes_max=9999).next_offset == 139
+    assert store.read("T", 0, 110).count == 32
+
+
+def test_a_file_of_entries_without_records_is_no_damage(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 60)
+    store.close(NOW)
+    spoil(shelf, 0, ENTRY.pack(0, FILLER_SIZE, 0) * 50)
+    store = shelf.open()
+    assert store.read("T", 0, 50).count == 10
+    assert store.damage == []
+
+
+def test_one_entry_that_takes_long_is_set_right_at_once(
+    filled: "Shelf", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_repair, "WALK_BYTES", 1)
+    shift(filled)
+    assert len(all_of(filled.open(), "whole")) == 120

@@ -180,8 +180,20 @@ class ConsumeQueue:
         """The first offset that has a place in a file."""
         return self.segments.begin // ENTRY_SIZE
 
-    def find_end(self) -> None:
-        """Learn from the files where the queue ends: entries are dense, zeros follow."""
+    def find_end(self, known: QueueEnd | None = None) -> None:
+        """Learn from the files where the queue ends: entries are dense, zeros follow.
+
+        If the last entry that was known is there, what lies in front of it is not asked.
+        """
+        if known is not None and self._has(known):
+            self.end = known.end
+            while (file := self.segments.file_at(self.end * ENTRY_SIZE)) is not None:
+                first, room = file.start // ENTRY_SIZE, file.size // ENTRY_SIZE
+                with file.leaping():
+                    self.end = first + _count(file.view(), room, self.end - first)
+                if self.end < first + room:
+                    return
+            return
         for file in reversed(self.segments.files):
             with file.leaping():
                 count = _count(file.view(), file.size // ENTRY_SIZE)
@@ -189,6 +201,11 @@ class ConsumeQueue:
                 self.end = file.start // ENTRY_SIZE + count
                 return
         self.end = self.begin
+
+    def _has(self, known: QueueEnd) -> bool:
+        offset = known.end - 1
+        is_held = known.last >= 0 and self.segments.file_at(offset * ENTRY_SIZE) is not None
+        return is_held and self.entry(offset)[0] == known.last
 
     def entry(self, offset: int) -> Entry:
         """One entry; the offset is one that the queue has."""
@@ -290,15 +307,15 @@ class ConsumeQueue:
         return self._min
 
 
-def _count(view: memoryview, room: int) -> int:
-    """How many entries a file holds: looked for from its begin, where they end in most files.
+def _count(view: memoryview, room: int, least: int = 0) -> int:
+    """How many entries a file holds: looked for from `least` on, near which most files end.
 
     Every look costs a page, also where there was none.
     """
-    high = 1
-    while high < room and ENTRY.unpack_from(view, (high - 1) * ENTRY_SIZE)[1] > 0:
-        high *= 2
-    low, high = high // 2, min(high, room)
+    step = 1
+    while least + step < room and ENTRY.unpack_from(view, (least + step - 1) * ENTRY_SIZE)[1] > 0:
+        step *= 2
+    low, high = least + step // 2, min(least + step, room)
     while low < high:
         middle = (low + high) // 2
         if ENTRY.unpack_from(view, middle * ENTRY_SIZE)[1] > 0:
@@ -497,7 +514,7 @@ class ConsumeQueues:
         listed = self.listed.pop((topic, queue_id), None)
         segments.load(self._pool.files.list(directory) if listed is None else listed)
         queue = ConsumeQueue(topic, queue_id, segments, self._step)
-        queue.find_end()
+        queue.find_end(self.ends.get((topic, queue_id)))
         queue.checked_from = queue.end
         self.loaded[topic, queue_id] = queue
         return queue
