@@ -155,8 +155,8 @@ def test_a_scrub_of_queues_that_are_right_changes_nothing_and_lets_them_go(
 
 def test_a_scrub_passes_over_what_has_no_queue(shelf: "Shelf", draft: "MakeDraft") -> None:
     store = shelf.open()
-    store.append(draft(sys_flag=4), NOW)
-    store.append(draft(topic="gone"), NOW)
+    for topic in ("T", "gone"):
+        store.append(draft(topic=topic, sys_flag=4 if topic == "T" else 0), NOW)
     store.append(draft(topic="removed"), NOW)
     store.append(draft(topic="stays"), NOW)
     store.delete_topic("gone")

@@ -137,8 +137,6 @@ class QueueRepair:
         Raises StoreError while that takes longer: the entries must not be read yet.
         """
         stop = min(stop, queue.checked_from)
-        if offset >= stop:
-            return
         for number in range(offset // STRETCH, (stop - 1) // STRETCH + 1):
             if number not in queue.sound:
                 self._look_at(queue, number)
@@ -177,7 +175,7 @@ class QueueRepair:
             at += len(sizes)
             if len(picks) < len(sizes):
                 places, sizes = [places[n] for n in picks], [sizes[n] for n in picks]
-            if not picks:
+            if not picks:  # nothing but offsets whose records are lost
                 continue
             stops = list(map(add, places, sizes))
             if min(sizes) < RECORD_SIZE_MIN or base + places[0] < behind:
