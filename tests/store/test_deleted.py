@@ -183,3 +183,14 @@ def test_marks_go_with_the_files_of_the_log(
     assert store.deleted_before("T") > 0
     store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
     assert store.deleted_before("T") == 0
+
+
+def test_a_list_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+
+    def refuse(_path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files, "read", refuse)
+    with pytest.raises(StoreError, match=r"deleted-topics\.json cannot be used: Permission denied"):
+        Deleted(files, Path("/data"))

@@ -275,3 +275,18 @@ def test_blocks_that_only_root_may_use_do_not_count_as_used(
     whole = shutil._ntuple_diskusage(total=100, used=30, free=20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: whole)
     assert RealFiles().usage(tmp_path).ratio == 0.6
+
+
+def test_some_bytes_are_read_without_a_map(files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    files.create(path, 100)
+    files.map(path, 100)[90:95] = b"hello"
+    assert files.peek(path, 90, 5) == b"hello"
+    assert files.peek(path, 95, 40) == bytes(5)
+    with pytest.raises(FileNotFoundError):
+        files.peek(tmp_path / "missing", 0, 5)
+
+
+def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be used: Is a directory; move away what is there"):
+        RealFiles().peek(tmp_path, 0, 5)

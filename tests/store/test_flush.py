@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.model.errors import StoreError
+from roquet.model.errors import StoreError, StoreFull
 from roquet.store.layout import Checkpoint, unpack_checkpoint
 
 if TYPE_CHECKING:
@@ -371,3 +371,24 @@ def test_nothing_is_called_durable_that_was_not_written(shelf: "Shelf", fill: "F
     one_for_each(store, fill)
     with pytest.raises(RuntimeError, match="not written"):
         store.flushing(NOW)()
+
+
+def test_a_checkpoint_waits_for_room(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.flush_all(NOW)
+    before = bytes(shelf.content("checkpoint"))
+    fill(store, 3)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreFull("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shelf.files, "replace", refuse)
+        store.flush_all(NOW)
+    assert bytes(shelf.content("checkpoint")) == before
+    assert "the checkpoint waits for room: no room" in caplog.text
+    store.close(NOW)
+    assert shelf.open().bounds("T", 0) == (0, 6)

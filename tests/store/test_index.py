@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,9 @@ from roquet.store.index import IndexFile, KeyIndex
 from roquet.store.layout import INDEX_HEAD
 from roquet.store.mapped import MapPool
 from roquet.store.memory import MemoryFiles
+
+if TYPE_CHECKING:
+    from tests.store.conftest import MakeDraft, Shelf
 
 NOW = 1_700_000_000_000
 
@@ -157,3 +160,22 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
     files.replace(Path("/index/20231114221320000"), bytes(99))
     with pytest.raises(StoreError, match="99 bytes where 260 are right"):
         make_index(files)
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+@pytest.mark.parametrize("head", [b"\xff" * 40, bytes(range(40)), bytes(40)])
+def test_an_index_file_with_a_damaged_head_is_made_again(
+    shelf: "Shelf", draft: "MakeDraft", number: int, head: bytes
+) -> None:
+    store = shelf.open()
+    for n in range(250):
+        store.append(draft(properties={"KEYS": f"k{n}"}), NOW + n)
+        store.dispatch()
+    store.close(NOW)
+    names = sorted(p.name for p in shelf.files.contents if p.parent.name == "index")
+    assert len(names) == 3
+    shelf.content(f"index/{names[number]}")[:40] = head
+    store = shelf.open()
+    while store.dispatch():
+        pass
+    assert all(len(store.query("T", f"k{n}").records) == 1 for n in range(250))

@@ -159,6 +159,8 @@ def test_a_file_of_odd_size_is_named_and_nothing_changes(
     store = shelf.open()
     fill(store, 120)
     store.close(NOW)
+    if "queue" in name:  # without a checkpoint the configured size may be the wrong one
+        shelf.files.remove(shelf.path("checkpoint"))
     path = shelf.path(name)
     shelf.files.contents[path] = bytes(shelf.files.contents[path])[:500]
     before = shelf.snapshot()
@@ -293,5 +295,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(shelf.files, "read", refuse)
-    with pytest.raises(StoreError, match="checkpoint cannot be read"):
+    with pytest.raises(
+        StoreError, match="checkpoint cannot be used: Permission denied; let the user"
+    ):
         shelf.open()

@@ -8,6 +8,7 @@ from roquet.store.config import DELAY_LEVELS_MS
 from roquet.store.layout import FILLER_SIZE
 from roquet.store.mapped import MapPool
 from roquet.store.memory import MemoryFiles
+from roquet.store.queue_ends import QueueEnd
 from roquet.store.queues import ConsumeQueues, Entry
 from roquet.store.rebuild import Rebuilder, has_entry
 from roquet.wire.skim import Skimmed
@@ -37,8 +38,8 @@ def entries(queues: ConsumeQueues, topic: str = "T") -> list[Entry]:
 
 def test_records_get_entries_with_the_hash_of_their_tag(queues: ConsumeQueues) -> None:
     scan = rebuilder(queues)
-    assert scan.put(0, facts(0))
-    assert scan.put(100, facts(1, properties=b""))
+    scan.put(0, facts(0))
+    scan.put(100, facts(1, properties=b""))
     assert entries(queues) == [(0, 100, 112785), (100, 100, 0)]
     assert scan.last == 100
 
@@ -47,7 +48,7 @@ def test_entries_that_are_right_stay_and_wrong_ones_are_set_right(queues: Consum
     for start in (0, 500):
         scan = rebuilder(queues)
         for n in range(3):
-            assert scan.put(start + n * 100, facts(n))
+            scan.put(start + n * 100, facts(n))
     assert [e[0] for e in entries(queues)] == [500, 600, 700]
 
 
@@ -69,10 +70,49 @@ def test_when_it_was_to_be_due_is_not_thought_over(queues: ConsumeQueues) -> Non
 
 
 def test_a_queue_that_lacks_what_came_before_is_noticed(queues: ConsumeQueues) -> None:
-    assert not rebuilder(queues).put(0, facts(5))
-    assert rebuilder(queues, is_whole_log=True).put(0, facts(5))
+    scan = rebuilder(queues)
+    scan.put(0, facts(5))
+    scan.put(100, facts(6))
+    assert scan.lacking == {("T", 0)}
+    assert queues.obtain("T", 0).end == 0
+    scan = rebuilder(queues, is_whole_log=True)
+    scan.put(0, facts(5))
+    assert not scan.lacking
     queue = queues.obtain("T", 0)
     assert (queue.end, queue.min_offset(0)) == (6, 5)
+
+
+def test_only_the_queues_that_are_asked_for_are_made(queues: ConsumeQueues) -> None:
+    scan = rebuilder(queues, is_whole_log=True, only={("T", 0)})
+    scan.put(0, facts(0, b"U"))
+    scan.put(100, facts(3))
+    assert queues.topics() == ["T"]
+
+
+def test_a_queue_made_again_ends_where_it_did_though_its_last_messages_are_lost(
+    queues: ConsumeQueues,
+) -> None:
+    scan = rebuilder(queues, is_whole_log=True)
+    scan.put(100, facts(3))
+    scan.settle_known(
+        {
+            ("T", 0): QueueEnd(0, 6, 400),
+            ("gone", 0): QueueEnd(50, 50, -1),
+            ("T", 1): QueueEnd(0, 7, 900),
+        }
+    )
+    queue, gone, expired = queues.get("T", 0), queues.get("gone", 0), queues.get("T", 1)
+    assert queue is not None
+    assert gone is not None
+    assert expired is not None
+    assert (queue.end, queue.entry(3)[0]) == (6, 100)
+    assert [queue.entry(n) for n in (4, 5)] == [(400, FILLER_SIZE, 0)] * 2
+    assert (gone.end, expired.end) == (50, 7)
+    for loaded in (gone, expired):
+        loaded.find_end()
+    assert (gone.end, expired.end) == (50, 7)
+    scan.settle_known({("T", 0): QueueEnd(0, 2, 400)})
+    assert queue.end == 6
 
 
 def test_offsets_without_records_are_filled(queues: ConsumeQueues) -> None:
@@ -101,8 +141,8 @@ def test_names_that_are_no_directory_get_no_entry(
     queues: ConsumeQueues, caplog: pytest.LogCaptureFixture
 ) -> None:
     scan = rebuilder(queues)
-    assert scan.put(0, facts(0, b"../T"))
-    assert scan.put(100, facts(0, b"\xff"))
+    scan.put(0, facts(0, b"../T"))
+    scan.put(100, facts(0, b"\xff"))
     assert queues.topics() == []
     assert "gets no queue entry" in caplog.text
 
@@ -133,9 +173,9 @@ def test_records_of_a_deleted_topic_get_no_entries_up_to_where_it_was_deleted(
 ) -> None:
     scan = rebuilder(queues, deleted={b"T": 300})
     for offset, position in ((7, 0), (8, 100)):
-        assert scan.put(position, facts(offset))
-    assert scan.put(200, facts(0, b"U"))
-    assert scan.put(300, facts(0))
+        scan.put(position, facts(offset))
+    scan.put(200, facts(0, b"U"))
+    scan.put(300, facts(0))
     assert scan.last == 300
     queue = queues.get("T", 0)
     assert queue is not None

@@ -6,7 +6,7 @@ from roquet.model.errors import StoreError
 from roquet.store.layout import file_name
 from roquet.store.mapped import MapPool
 from roquet.store.memory import MemoryFiles
-from roquet.store.segments import Segments, common_size
+from roquet.store.segments import Segments, common_size, numbered
 
 SIZE = 4096
 
@@ -77,3 +77,8 @@ def test_a_size_that_all_agree_on_is_theirs() -> None:
     assert common_size({4096: 8192}, 4096, 4096) == 4096
     assert common_size({0: 8192, 8192: 0}, 4096, 4096) == 8192
     assert common_size({}, 4096, 4096) == 4096
+
+
+def test_a_directory_in_the_place_of_a_file_is_an_error() -> None:
+    with pytest.raises(StoreError, match=r"0{20} cannot be used: Is a directory; move away"):
+        numbered(Path("/log"), {"0" * 20: None})

@@ -1,5 +1,6 @@
 """Wheel and log after a crash: they belong together again, whatever was on the disk."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,29 @@ class TestOfAGenuineBroker:
         said = TimerCheckpoint(log_end=104, offset=4, read_ms=SECOND)
         assert recover(found.wheel, found.log, said, lambda _: None) == Recovered(4, SECOND + 5_000)
         assert found.log.end == 104
+
+
+def lose_wheel(yard: Yard) -> None:
+    memoryview(yard.files.contents[ROOT / "timerwheel"])[:] = bytes(SLOTS * 32)
+
+
+def spoil_slots(yard: Yard) -> None:
+    """Slots that lead to units of other seconds."""
+    five = yard.wheel.slot(SECOND + 5_000)
+    assert five is not None
+    yard.wheel.put(SECOND + 7_000, five)
+
+
+def spoil_last_unit(yard: Yard) -> None:
+    yard.unit_bytes(3 * 52)[:] = bytes(52)
+
+
+@pytest.mark.parametrize("damage", [lose_wheel, spoil_slots, spoil_last_unit])
+def test_a_wheel_and_a_log_that_contradict_each_other_are_made_again(
+    yard: Yard, damage: Callable[[Yard], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(yard)
+    after = yard.next_process()
+    assert after.recover(**SAVED) == Recovered(0, 0)
+    assert (after.log.end, list(after.wheel.used())) == (0, [])
+    assert "the timer log or its wheel is damaged: both are made again" in caplog.text

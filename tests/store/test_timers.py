@@ -222,10 +222,12 @@ def test_a_checkpoint_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPat
     files = MemoryFiles()
 
     def broken(_path: Path) -> bytes:
-        raise OSError("input/output error")
+        raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(files, "read", broken)
-    with pytest.raises(StoreError, match="timercheck cannot be read: input/output error"):
+    with pytest.raises(
+        StoreError, match="timercheck cannot be used: Permission denied; let the user"
+    ):
         opened(files)
 
 

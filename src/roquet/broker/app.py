@@ -48,7 +48,7 @@ from roquet.broker.tables.modes import Modes
 from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.order import Orders
 from roquet.broker.tables.resets import Resets
-from roquet.broker.tables.table import TableFile
+from roquet.broker.tables.table import Table, TableFile
 from roquet.broker.tables.timings import Timings
 from roquet.broker.tables.topics import Topics, system_topic_names
 from roquet.model.errors import StoreError
@@ -124,6 +124,7 @@ class BrokerServer:
         broker.revival.restore()
         broker.transactions.restore()
         _warn_of_strays(broker)
+        _warn_of_lost_tables(broker, self.config.store_dir)
         if (fault := broker.timer.retention_fault(self.config.retention)) is not None:
             log.warning("%s", fault)
         keeping = _housekeeping(broker)
@@ -369,6 +370,24 @@ def _warn_of_strays(broker: Broker) -> None:
             len(strays),
             strays[0],
         )
+
+
+def _warn_of_lost_tables(broker: Broker, directory: Path | None) -> None:
+    """Say which tables are gone that a broker with messages once wrote."""
+    tables: dict[str, Table[Any]] = {
+        "topics.json": broker.topics,
+        "subscriptionGroup.json": broker.groups,
+        "consumerOffset.json": broker.offsets,
+    }
+    lost = [name for name, table in tables.items() if table.is_new]
+    if lost and broker.store.end_position and directory is not None:
+        log.error(
+            "%s has messages, but no %s and no .bak of it: what was in there is lost, and groups"
+            " begin as they are set to; stop and restore it from a copy to keep their progress",
+            directory / "config",
+            ", ".join(lost),
+        )
+    broker.offsets.unsaved |= broker.offsets.is_new  # from now on a missing one was lost
 
 
 def _warn_of_long_delays(config: BrokerConfig) -> None:

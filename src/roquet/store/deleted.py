@@ -13,6 +13,7 @@ import msgspec
 
 from roquet.model.errors import StoreError
 from roquet.store.files import Files
+from roquet.store.locks import refused
 
 FILE_NAME: Final = "deleted-topics.json"
 
@@ -49,6 +50,8 @@ class Deleted:
             text = self._files.read(self._path)
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise refused(self._path, error) from error
         try:
             found = msgspec.json.decode(text, type=dict[str, int])
             return {topic.encode(): end for topic, end in found.items()}

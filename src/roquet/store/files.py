@@ -79,6 +79,12 @@ class Files(Protocol):
     def read(self, path: Path) -> bytes:
         """All bytes of a small file; FileNotFoundError if there is none."""
 
+    def peek(self, path: Path, start: int, size: int) -> bytes:
+        """Some bytes of a file that may be written as well, fewer where it ends.
+
+        Raises FileNotFoundError if there is none, StoreError for one that cannot be used.
+        """
+
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
         """Put a file's whole content at once; `keep` leaves the old one as `.bak`."""
 
@@ -206,6 +212,20 @@ class RealFiles:
     def read(self, path: Path) -> bytes:
         """See Files."""
         return path.read_bytes()
+
+    def peek(self, path: Path, start: int, size: int) -> bytes:
+        """See Files."""
+        try:
+            handle = os.open(path, os.O_RDWR | _O_BINARY)
+            try:
+                os.lseek(handle, start, os.SEEK_SET)
+                return os.read(handle, size)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise refused(path, error) from error
 
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
         """See Files."""

@@ -7,18 +7,23 @@ begins there. Work that waits for the disk may run in another thread while recor
 it is given a snapshot and touches nothing else.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from roquet.model.errors import StoreError
+from roquet.model.errors import StoreError, StoreFull
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import MIB
 from roquet.store.index import KeyIndex
 from roquet.store.layout import CHECKPOINT_SIZE, Checkpoint, Note, pack_checkpoint
 from roquet.store.mapped import PAGE_SIZE, MappedFile, MapPool
+from roquet.store.queue_ends import FILE_NAME as ENDS_NAME
+from roquet.store.queues import ConsumeQueues
+
+log = logging.getLogger(__name__)
 
 LOG_KEPT: Final = 16 * MIB
 """Of the log's end, which consumers read at once, the pages stay."""
@@ -101,9 +106,10 @@ class Flusher:
         self.position = max(self.position, end)
         return self.position
 
-    def work(self, queue_file_size: int, index: KeyIndex, indexed: int, now_ms: int) -> Flushing:
+    def work(self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int) -> Flushing:
         """A snapshot of what is to be done, as something that does it."""
-        checkpoint = self._describe(queue_file_size, index, indexed, now_ms)
+        checkpoint = self._describe(queues.file_size, index, indexed, now_ms)
+        ends = queues.packed_ends(checkpoint.flushed_position)
         # What was taken before and not done, since somebody gave up waiting, is still to be done.
         dirty = list(dict.fromkeys([*self._unfinished, *self._pool.take_dirty()]))
         self._unfinished = dirty
@@ -111,6 +117,12 @@ class Flusher:
         def run() -> None:
             self.flush_log()
             self._sync_all(dirty)
+            # Before the checkpoint: it must never say more than what is known of its queues.
+            try:
+                self._pool.files.replace(self._directory / ENDS_NAME, ends)
+            except StoreFull as error:
+                log.warning("the checkpoint waits for room: %s", error)
+                return
             self._save(checkpoint)
             self._let_go(dirty, checkpoint.flushed_position - LOG_KEPT)
             if self._unfinished is dirty:

@@ -45,6 +45,11 @@ class IndexFile:
          self.slots_used, following) = INDEX_HEAD.unpack_from(self.file.view())  # fmt: skip
         self.next = max(following, 1)
 
+    def is_plausible(self, *, is_newest: bool) -> bool:
+        """Whether the head's numbers can be right; none but the newest file may have room."""
+        is_sorted = 0 <= self.begin_position <= self.end_position and self.begin_ms >= 0
+        return is_sorted and self.next <= self._entries and (is_newest or self.is_full)
+
     def save(self) -> None:
         """Write the head."""
         INDEX_HEAD.pack_into(
@@ -208,6 +213,16 @@ class KeyIndex:
             else:
                 self.files.append(self._file(path))
                 self.files[-1].load()
+        self._distrust()
+
+    def _distrust(self) -> None:
+        """Drop files from the first one on whose head is damaged: the log makes them again."""
+        for number, file in enumerate(self.files):
+            if not file.is_plausible(is_newest=number == len(self.files) - 1):
+                log.warning("%s is damaged: the index is made again from there", file.file.path)
+                for gone in self.files[number:]:
+                    self.drop(gone)
+                return
 
     @property
     def end_position(self) -> int:

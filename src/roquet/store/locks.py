@@ -10,6 +10,18 @@ from roquet.store.private import make_directories, opened
 
 _NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
+_RIGHTS: Final = "; let the user that runs this process read and write it (chown, chmod, chattr)"
+_IN_THE_WAY: Final = "; move away what is there, and start again"
+_ADVICE: Final = {
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.EROFS: "; mount its disk for writing",
+    errno.EISDIR: _IN_THE_WAY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
+}
+"""What to do, by the system's reason."""
+
 _held: Final[set[Path]] = set()
 """Lock files held by this very process: the system's locks keep out other processes alone."""
 
@@ -61,7 +73,8 @@ def refused(path: Path, error: OSError | ValueError) -> StoreError:
     if isinstance(error, OSError) and error.errno in _NO_SPACE:
         return StoreFull(f"{path}: the disk is full; nothing was stored")
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    return StoreError(f"{path} cannot be used: {reason}")
+    advice = _ADVICE.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    return StoreError(f"{path} cannot be used: {reason}{advice}")
 
 
 def _opened(path: Path) -> BinaryIO:

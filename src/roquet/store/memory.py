@@ -97,6 +97,13 @@ class MemoryFiles:
         except KeyError:
             raise FileNotFoundError(str(path)) from None
 
+    def peek(self, path: Path, start: int, size: int) -> bytes:
+        """See Files."""
+        try:
+            return self.contents[path][start : start + size]
+        except KeyError:
+            raise FileNotFoundError(str(path)) from None
+
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
         """See Files."""
         if keep and path in self.contents:

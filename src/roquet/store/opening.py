@@ -1,11 +1,10 @@
 """Opening: the parts of a store put together from what a directory holds."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from roquet.model.errors import StoreError
 from roquet.rules.recovery import Run
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import StoreConfig
@@ -15,8 +14,10 @@ from roquet.store.files import Files
 from roquet.store.flush import Flusher
 from roquet.store.index import KeyIndex
 from roquet.store.layout import ENTRY_SIZE, Checkpoint, unpack_checkpoint
-from roquet.store.locks import Lock
+from roquet.store.locks import Lock, refused
 from roquet.store.mapped import MapPool
+from roquet.store.queue_check import take_ends
+from roquet.store.queue_ends import QueueName
 from roquet.store.queues import ConsumeQueues
 from roquet.store.recover import recover
 from roquet.store.segments import common_size, numbered, odd_size
@@ -44,6 +45,7 @@ class Opened:
         )  # fmt: skip
         self.index.load(files.list(directory / "index"))
         self.deleted = Deleted(files, directory)
+        take_ends(self.queues, directory, self.checkpoint.note, self.deleted.positions)
         is_clean = "abort" not in files.list(directory)
         self._recover(config, is_clean=is_clean)
 
@@ -54,7 +56,7 @@ class Opened:
             deleted=self.deleted.positions,
         )  # fmt: skip
         self.deleted.limit(found.end)
-        self.queues.listed.clear()
+        self.queues.opened()
         self.damage: Sequence[Run] = found.damage
         self.flusher = Flusher(self.directory, self.pool, self.log, found.durable)
         self.dispatcher = Dispatcher(self.log, self.index, found.index_from)
@@ -99,7 +101,7 @@ def read_checkpoint(files: Files, directory: Path) -> Checkpoint:
     except FileNotFoundError:
         return Checkpoint()
     except OSError as error:
-        raise StoreError(f"{directory / 'checkpoint'} cannot be read: {error}") from error
+        raise refused(directory / "checkpoint", error) from error
 
 
 def _holder(files: Files, directory: Path) -> str:
@@ -128,29 +130,50 @@ def load_queues(
     """Learn which queues there are, and look at the sizes of their files alone."""
     path, files = directory / "consumequeue", pool.files
     queues = ConsumeQueues(pool, path, config.queue_file_entries, config.queue_step)
-    sizes: dict[Path, dict[int, int]] = {}
+    sizes: dict[QueueName, dict[int, int]] = {}
     for topic, size in files.list(path).items():
-        for name, inner in files.list(path / topic).items() if size is None else ():
+        topic_path = path / topic
+        for name, inner in files.list(topic_path).items() if size is None else ():
+            queue_path = topic_path / name
             if inner is None and name.isdigit() and name.isascii():
                 queues.know(topic, int(name))
-                queue_path = path / topic / name
                 listed = queues.listed[topic, int(name)] = files.list(queue_path)
-                sizes[queue_path] = numbered(queue_path, listed)
+                sizes[topic, int(name)] = numbered(queue_path, listed)
             else:
-                log.warning("%s does not belong there and is ignored", path / topic / name)
-    queues.file_size = _queue_size(sizes, queues.file_size, checkpoint)
+                log.warning("%s does not belong there and is ignored", queue_path)
+    queues.file_size = _queue_size(sizes.values(), queues.file_size, checkpoint)
     _say_size(path, queues.file_size, config.queue_file_entries * ENTRY_SIZE)
-    for queue_path, found in sizes.items():
-        for start, size in found.items():
-            if size != queues.file_size and not (size == 0 and start == max(found)):
-                raise odd_size(queue_path / f"{start:020d}", size, queues.file_size)
+    single = {0: queues.file_size}
+    for queue, found in sizes.items():
+        if found != single:
+            _look_at(queues, queue, found, is_sure=checkpoint.note is not None)
     return queues
 
 
-def _queue_size(sizes: dict[Path, dict[int, int]], configured: int, checkpoint: Checkpoint) -> int:
+def _look_at(
+    queues: ConsumeQueues, name: QueueName, sizes: Mapping[int, int], *, is_sure: bool
+) -> None:
+    """Note where a queue begins, or why its files cannot be used.
+
+    Raises StoreError for a file of another size, unless it is sure what the right one is.
+    """
+    starts = sorted(sizes)
+    for start, following in zip(starts, [*starts[1:], None], strict=False):
+        size = sizes[start]
+        if size != queues.file_size and not (size == 0 and following is None):
+            if not is_sure:
+                raise odd_size(queues.path(name, start), size, queues.file_size)
+            queues.faults[name] = f"{queues.path(name, start)} has {size} bytes"
+        elif following is not None and following != start + queues.file_size:
+            queues.faults[name] = f"{queues.path(name, start + queues.file_size)} is missing"
+    if starts and starts[0]:
+        queues.begins[name] = starts[0] // ENTRY_SIZE
+
+
+def _queue_size(sizes: Iterable[dict[int, int]], configured: int, checkpoint: Checkpoint) -> int:
     if checkpoint.note:
         return checkpoint.note.queue_file_size
-    agreed = {common_size(found, configured, ENTRY_SIZE) for found in sizes.values()}
+    agreed = {common_size(found, configured, ENTRY_SIZE) for found in sizes}
     return agreed.pop() if len(agreed) == 1 else configured
 
 

@@ -11,8 +11,10 @@ from typing import Final
 
 from roquet.model.errors import MessageIllegal
 from roquet.rules.recovery import Lost
+from roquet.store.files import Files
 from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE
 from roquet.store.mapped import MappedFile, MapPool
+from roquet.store.queue_ends import QueueEnd, QueueName, pack_end, pack_ends
 from roquet.store.segments import Segments
 from roquet.store.tagged import tagged
 
@@ -32,6 +34,9 @@ Span = tuple[int, int, int, int]
 of all: unless that is the whole way, other queues' records lie between."""
 
 POSITION: Final = Struct(">q")
+
+POSITION_MAX: Final = 1 << 50
+"""Positions from here on, a petabyte, are no positions but damaged bytes."""
 
 DIRECTORY_NAME_SIZE_MAX: Final = 255
 """Bytes that file systems allow in a name: a topic is a directory."""
@@ -55,8 +60,8 @@ def _sizes(count: int) -> Struct:
 class ConsumeQueue:
     """One queue of one topic: an array of entries, numbered by the queue's offsets."""
 
-    __slots__ = ("_min", "_min_for", "_step", "end", "name", "queue_id", "room", "segments", "tail",
-                 "topic")  # fmt: skip
+    __slots__ = ("_min", "_min_for", "_step", "checked_from", "end", "name", "queue_id", "room",
+                 "segments", "sound", "tail", "topic")  # fmt: skip
 
     def __init__(self, topic: str, queue_id: int, segments: Segments, step: int) -> None:
         self.topic = topic
@@ -69,6 +74,10 @@ class ConsumeQueue:
         self.room = 0
         """Entries up to this offset can be written without asking for blocks."""
         self.tail: MappedFile | None = None
+        self.checked_from = 0
+        """Entries from this offset on were written or compared with the log by this process."""
+        self.sound: set[int] = set()
+        """Stretches of entries in front of that one that have been looked at, by their number."""
         self._min = 0
         self._min_for = -1
 
@@ -115,10 +124,13 @@ class ConsumeQueue:
             at += 3 * count
 
     def overwrite(self, offset: int, position: int, size: int, tag_code: int) -> None:
-        """Set right the entry of an offset that the queue has."""
+        """Set right the entry of an offset that the queue has. Raises StoreFull."""
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
-        ENTRY.pack_into(file.view(), offset * ENTRY_SIZE - file.start, position, size, tag_code)
+        at = offset * ENTRY_SIZE - file.start
+        # Of a file that was damaged nobody knows whether it has blocks there.
+        self.segments.pool.files.allocate(file.path, at, ENTRY_SIZE)
+        ENTRY.pack_into(file.view(), at, position, size, tag_code)
         file.mark()
 
     def make_room(self, count: int = 1) -> None:
@@ -154,6 +166,7 @@ class ConsumeQueue:
         at = end * ENTRY_SIZE
         gone = self.segments.drop_from(at) if at else self.segments.drop_from(1)
         self.end = end
+        self.checked_from = min(self.checked_from, end)
         self.room = 0
         self.tail = None
         self._min_for = -1
@@ -167,8 +180,20 @@ class ConsumeQueue:
         """The first offset that has a place in a file."""
         return self.segments.begin // ENTRY_SIZE
 
-    def find_end(self) -> None:
-        """Learn from the files where the queue ends: entries are dense, zeros follow."""
+    def find_end(self, known: QueueEnd | None = None) -> None:
+        """Learn from the files where the queue ends: entries are dense, zeros follow.
+
+        If the last entry that was known is there, what lies in front of it is not asked.
+        """
+        if known is not None and self._has(known):
+            self.end = known.end
+            while (file := self.segments.file_at(self.end * ENTRY_SIZE)) is not None:
+                first, room = file.start // ENTRY_SIZE, file.size // ENTRY_SIZE
+                with file.leaping():
+                    self.end = first + _count(file.view(), room, self.end - first)
+                if self.end < first + room:
+                    return
+            return
         for file in reversed(self.segments.files):
             with file.leaping():
                 count = _count(file.view(), file.size // ENTRY_SIZE)
@@ -176,6 +201,11 @@ class ConsumeQueue:
                 self.end = file.start // ENTRY_SIZE + count
                 return
         self.end = self.begin
+
+    def _has(self, known: QueueEnd) -> bool:
+        offset = known.end - 1
+        is_held = known.last >= 0 and self.segments.file_at(offset * ENTRY_SIZE) is not None
+        return is_held and self.entry(offset)[0] == known.last
 
     def entry(self, offset: int) -> Entry:
         """One entry; the offset is one that the queue has."""
@@ -255,12 +285,19 @@ class ConsumeQueue:
         """The first offset whose record begins at or behind a position."""
         low, high = self.begin, self.end
         while low < high:
-            middle = (low + high) // 2
+            middle = at = (low + high) // 2
             found, size, _ = self.entry(middle)
+            while not 0 <= found < POSITION_MAX or size <= 0:
+                # A damaged entry says nothing; one behind it does, and at worst too many are kept.
+                at += max(at - middle, 1)
+                if at >= high:
+                    found, size = position, 1
+                else:
+                    found, size, _ = self.entry(at)
             if found >= position and not (found == 0 and size == FILLER_SIZE):
                 high = middle
             else:
-                low = middle + 1
+                low = at + 1
         return low
 
     def min_offset(self, log_begin: int) -> int:
@@ -270,15 +307,15 @@ class ConsumeQueue:
         return self._min
 
 
-def _count(view: memoryview, room: int) -> int:
-    """How many entries a file holds: looked for from its begin, where they end in most files.
+def _count(view: memoryview, room: int, least: int = 0) -> int:
+    """How many entries a file holds: looked for from `least` on, near which most files end.
 
     Every look costs a page, also where there was none.
     """
-    high = 1
-    while high < room and ENTRY.unpack_from(view, (high - 1) * ENTRY_SIZE)[1] > 0:
-        high *= 2
-    low, high = high // 2, min(high, room)
+    step = 1
+    while least + step < room and ENTRY.unpack_from(view, (least + step - 1) * ENTRY_SIZE)[1] > 0:
+        step *= 2
+    low, high = least + step // 2, min(least + step, room)
     while low < high:
         middle = (low + high) // 2
         if ENTRY.unpack_from(view, middle * ENTRY_SIZE)[1] > 0:
@@ -295,12 +332,70 @@ class ConsumeQueues:
         self._pool = pool
         self._step = step
         self.directory = directory
+        self._text = str(directory)
         self.file_size = entries * ENTRY_SIZE
         self._ids: dict[str, set[int]] = {}
         self.loaded: dict[tuple[str, int], ConsumeQueue] = {}
         self.listed: dict[tuple[str, int], Mapping[str, int | None]] = {}
         """What their directories hold, as long as the store opens: reading them costs as much as
         all else that is done with a queue then."""
+        self.begins: dict[QueueName, int] = {}
+        """The first offsets that have a file, where that is not 0, as long as the store opens."""
+        self.faults: dict[QueueName, str] = {}
+        """Queues whose files cannot be used, and why."""
+        self.ends: dict[QueueName, QueueEnd] = {}
+        """Where queues with messages ended at the last checkpoint."""
+        self.has_ends = False
+        """Whether that was known when the store was opened."""
+        self._rows: dict[QueueName, bytes] = {}
+
+    @property
+    def files(self) -> Files:
+        """The file system that the queues are on."""
+        return self._pool.files
+
+    def path(self, name: QueueName, start: int) -> Path:
+        """The file of a queue that begins at a place."""
+        return Path(f"{self._text}/{name[0]}/{name[1]}/{start:020d}")
+
+    def opened(self) -> None:
+        """Forget what only an opening needs."""
+        self.listed.clear()
+        self.begins.clear()
+        self.faults.clear()
+
+    # -- ends --------------------------------------------------------------------------------
+
+    def take_ends(self, ends: Mapping[QueueName, QueueEnd]) -> None:
+        """Begin with what the last checkpoint knew."""
+        self.ends, self.has_ends = dict(ends), True
+
+    def note_end(self, queue: ConsumeQueue) -> None:
+        """Remember where a queue ends now, for the next checkpoint."""
+        name, end, begin = (queue.topic, queue.queue_id), queue.end, queue.begin
+        known = self.ends.get(name)
+        if known is not None and known.end == end and known.begin == begin:
+            return
+        if end:
+            last = queue.entry(end - 1)[0] if end > begin else -1
+            self.ends[name] = noted = QueueEnd(begin, end, last)
+            self._rows[name] = pack_end(name, noted)
+        else:
+            self._forget_end(name)
+
+    def packed_ends(self, position: int) -> bytes:
+        """Where all queues end now that the log reaches a position, as a file's content."""
+        for queue in self.loaded.values():
+            self.note_end(queue)
+        if len(self._rows) < len(self.ends):
+            self._rows = {name: pack_end(name, end) for name, end in self.ends.items()}
+        return pack_ends(position, self._rows.values())
+
+    def _forget_end(self, name: QueueName) -> None:
+        self.ends.pop(name, None)
+        self._rows.pop(name, None)
+
+    # -- queues ------------------------------------------------------------------------------
 
     def know(self, topic: str, queue_id: int) -> None:
         """There are files of this queue."""
@@ -338,23 +433,33 @@ class ConsumeQueues:
     def remove(self, topic: str) -> None:
         """Delete all queues of a topic."""
         for queue_id in self.ids(topic):
-            self.listed.pop((topic, queue_id), None)
-            if queue := self.loaded.get((topic, queue_id)):
-                self._discard(queue)
+            self._forget(topic, queue_id)
         self._ids.pop(topic, None)
         self._pool.files.remove(self.directory / topic)
         self._pool.files.sync(self.directory)
 
     def remove_one(self, topic: str, queue_id: int) -> None:
         """Delete one queue of a topic."""
-        self.listed.pop((topic, queue_id), None)
-        if queue := self.loaded.get((topic, queue_id)):
-            self._discard(queue)
+        self._forget(topic, queue_id)
         self._ids[topic].discard(queue_id)
         if not self._ids[topic]:
             self.remove(topic)
         else:
             self._pool.files.remove(self.directory / topic / str(queue_id))
+
+    def clear(self, name: QueueName) -> None:
+        """Delete the files of a queue that is about to be made again."""
+        topic, queue_id = name
+        self._forget(topic, queue_id)
+        self._ids.get(topic, set[int]()).discard(queue_id)
+        self._pool.files.remove(self.directory / topic / str(queue_id))
+
+    def _forget(self, topic: str, queue_id: int) -> None:
+        """Let go what is known of a queue whose files go."""
+        self.listed.pop((topic, queue_id), None)
+        self._forget_end((topic, queue_id))
+        if queue := self.loaded.get((topic, queue_id)):
+            self._discard(queue)
 
     def drop_before(self, topic: str, queue_id: int, position: int) -> list[str]:
         """Delete the files of a queue that lead only to positions in front of one."""
@@ -371,6 +476,7 @@ class ConsumeQueues:
 
     def unload(self, queue: ConsumeQueue) -> None:
         """Forget what is known of a queue until it is used again."""
+        self.note_end(queue)
         for file in queue.segments.files:
             if file.waiting:
                 file.view()  # writes it
@@ -408,7 +514,8 @@ class ConsumeQueues:
         listed = self.listed.pop((topic, queue_id), None)
         segments.load(self._pool.files.list(directory) if listed is None else listed)
         queue = ConsumeQueue(topic, queue_id, segments, self._step)
-        queue.find_end()
+        queue.find_end(self.ends.get((topic, queue_id)))
+        queue.checked_from = queue.end
         self.loaded[topic, queue_id] = queue
         return queue
 

@@ -2,7 +2,7 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate, compress, islice
 from typing import Final
 
@@ -14,6 +14,7 @@ from roquet.store.dispatch import Dispatcher
 from roquet.store.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE
 from roquet.store.pieces import Numbers, Pieces, joined, picked
+from roquet.store.queue_repair import STRETCH, QueueRepair
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rows import Rows, Wanted
 from roquet.store.stretch import stretch
@@ -60,10 +61,13 @@ class QueryResult(msgspec.Struct, frozen=True):
 class Reader:
     """What may be asked of a store. Damage that it meets is remembered and skipped."""
 
-    def __init__(self, commit_log: CommitLog, queues: ConsumeQueues, index: KeyIndex) -> None:
+    def __init__(
+        self, commit_log: CommitLog, queues: ConsumeQueues, index: KeyIndex, repair: QueueRepair
+    ) -> None:
         self._log = commit_log
         self._queues = queues
         self._index = index
+        self._repair = repair
         self.damage: list[Damage] = []
         self._holes: list[int] = []
 
@@ -102,6 +106,17 @@ class Reader:
             self._remember(Damage(position, position + size, (lost,)))
         return record
 
+    def _has_mended(self, queue: ConsumeQueue, offsets: Iterable[int]) -> bool:
+        """Whether entries that led nowhere lead to their records now."""
+        found = False
+        for offset in offsets:
+            position, size, _ = queue.entry(offset)
+            if size == FILLER_SIZE or self._is_damaged(position):
+                continue
+            if position >= self._log.begin and self._log.record(position, size) is None:
+                found |= self._repair.mend_one(queue, offset)
+        return found
+
     # -- by offset ---------------------------------------------------------------------------
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -123,18 +138,25 @@ class Reader:
         if queue is None or (end := self._end(queue, offset)) is None:
             return Slice([], 0, 0, self._nearest(queue, offset))
         scan = limits[0] if wanted is None else max(limits[0], SCAN_MAX, scan_max)
-        return self._collect(Rows(queue, offset, min(end, offset + scan), wanted), limits)
+        stop = min(end, offset + scan)
+        if offset < queue.checked_from:
+            self._repair.ensure(queue, offset, stop)
+        return self._collect(Rows(queue, offset, stop, wanted), limits)
 
     def block(self, topic: str, queue_id: int, offset: int, limits: tuple[int, int]) -> Block:
         """All records of one queue from an offset on, copied, to be searched together."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or (end := self._end(queue, offset)) is None:
             return Block(b"", [0], self._nearest(queue, offset))
+        if offset < queue.checked_from:
+            self._repair.ensure(queue, offset, min(end, offset + limits[0]))
         base, places, sizes = queue.places(offset, min(end - offset, limits[0]))
         edges = list(accumulate(sizes, initial=0))
         fit = max(bisect_right(edges, limits[1]) - 1, 1)
         del places[fit:], sizes[fit:], edges[fit + 1 :]
-        if base + min(places) < self._seen_from() or edges[-1] >= FILLER_SIZE:
+        if offset < self._sure_from(queue) or edges[-1] >= FILLER_SIZE:
+            if self._has_mended(queue, range(offset, offset + fit)):
+                return self.block(topic, queue_id, offset, limits)
             positions, sizes = self._readable(queue, offset, [base + at for at in places], sizes)
             base, places, edges = 0, positions, list(accumulate(sizes, initial=0))
         return Block(self._copied(base, places, sizes), edges, offset + fit)
@@ -157,9 +179,9 @@ class Reader:
             starts, stops = [base + at for at in starts], [base + at for at in stops]
         return b"".join(self._log.pieces(starts, stops))
 
-    def _seen_from(self) -> int:
+    def _sure_from(self, queue: ConsumeQueue) -> int:
         """What this process has not seen itself is looked at before it is handed out."""
-        return self._log.end if self._holes else self._log.checked_from
+        return queue.end if self._holes else queue.checked_from
 
     def _end(self, queue: ConsumeQueue, offset: int) -> int | None:
         """Where a queue ends that has a message of this offset."""
@@ -174,19 +196,22 @@ class Reader:
     def _collect(self, rows: Rows, limits: tuple[int, int]) -> Slice:
         """Join the records of entries; those that lie one behind the other are one part."""
         (count_max, bytes_max), queue, pieces = limits, rows.queue, Pieces()
-        seen_from = self._seen_from()
+        sure_from = self._sure_from(queue)
         may_be_whole = can_be_whole = rows.wants_all
         while rows.offset < rows.stop and (left := count_max - pieces.count) > 0:
             if may_be_whole:
                 room = min(rows.stop - rows.offset, left)
                 count, start, end, size = queue.span(rows.offset, room)
-                if start >= seen_from and end - start == size <= bytes_max - pieces.size:
+                if rows.offset >= sure_from and end - start == size <= bytes_max - pieces.size:
                     pieces.take_whole(start, end, count)
                     rows.offset += count
                     continue
             offsets, positions, sizes = rows.take(left)
-            is_seen = not positions or (min(positions) >= seen_from and sum(sizes) < FILLER_SIZE)
+            is_seen = not positions or (offsets[0] >= sure_from and sum(sizes) < FILLER_SIZE)
             if not is_seen and not self._has_all(positions, sizes):
+                if self._has_mended(queue, offsets):
+                    rows.offset = offsets[0]
+                    continue
                 picks = [self._record(queue, at) is not None for at in offsets]
                 offsets, positions, sizes = picked(picks, offsets, positions, sizes)
             fit = pieces.fitting(sizes, left, bytes_max)
@@ -210,6 +235,9 @@ class Reader:
         """
         asked = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
         queues = {queue: at for queue, at in asked.items() if queue is not None}
+        for queue, at in queues.items():
+            if at < queue.checked_from:
+                self._repair.ensure(queue, at, at + 4 * STRETCH)
         found = stretch(self._log, queues, limits) if len(queues) == len(offsets) else None
         if found is None or any(
             known.start < found.stop and found.start < known.stop for known in self.damage

@@ -1,7 +1,7 @@
 """Rebuilder: queue entries made again from the log."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -9,6 +9,7 @@ from roquet.model.errors import MessageIllegal
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.rules.recovery import Run
 from roquet.store.layout import FILLER_SIZE
+from roquet.store.queue_ends import QueueEnd, QueueName
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.wire.skim import Skimmed, property_value, tag_code
 
@@ -23,6 +24,30 @@ CODES_MAX: Final = 1024
 """Hashes of tags that are kept: most topics have a handful."""
 
 
+class TagCodes:
+    """What an entry says of its message's tag, or of a delayed message: when it is due."""
+
+    def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+        self._delay_levels_ms = delay_levels_ms
+        self._codes: dict[bytes, int] = {}
+
+    def __call__(self, topic: bytes, properties: bytes, stored_ms: int) -> int:
+        """The tag code of a record's entry."""
+        if topic == SCHEDULE_TOPIC and (level := property_value(properties, b"DELAY")):
+            number = min(int(level), len(self._delay_levels_ms)) if level.isdigit() else 0
+            if number > 0:
+                return stored_ms + self._delay_levels_ms[number - 1]
+        tag = property_value(properties, b"TAGS")
+        if tag is None:
+            return 0
+        code = self._codes.get(tag)
+        if code is None:
+            if len(self._codes) >= CODES_MAX:
+                self._codes.clear()
+            code = self._codes[tag] = tag_code(properties)
+        return code
+
+
 class Rebuilder:
     """Gives records their queue entries, in the order of the log."""
 
@@ -33,37 +58,37 @@ class Rebuilder:
         *,
         is_whole_log: bool = False,
         deleted: Mapping[bytes, int] = MappingProxyType({}),
+        only: Container[QueueName] | None = None,
     ) -> None:
         self._queues = queues
-        self._delay_levels_ms = delay_levels_ms
+        self._code_of = TagCodes(delay_levels_ms)
         self._is_whole_log = is_whole_log
         self._deleted = deleted
+        self._only = only
+        self.lacking: set[QueueName] = set()
+        """Queues that lack entries of records in front of the scan: the whole log has them."""
         self._cursors: dict[tuple[bytes, int], _Cursor | None] = {}
-        self._codes: dict[bytes, int] = {}
         self.last = -1
         """Where the last record begins that was put."""
 
-    def put(self, position: int, found: Skimmed) -> bool:
-        """One record's entry; False when the queue lacks entries that came before this scan."""
+    def put(self, position: int, found: Skimmed) -> None:
+        """One record's entry, unless its queue lacks entries that came before this scan."""
         size, queue_id, offset, sys_flag, stored_ms, topic, properties = found
         self.last = position
         if sys_flag & _WITHOUT_ENTRY and not has_entry(sys_flag):
-            return True
+            return
         if self._deleted and position < self._deleted.get(topic, 0):
-            return True
+            return
         key = (topic, queue_id)
         try:
             cursor = self._cursors[key]
         except KeyError:
             cursor = self._cursors[key] = self._begin(topic, queue_id, offset)
-            if cursor is not None and offset > cursor.next and not self._is_whole_log:
-                return False
         if cursor is None or offset < cursor.next or offset > cursor.next + JUMP_MAX:
-            return True
+            return
         if offset > cursor.next:
             cursor.jump(offset, position)
-        cursor.put(position, size, self._tag_code(topic, properties, stored_ms))
-        return True
+        cursor.put(position, size, self._code_of(topic, properties, stored_ms))
 
     def settle(self, holes: Sequence[Run]) -> None:
         """Let the queues that had records end behind their last one.
@@ -87,31 +112,36 @@ class Rebuilder:
                 queue.settle(_behind_holes(queue, queue.offset_of(start), holes))
                 self._queues.unload(queue)
 
+    def settle_known(self, known: Mapping[QueueName, QueueEnd]) -> None:
+        """See to it that queues made again end where they did, though the log lost their messages.
+
+        Retention may have deleted them, or damage: their offsets are not given to others.
+        """
+        for name, end in known.items():
+            queue = self._queues.obtain(*name)
+            if queue.end >= end.end:
+                continue
+            if not queue.segments.files:
+                queue.end = end.end - 1
+            _Cursor(queue, queue.end).jump(end.end, max(end.last, 0))
+
     def _begin(self, topic: bytes, queue_id: int, offset: int) -> "_Cursor | None":
         try:
-            queue = self._queues.obtain(topic.decode(), queue_id)
+            name = topic.decode(), queue_id
+            if self._only is not None and name not in self._only:
+                return None
+            queue = self._queues.obtain(*name)
         except (MessageIllegal, UnicodeDecodeError) as error:
             log.warning("a record of the log gets no queue entry: %s", error)
             return None
         if not queue.segments.files and self._is_whole_log:
             queue.end = offset
             return _Cursor(queue, offset)
-        return _Cursor(queue, min(max(offset, queue.begin), queue.end))
-
-    def _tag_code(self, topic: bytes, properties: bytes, stored_ms: int) -> int:
-        if topic == SCHEDULE_TOPIC and (level := property_value(properties, b"DELAY")):
-            number = min(int(level), len(self._delay_levels_ms)) if level.isdigit() else 0
-            if number > 0:
-                return stored_ms + self._delay_levels_ms[number - 1]
-        tag = property_value(properties, b"TAGS")
-        if tag is None:
-            return 0
-        code = self._codes.get(tag)
-        if code is None:
-            if len(self._codes) >= CODES_MAX:
-                self._codes.clear()
-            code = self._codes[tag] = tag_code(properties)
-        return code
+        following = min(max(offset, queue.begin), queue.end)
+        if offset > following and not self._is_whole_log:
+            self.lacking.add(name)
+            return None
+        return _Cursor(queue, following)
 
 
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
@@ -142,6 +172,7 @@ class _Cursor:
     def __init__(self, queue: ConsumeQueue, following: int) -> None:
         self.queue = queue
         self.next = following
+        queue.checked_from = min(queue.checked_from, following)
         # When a delayed message is due, the one who stored it knew better.
         self._keeps_codes = queue.name == SCHEDULE_TOPIC
 

@@ -4,7 +4,8 @@
     2. walk the log      each whole record gets its queue entry again, unless it has it
     3. judge             rules.recovery says where the log ends and what is damage
     4. settle            log and queues end there; zeros follow, so that nothing old comes back
-    5. the index         back to what the note says; the dispatcher brings the rest
+    5. look at queues    whose files contradict what was known of them is made again from the log
+    6. the index         back to what the note says; the dispatcher brings the rest
 
 Twice gives the same as once: nothing is written that is there already.
 """
@@ -12,6 +13,7 @@ Twice gives the same as once: nothing is written that is there already.
 import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -20,11 +22,16 @@ from roquet.rules.recovery import Clues, Run, first_file, is_tail, true_end
 from roquet.store.commitlog import CommitLog
 from roquet.store.index import KeyIndex
 from roquet.store.layout import Checkpoint, Note
+from roquet.store.queue_check import faults, leads_astray
+from roquet.store.queue_ends import QueueEnd, QueueName
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rebuild import Rebuilder
 from roquet.wire.skim import Skimmed, is_torn
 
 log = logging.getLogger(__name__)
+
+NAMED_MAX: Final = 20
+"""Damaged queues that are named; more lines would not help whoever reads them."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -57,24 +64,65 @@ def recover(
     deleted: Mapping[bytes, int] = MappingProxyType({}),
 ) -> Recovered:
     """Bring log, queues and index to one truth. Raises StoreError for a log that is cut short."""
+    known = dict(queues.ends) if queues.has_ends else None
     bury(queues, deleted)
+    for name in queues.faults:
+        queues.clear(name)
     start = choose_start(commit_log, queues, checkpoint, is_clean=is_clean)
     scan = _Scan(commit_log, Rebuilder(queues, delay_levels_ms, deleted=deleted), start)
-    if not scan.run():
-        log.warning("queue files are missing: making them again from the whole log")
-        start = Start(commit_log.begin, start.durable, start.safe_ms)
-        rebuilder = Rebuilder(queues, delay_levels_ms, is_whole_log=True, deleted=deleted)
-        scan = _Scan(commit_log, rebuilder, start)
-        scan.run()
+    scan.run()
     end = scan.settle(checkpoint.note.last_record if checkpoint.note else -1)
     if not is_clean:
         scan.rebuilder.settle_others(start.position, scan.damage)
+    damaged = dict.fromkeys(scan.rebuilder.lacking, "it lacks entries")
+    damaged |= _astray(commit_log, queues) if known is None else faults(queues, commit_log, known)
+    if damaged := damaged | queues.faults:
+        only = Rebuilder(queues, delay_levels_ms, is_whole_log=True, deleted=deleted, only=damaged)
+        _make_again(commit_log, queues, damaged, known or {}, only)
     return Recovered(
         end=end,
         durable=min(max(start.durable, commit_log.begin), end),
         damage=scan.damage,
         index_from=settle_index(index, commit_log, checkpoint, is_clean=is_clean),
     )
+
+
+def _astray(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str]:
+    """Queues that are known to be damaged without knowing their ends, and why."""
+    found: dict[QueueName, str] = {}
+    for name in queues.names():
+        was_loaded = name in queues.loaded
+        queue = queues.get(*name)
+        assert queue is not None
+        if leads_astray(commit_log, queue):
+            found[name] = f"its entry of offset {queue.end - 1} is damaged"
+        if was_loaded:
+            queues.note_end(queue)
+        else:
+            queues.unload(queue)
+    return found
+
+
+def _make_again(
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    damaged: Mapping[QueueName, str],
+    known: Mapping[QueueName, QueueEnd],
+    rebuilder: Rebuilder,
+) -> None:
+    """Make queues again from the whole log."""
+    for count, (name, fault) in enumerate(damaged.items()):
+        if count < NAMED_MAX:
+            log.warning("consume queue %s/%d is made again from the log: %s", *name, fault)
+        queues.clear(name)
+    if len(damaged) > NAMED_MAX:
+        log.warning("%d more consume queues are made again", len(damaged) - NAMED_MAX)
+    for _, position, found in commit_log.walk(
+        commit_log.begin, commit_log.end, commit_log.end, check_crc=True
+    ):
+        rebuilder.put(position, found)
+    rebuilder.settle(())
+    rebuilder.settle_known({name: known[name] for name in damaged if name in known})
 
 
 def bury(queues: ConsumeQueues, deleted: Mapping[bytes, int]) -> None:
@@ -107,6 +155,8 @@ def choose_start(
         # Somebody changed the last file; what was durable there is still to be found.
         position = max(segments.begin, (position - 1) // segments.file_size * segments.file_size)
     if not queues.topics():
+        if queues.ends:
+            log.warning("%s is empty: all consume queues are made again", queues.directory)
         position = segments.begin
     return Start(position, note.position)
 
@@ -159,14 +209,13 @@ class _Scan:
         self._start = start
         self._durable = start.durable
         self._runs: list[Run] = []
-        self._last: tuple[int, Skimmed] | None = None
         self.damage: tuple[Run, ...] = ()
 
-    def run(self) -> bool:
-        """Walk; False when queues lack entries of records in front of the start."""
+    def run(self) -> None:
+        """Walk."""
         begin, limit = self._start.position, self._log.segments.limit
         run_start = run_stop = begin
-        put, last = self.rebuilder.put, self._last
+        put, last = self.rebuilder.put, None
         # What a rest of zeros in a middle file means is known to be harmless only if it is old.
         blank_until = limit if self._start.safe_ms else self._durable
         for expected, position, found in self._log.walk(begin, limit, blank_until, check_crc=True):
@@ -179,14 +228,14 @@ class _Scan:
                 self._runs.append(Run(run_start, expected))
                 run_start = position
             # The last one may be torn although it looks whole: it is put when another follows.
-            if last is not None and not put(*last):
-                return False
+            if last is not None:
+                put(*last)
             last = (position, found)
             run_stop = position + found[0]
         else:
             run_stop = self._log.behind_blank(run_stop, self._durable)
         self._runs.append(Run(run_start, run_stop))
-        return self._finish(last)
+        self._finish(last)
 
     def _is_over(self, gap_start: int, position: int, found: Skimmed) -> bool:
         """Whether a hole is the log's end; a record behind it that was durable says no."""
@@ -194,9 +243,9 @@ class _Scan:
             self._durable = max(self._durable, position)
         return is_tail(gap_start, self._durable)
 
-    def _finish(self, last: tuple[int, Skimmed] | None) -> bool:
+    def _finish(self, last: tuple[int, Skimmed] | None) -> None:
         if last is None:
-            return True
+            return
         position, found = last
         if position + found[0] > self._durable and is_torn(found[5], found[6]):
             self._runs = [
@@ -204,9 +253,8 @@ class _Scan:
                 for run in self._runs
                 if run.start <= position
             ]
-            return True
-        self._last = last
-        return self.rebuilder.put(position, found)
+            return
+        self.rebuilder.put(position, found)
 
     def settle(self, last_record: int) -> int:
         """Let log and queues end where the rule says; gives that position."""

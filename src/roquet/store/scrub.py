@@ -1,16 +1,18 @@
-"""Scrub: the older log looked at piece by piece, for damage that no reader has met yet."""
+"""Scrub: the older log and its entries in queues, looked at before a reader meets damage."""
 
 from collections.abc import Sequence
 
 from roquet.rules.recovery import Run
 from roquet.store.commitlog import CommitLog
+from roquet.store.queue_repair import QueueRepair
 
 
 class Scrub:
     """One walk over the log from its begin up to what this process has seen itself."""
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, commit_log: CommitLog, repair: QueueRepair) -> None:
         self._log = commit_log
+        self._repair = repair
         self._until = commit_log.checked_from
         self.position = commit_log.begin
         """Everything in front of it has been looked at."""
@@ -25,20 +27,25 @@ class Scrub:
         self.position = before = max(self.position, self._log.begin)
         holes: list[Run] = []
         stop = min(before + budget, self._until)
-        self._walk(stop, holes)
-        while self.position == before and stop < self._until:
+        is_through = self._walk(stop, holes)
+        while is_through and self.position == before and stop < self._until:
             # Inside a hole or a blank: look further until it ends.
             stop = min(2 * stop - before, self._until)
-            self._walk(stop, holes)
-        if stop == self._until and not self.is_over:
+            is_through = self._walk(stop, holes)
+        if is_through and stop == self._until and not self.is_over:
             if not self._log.is_blank_at(self.position, self._until):
                 holes.append(Run(self.position, self._until))
             self.position = self._until
+        self._repair.end_step(is_over=self.is_over)
         return holes
 
-    def _walk(self, stop: int, holes: list[Run]) -> None:
+    def _walk(self, stop: int, holes: list[Run]) -> bool:
+        """Walk on; False when so many queues were met that others should have their turn."""
         found = self._log.walk(self.position, stop, self._until, check_crc=True)
         for expected, position, facts in found:
             if expected != position:
                 holes.append(Run(expected, position))
             self.position = position + facts[0]
+            if not self._repair.compare(position, facts):
+                return False
+        return True

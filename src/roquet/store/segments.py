@@ -1,11 +1,13 @@
 """Segments: equal-sized files seen as one address space."""
 
+import errno
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from roquet.model.errors import StoreError
 from roquet.store.layout import file_name, file_start
+from roquet.store.locks import refused
 from roquet.store.mapped import MappedFile, MapPool, path_of
 
 log = logging.getLogger(__name__)
@@ -102,6 +104,8 @@ def numbered(directory: Path, listed: Mapping[str, int | None]) -> dict[int, int
     sizes: dict[int, int] = {}
     for name, size in listed.items():
         start = file_start(name)
+        if start is not None and size is None:
+            raise refused(directory / name, IsADirectoryError(errno.EISDIR, "Is a directory"))
         if start is None or size is None:
             log.warning("%s does not belong there and is ignored", directory / name)
         else:

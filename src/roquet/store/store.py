@@ -17,6 +17,7 @@ from roquet.store.files import Files, RealFiles
 from roquet.store.flush import Flushing
 from roquet.store.memory import MemoryFiles
 from roquet.store.opening import Opened, open_directory
+from roquet.store.queue_repair import QueueRepair
 from roquet.store.reader import Block, QueryResult, Reader, Slice
 from roquet.store.rows import Wanted
 from roquet.store.scrub import Scrub
@@ -56,8 +57,9 @@ class Store:
         self._flusher = opened.flusher
         self._writer = Writer(opened.log, opened.queues)
         self._write = self._writer.append
-        self._reader = Reader(opened.log, opened.queues, opened.index)
-        self._scrub = Scrub(opened.log)
+        repair = QueueRepair(opened.log, opened.queues, opened.deleted, config.delay_levels_ms)
+        self._reader = Reader(opened.log, opened.queues, opened.index, repair)
+        self._scrub = Scrub(opened.log, repair)
         self.census = Census(opened.log, opened.queues)
         """The queues in numbers."""
         self._refusal: StoreError | None = None
@@ -246,7 +248,7 @@ class Store:
     def flushing(self, now_ms: int) -> Flushing:
         """What `flush_all` would do now: first to be written here, then to be called anywhere."""
         indexed = self._dispatcher.position
-        work = self._flusher.work(self._queues.file_size, self._index, indexed, now_ms)
+        work = self._flusher.work(self._queues, self._index, indexed, now_ms)
         work.failed = self._refuse
         return work
 

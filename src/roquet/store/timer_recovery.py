@@ -12,6 +12,7 @@ offset, and messages that no unit speaks of are looked at once more.
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -27,6 +28,9 @@ OffsetOf = Callable[[Unit], int | None]
 """The timer topic's offset of the message of a unit; None when there is none."""
 
 _START: Final = 0
+
+SAMPLE: Final = 10_000
+"""Slots that are looked at: about 20 ms."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -57,8 +61,29 @@ def recover(
         wheel.make()
         _note(wheel, timer_log, checkpoint.log_end, end, checkpoint.read_ms)
     first_ms = _roll_back(wheel, timer_log, end, checkpoint.read_ms)
+    if not _agree(wheel, timer_log, end, checkpoint.read_ms):
+        log.warning("the timer log or its wheel is damaged: both are made again")
+        return _anew(wheel, timer_log, _START)
     timer_log.settle(end)
     return Recovered(offset, first_ms)
+
+
+def _agree(wheel: Wheel, timer_log: TimerLog, end: int, read_ms: int) -> bool:
+    """Whether the wheel's slots lead to units of theirs, and it has some if something may wait.
+
+    A sample: damage is seldom alone, and there may be millions. Units without a slot are no damage
+    by themselves: a clock that was set back empties slots that were delivered.
+    """
+    last = timer_log.last_before(end) if end > timer_log.begin else None
+    if end > timer_log.begin and last is None:
+        return False
+    waiting = ((at, slot) for at, slot in wheel.used() if at > floor_ms(read_ms))
+    found = list(islice(waiting, SAMPLE))
+    for time_ms, slot in found:
+        unit = timer_log.unit(slot.last)
+        if unit is None or floor_ms(unit.slot_ms) != time_ms or slot.first > slot.last:
+            return False
+    return bool(found) or last is None or floor_ms(last.slot_ms) <= floor_ms(read_ms)
 
 
 def _anew(wheel: Wheel, timer_log: TimerLog, offset: int) -> Recovered:

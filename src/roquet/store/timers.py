@@ -19,6 +19,7 @@ from roquet.model.errors import StoreError
 from roquet.rules.timer import PRECISION_MS, floor_ms, is_delete
 from roquet.store.config import MIB
 from roquet.store.files import Files
+from roquet.store.locks import refused
 from roquet.store.mapped import MappedFile, MapPool
 from roquet.store.timer_layout import (
     CHECKPOINT_SIZE,
@@ -105,7 +106,7 @@ class Timers:
         except FileNotFoundError:
             return TimerCheckpoint()
         except OSError as error:
-            raise StoreError(f"{self._path} cannot be read: {error}") from error
+            raise refused(self._path, error) from error
 
     # -- look --------------------------------------------------------------------------------
 

@@ -77,6 +77,40 @@ def test_the_work_of_saving_writes_what_the_table_held_then(file: TableFile) -> 
     assert table.unsaved, "the later news has still to be saved"
 
 
+def test_a_first_edition_has_a_copy(file: TableFile) -> None:
+    table = Offsets(file)
+    assert table.is_new
+    table.commit("group", "topic", 0, 7)
+    table.save()
+    file.path.unlink()
+    again = Offsets(file)
+    assert (again.get("group", "topic", 0), again.is_new) == (7, False)
+
+
+@pytest.mark.parametrize("content", ['{"topicConfigTable":{}}', "{}", "[]", "", "\0" * 50])
+def test_what_is_no_such_table_is_damage_and_never_an_empty_table(
+    file: TableFile, content: str
+) -> None:
+    table = Offsets(file)
+    table.commit("group", "topic", 0, 7)
+    table.save()
+    file.path.write_text(content, "utf-8")
+    assert Offsets(file).get("group", "topic", 0) == 7
+    file.path.with_name("consumerOffset.json.bak").unlink()
+    with pytest.raises(StoreError, match=r"consumerOffset\.json cannot be read: .*mend it, or"):
+        Offsets(file)
+
+
+def test_a_file_that_may_not_be_read_is_named_and_no_older_copy_is_used(file: TableFile) -> None:
+    table = Offsets(file)
+    table.commit("group", "topic", 0, 7)
+    table.save()
+    file.path.unlink()
+    file.path.mkdir()
+    with pytest.raises(StoreError, match="cannot be used: Is a directory; move away what is there"):
+        Offsets(file)
+
+
 class FullDisk(MemoryFiles):
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
         raise StoreFull("no room")

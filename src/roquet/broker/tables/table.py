@@ -15,11 +15,16 @@ import msgspec
 from roquet.model.errors import FieldError, StoreError
 from roquet.model.topic import DataVersion
 from roquet.store.files import Files
+from roquet.store.locks import refused
 from roquet.wire import dialect
 
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+
+class _Unreadable(StoreError):
+    """A file that is there and may not be read, or is none."""
 
 
 class TableFile:
@@ -31,19 +36,31 @@ class TableFile:
         self._lock = Lock()
         self._kept = dialect.Kept()
         self._given = self._written = 0
+        self._backup = path.with_name(f"{path.name}.bak")
+        self._has_backup = True
 
     def read(self, wanted: type[S]) -> S | None:
-        """What the file says, else its `.bak`; None when there is neither."""
-        backup = self.path.with_name(f"{self.path.name}.bak")
+        """What the file says, else its `.bak`; None when there is neither.
+
+        Raises StoreError when neither can be used, and for a file that may not be read: it may be
+        newer than its `.bak`.
+        """
         try:
             found = self._parse(self.path, wanted)
-            return self._parse(backup, wanted) if found is None else found
+        except _Unreadable:
+            raise
         except StoreError as error:
-            saved = self._parse(backup, wanted)
+            saved = self._parse(self._backup, wanted)
             if saved is None:
                 raise
             log.warning("%s (now its .bak is used)", error)
             return saved
+        if found is None:
+            found = self._parse(self._backup, wanted)
+            if found is not None:
+                log.warning("%s is missing: its .bak is used", self.path)
+            self._has_backup = found is not None
+        return found
 
     def writing(self, value: msgspec.Struct) -> Callable[[], None]:
         """The work of replacing what the file says: it may be done in another thread."""
@@ -55,19 +72,31 @@ class TableFile:
             with self._lock:
                 if turn > self._written:
                     self._files.replace(self.path, data, keep=True)
+                    if not self._has_backup:  # from the first edition on there are two copies
+                        self._files.replace(self._backup, data)
+                        self._has_backup = True
                     self._written = turn
 
         return work
 
     def _parse(self, path: Path, wanted: type[S]) -> S | None:
         try:
-            return dialect.loads(self._files.read(path), wanted)
+            data = self._files.read(path)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _Unreadable(str(refused(path, error))) from error
+        # Another table is JSON as well: all of it would be passed over, and nothing be left.
+        key = wanted.__struct_encode_fields__[0]
+        try:
+            found, fault = dialect.loads(data, wanted), f"there is no {key} in it"
         except FieldError as error:
+            found, fault = None, str(error)
+        if found is None or key.encode() not in data:
             raise StoreError(
-                f"{path} cannot be read: {error}; mend it, or delete it to begin with none"
-            ) from error
+                f"{path} cannot be read: {fault}; mend it, or delete it to begin with none"
+            )
+        return found
 
 
 class Table(Generic[S]):
@@ -80,6 +109,8 @@ class Table(Generic[S]):
         self.version = DataVersion()
         self.unsaved = False
         found = file.read(self.kind) if file else None
+        self.is_new = file is not None and found is None
+        """Whether there was no file: the broker is new, or the file was lost."""
         if found is not None:
             self.take(found)
 
