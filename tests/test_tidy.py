@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import architecture_map
+import worst_requests
 from roquet.wire import calls, codes
 from roquet.wire.call import Call
 
@@ -139,6 +140,13 @@ def test_every_call_is_served_or_known_not_to_be() -> None:
     served, not_served = {*broker.HANDLERS, *namesrv.HANDLERS}, {*broker.NOT_SERVED}
     assert {kind.__name__ for kind in every_call() - served - not_served} == set()
     assert {kind.__name__ for kind in served & not_served} == set()
+
+
+def test_every_call_that_is_served_has_its_worst_requests() -> None:
+    served = {kind.__name__ for kind in worst_requests.every_call()}
+    worst = {kind.__name__ for kind in worst_requests.BODIES}
+    assert served == worst | worst_requests.PLAIN, "tools/worst_requests.py says what costs most"
+    assert worst.isdisjoint(worst_requests.PLAIN)
 
 
 def enums_of_the_wire() -> list[type[IntEnum]]:

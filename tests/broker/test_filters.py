@@ -106,6 +106,16 @@ def test_what_a_heartbeat_told_is_found(filters: Filters) -> None:
     assert filters.told(CONFIG, said).expression == "a > 1"
 
 
+def test_of_the_new_expressions_of_a_heartbeat_only_some_are_compiled(filters: Filters) -> None:
+    said = [
+        Subscription(topic="orders", sub_string=f"a > {n}" + " " * 995, expression_type=SQL92)
+        for n in range(9)
+    ]
+    assert filters.hear(CONFIG, "billing", said, 3_500) == 500
+    assert len(filters) == 3
+    assert filters.told(CONFIG, said[8]).terms == 2, "the others when they are used"
+
+
 def test_only_so_many_expressions_are_remembered(filters: Filters) -> None:
     first = filters.find(CONFIG, SQL92, "a = 0")
     for number in range(1, EXPRESSIONS_MAX + 10):

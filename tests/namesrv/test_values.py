@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from roquet.model.errors import ConfigError
-from roquet.namesrv.values import Values
+from roquet.model.errors import ConfigError, FieldError
+from roquet.namesrv.values import SIZE_MAX, Values
 from roquet.store.files import RealFiles
 from roquet.store.memory import MemoryFiles
 
@@ -13,6 +13,10 @@ def test_values_outlive_the_process(tmp_path: Path) -> None:
     values.put("n", "k", "v")
     values.put("n", "gone", "w")
     values.delete("n", "gone")
+    work = values.saving()
+    assert work is not None
+    work()
+    assert values.saving() is None, "the disk has it"
     again = Values(tmp_path / "new", RealFiles())
     assert again.all("n") == {"k": "v"}
 
@@ -36,3 +40,38 @@ def test_what_was_never_kept_is_not_there() -> None:
     assert values.all("n") == {}
     values.delete("n", "k")
     assert values.all("n") == {}
+
+
+def test_values_have_room_for_16_mib_together() -> None:
+    values = Values(Path("/"), MemoryFiles())
+    values.put("n", "a", "x" * (SIZE_MAX // 2))
+    with pytest.raises(FieldError, match="delete some first"):
+        values.put("n", "b", "x" * (SIZE_MAX // 2))
+    values.put("n", "a", "x" * (SIZE_MAX // 4))
+    values.put("n", "b", "x" * (SIZE_MAX // 2))
+    values.delete("n", "b")
+    values.put("n", "c", "x" * (SIZE_MAX // 2))
+    assert values.all("n").keys() == {"a", "c"}
+
+
+def test_a_save_that_fails_is_tried_again_with_the_next_one() -> None:
+    class FullDisk(MemoryFiles):
+        is_full = True
+
+        def replace(self, path: Path, data: bytes, **options: bool) -> None:
+            if self.is_full:
+                raise OSError("no space left")
+            super().replace(path, data, **options)
+
+    files = FullDisk()
+    values = Values(Path("/"), files)
+    values.put("n", "k", "v")
+    work = values.saving()
+    assert work is not None
+    with pytest.raises(OSError, match="no space"):
+        work()
+    files.is_full = False
+    work = values.saving()
+    assert work is not None
+    work()
+    assert Values(Path("/"), files).get("n", "k") == "v"

@@ -98,7 +98,7 @@ async def test_large_bodies_and_many_calls_pass(router: Router, kept: list[str])
         security = Security(context=Tls(ca=CA).context())
         channel = await Channel.connect("127.0.0.1", server.port, security=security)
         async with channel:
-            big = GetKV(namespace="echo", key="x" * 3_000_000)
+            big = GetKV(namespace="echo", key="x" * 200_000)
             replies = await asyncio.gather(*(channel.call(ECHO) for _ in range(200)))
             assert len(replies) == 200
             assert (await channel.call(big)).value == big.key
@@ -147,7 +147,7 @@ def test_a_plain_socket_speaks_tls_as_well(router: Router) -> None:
         signer = Signer(Credentials(access_key="a", secret_key="s"))
         security = Security(context=Tls(ca=CA).context(), signer=signer)
         with BlockingChannel(address, security=security) as channel:
-            for size in (1, 3_000_000):
+            for size in (1, 200_000):
                 key = "x" * size
                 assert channel.call(GetKV(namespace="echo", key=key)).value == key
         stranger = Security(context=Tls(ca=HERE / "stranger.pem").context())

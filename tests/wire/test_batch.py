@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import MessageIllegal, RecordError
-from roquet.wire.batch import BatchItem, decode_batch, encode_batch
+from roquet.wire.batch import (
+    BatchItem,
+    decode_batch,
+    decode_columns,
+    encode_batch,
+    encode_item,
+)
 from roquet.wire.property_text import decode_properties
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "records.jsonl"
@@ -79,3 +85,10 @@ def test_lengths_that_disagree_are_refused(at: int, value: int, text: str) -> No
 def test_properties_over_the_limit_are_refused() -> None:
     with pytest.raises(MessageIllegal, match="32767"):
         encode_batch([BatchItem(0, b"", bytes(32_768))])
+
+
+def test_a_batch_of_too_many_messages_is_refused_before_the_others_are_read() -> None:
+    body = encode_item(0, b"x", b"") * 3
+    assert len(decode_columns(body, 3)[0]) == 3
+    with pytest.raises(RecordError, match="more than 2 messages"):
+        decode_columns(body, 2)

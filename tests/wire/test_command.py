@@ -13,7 +13,7 @@ from roquet.model.errors import FieldError, RemoteProtocolError
 from roquet.wire.codes import Language, RequestCode, SerializeType
 from roquet.wire.command import JSON, ROCKETMQ, Command, decode, encode, java_text
 from roquet.wire.compact import TRUNCATED
-from roquet.wire.frame import FrameReader, join_frame
+from roquet.wire.frame import HEADER_READ_MAX, FrameReader, join_frame
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "headers.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
@@ -284,3 +284,12 @@ def test_a_value_is_printed_as_java_prints_it(value: object, text: str) -> None:
 
 def test_the_plain_numbers_are_those_of_the_enum() -> None:
     assert (JSON, ROCKETMQ) == (SerializeType.JSON, SerializeType.ROCKETMQ)
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+def test_a_header_over_the_limit_is_refused_unread(kind: int) -> None:
+    size = HEADER_READ_MAX + 1
+    header = bytes(21 - 4) + struct.pack(">i", size - 21) + bytes(size - 21)
+    frame = only_frame(join_frame(header, b"", kind))
+    with pytest.raises(RemoteProtocolError, match="over the limit 262144"):
+        decode(frame)

@@ -7,7 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roquet.model.errors import MessageIllegal
-from roquet.wire.compact import Packed, encode_compact, read_pairs, walk_pairs, write_pairs
+from roquet.wire.compact import (
+    PAIRS_MAX,
+    Packed,
+    encode_compact,
+    read_pairs,
+    walk_pairs,
+    write_pairs,
+)
 from roquet.wire.frame import HEADER_SIZE_MAX, header_end
 
 ASCII = st.characters(max_codepoint=127)
@@ -128,3 +135,9 @@ def test_a_frame_is_laid_out_as_drawn() -> None:
 def test_a_header_that_its_length_cannot_say_is_never_sent() -> None:
     with pytest.raises(MessageIllegal, match=str(HEADER_SIZE_MAX)):
         encode_compact(0, 0, 0, (12, 513), None, bytes(HEADER_SIZE_MAX), b"")
+
+
+def test_a_header_of_zeros_is_refused_before_it_is_walked_to_its_end() -> None:
+    with pytest.raises(struct.error, match="more than 1024 fields"):
+        read_pairs(bytes(6 * (PAIRS_MAX + 1)))
+    assert read_pairs(bytes(6 * PAIRS_MAX)) == {}

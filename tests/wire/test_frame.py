@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from roquet.model.errors import MessageIllegal, RemoteProtocolError
 from roquet.wire.frame import (
     FRAME_SIZE_MAX,
+    HEADER_READ_MAX,
     HEADER_SIZE_MAX,
     FrameReader,
     header_end,
@@ -119,3 +120,11 @@ def test_a_header_longer_than_its_frame_is_the_peers_fault(frame: bytes) -> None
 def test_a_header_that_its_length_cannot_say_is_never_sent() -> None:
     with pytest.raises(MessageIllegal, match=str(HEADER_SIZE_MAX)):
         join_frame(bytes(HEADER_SIZE_MAX + 1), b"")
+
+
+def test_a_header_is_read_up_to_256_kib() -> None:
+    frame = struct.pack(">I", HEADER_READ_MAX) + bytes(HEADER_READ_MAX)
+    assert header_end(frame) == HEADER_READ_MAX + 4
+    frame = struct.pack(">I", HEADER_READ_MAX + 1) + bytes(HEADER_READ_MAX + 1)
+    with pytest.raises(RemoteProtocolError, match="262145 bytes is over the limit 262144"):
+        header_end(frame)

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import FieldError
 from roquet.wire.properties_file import (
+    SIZE_MAX,
     escape_properties,
     read_properties,
     read_told,
@@ -63,3 +64,13 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         read_properties(text)
     except FieldError:
         assert "\\u" in text
+
+
+def test_a_text_over_the_limit_is_refused() -> None:
+    assert read_properties("a=" + "b" * (SIZE_MAX - 2)) == {"a": "b" * (SIZE_MAX - 2)}
+    with pytest.raises(FieldError, match="65537 characters: 65536 are allowed"):
+        read_properties("a" * (SIZE_MAX + 1))
+
+
+def test_a_value_may_go_on_in_thousands_of_lines() -> None:
+    assert read_properties("a=" + "b\\\n" * 10_000) == {"a": "b" * 10_000}

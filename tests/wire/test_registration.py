@@ -77,13 +77,13 @@ configs = st.builds(
 
 @given(st.lists(configs, unique_by=lambda config: config.topic_name))
 def test_every_topic_of_a_compressed_registration_comes_back(topics: list[TopicConfig]) -> None:
-    body = registration.decode_compact(squeezed(topics))
+    body = registration.decode(squeezed(topics), compressed=True)
     assert list(body.topic_config_serialize_wrapper.topic_config_table.values()) == topics
 
 
 def test_brokers_before_5_write_no_attributes() -> None:
     topic = TopicConfig(topic_name="t")
-    body = registration.decode_compact(squeezed([topic], attributes=False))
+    body = registration.decode(squeezed([topic], attributes=False), compressed=True)
     assert body.topic_config_serialize_wrapper.topic_config_table == {"t": topic}
 
 
@@ -100,4 +100,78 @@ def test_brokers_before_5_write_no_attributes() -> None:
 )
 def test_a_damaged_registration_is_the_peers_fault(damage: bytes) -> None:
     with pytest.raises(FieldError, match="registration is damaged"):
-        registration.decode_compact(damage)
+        registration.decode(damage, compressed=True)
+
+
+def plain(topics: dict[str, Any], **others: Any) -> bytes:
+    """A registration in JSON that is long enough to be decoded topic by topic."""
+    wrapper = {"topicConfigTable": topics, "dataVersion": {"counter": 7}, "mapping": {}}
+    body = {"filterServerList": ["h:1"], "topicConfigSerializeWrapper": wrapper, "new": [1]}
+    return json.dumps({**body, **others}, separators=(",", ":")).encode()
+
+
+MANY = {
+    f"t{n:04}": {"topicName": f"t{n:04}", "perm": "6", "attributes": {"+a": "b" * 80}}
+    for n in range(1_000)
+}
+
+
+def test_a_long_registration_reads_as_a_short_one_does() -> None:
+    body = registration.decode(plain(MANY), compressed=False)
+    assert len(plain(MANY)) > registration.PLAIN_SIZE_MAX
+    wrapper = body.topic_config_serialize_wrapper
+    assert len(wrapper.topic_config_table) == 1_000
+    expected = TopicConfig(topic_name="t0007", attributes={"+a": "b" * 80})
+    assert wrapper.topic_config_table["t0007"] == expected
+    assert wrapper.data_version.counter == 7
+    assert body.filter_server_list == ["h:1"]
+
+
+def test_a_long_registration_is_decoded_in_slices() -> None:
+    assert len(list(registration.decode_slices(plain(MANY), compressed=False))) == 4
+    lines = [TopicConfig(topic_name=name) for name in MANY]
+    unfolded = registration.unfold(squeezed(lines))
+    assert len(list(registration.decode_slices(unfolded, compressed=True))) == 4
+
+
+def test_a_topic_in_a_long_registration_is_read_as_tolerantly() -> None:
+    odd = {"topicName": "odd", "attributes": None, "perm": 6.0, "order": "true"}
+    body = registration.decode(plain({**MANY, "odd": odd}), compressed=False)
+    found = body.topic_config_serialize_wrapper.topic_config_table["odd"]
+    assert found == TopicConfig(topic_name="odd", order=True)
+
+
+def test_a_topic_of_a_long_registration_may_be_longer_than_most() -> None:
+    long = {"topicName": "long", "attributes": {"+a": "x" * 10_000}}
+    body = registration.decode(plain({**MANY, "long": long}), compressed=False)
+    found = body.topic_config_serialize_wrapper.topic_config_table["long"]
+    assert len(found.attributes["+a"]) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (plain(MANY)[:-200], "registration of"),
+        (b"[" * 100_000, "{ is wanted at character 0"),
+        (b"{1:2" + b" " * 100_000, "a name is wanted"),
+        (b'{"a" :' + b" " * 100_000, ": is wanted at character 4"),
+        (b'{"a":' + b"[" * 100_000, "registration of"),
+        (b'{"a":"' + b"x" * 100_000 + b'"}', "registration of"),
+        (b"\xff" * 100_000, "registration of"),
+        (plain({**MANY, "bad": {"topicName": ["no"]}}), "not a text"),
+    ],
+)
+def test_a_long_registration_that_is_damaged_is_the_peers_fault(body: bytes, reason: str) -> None:
+    with pytest.raises(FieldError, match=reason):
+        registration.decode(body, compressed=False)
+
+
+def test_more_topics_than_a_broker_can_have_are_refused() -> None:
+    data = part(b"{}") + struct.pack(">i", registration.TOPICS_MAX + 1)
+    with pytest.raises(FieldError, match="more than 100000 topics"):
+        registration.decode(zlib.compress(data), compressed=True)
+
+
+def test_a_registration_unfolds_to_no_more_than_a_frame_holds() -> None:
+    with pytest.raises(FieldError, match="beyond the limit of 16777216 bytes"):
+        registration.unfold(zlib.compress(bytes((16 << 20) + 1)))

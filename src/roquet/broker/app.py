@@ -53,6 +53,7 @@ from roquet.broker.tables.timings import Timings
 from roquet.broker.tables.topics import Topics, system_topic_names
 from roquet.model.errors import StoreError
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.fair_share import FairShare
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.rules.retention import RetentionPolicy
@@ -67,6 +68,9 @@ log = logging.getLogger(__name__)
 
 VIP_BELOW: Final = 2
 """How far below a broker's port old clients expect one that serves senders alone."""
+
+OFFSETS: Final = "consumerOffset.json"
+"""The table of all groups' progress, below config/."""
 
 MEMORY: Final = Path("/memory")
 """Where files lie that are in memory."""
@@ -163,8 +167,7 @@ class BrokerServer:
         origin = self._origin(advertised(config, config.port))
         retries = self._retries(now_ms)
         put = Put(store, config, clock, origin, arrivals.arrived, retries.dead_letter_topic)
-        topics, clients = retries.topics, Clients()
-        offsets = Offsets(self._file("consumerOffset.json"))
+        topics, clients, offsets = retries.topics, Clients(), Offsets(self._file(OFFSETS))
         statistics = Statistics(now_ms, system_topic_names(config))
         flush = Flush(store, config, clock)
         neighbours, handover = Neighbours(config, clock, topics), Handover(clients, clock)
@@ -211,6 +214,7 @@ class BrokerServer:
             resets=Resets(),
             admission=Admission(config),
             delays=Delays(self._file("delayOffset.json")),
+            share=FairShare(clock),
             statistics=statistics,
             sampling=Sampling(store, statistics),
             transactions=Transactions(
@@ -269,6 +273,7 @@ class BrokerServer:
             also=config.port - VIP_BELOW if config.vip_port and config.port > VIP_BELOW else None,
         )
         server.tls = config.server_tls.context() if config.server_tls else None
+        server.note_slow_requests(self.broker.share)
         server.on_stopping(self.broker.arrivals.close)
         server.on_stopping(self.broker.handover.close)
         await running.enter_async_context(server)

@@ -35,6 +35,7 @@ from roquet.broker.tables.topics import Topics
 from roquet.model import names
 from roquet.model.names import is_retry
 from roquet.net.clock import Clock
+from roquet.net.fair_share import FairShare
 from roquet.net.router import Peer
 from roquet.store.store import Store
 from roquet.wire.calls.bodies import RequestMode
@@ -73,6 +74,8 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission
     timer: Timer
     delays: Delays
+    share: FairShare
+    """Which requests held all others up."""
     statistics: Statistics
     sampling: Sampling
     transactions: Transactions

@@ -31,6 +31,11 @@ REMEMBERED_SIZE_MAX: Final = 256 * 1024
 """Characters of all of them together; compiled they take up to a hundred times as much."""
 
 
+HEARD_SIZE_MAX: Final = 4_096
+"""Characters of the new expressions that are compiled when a heartbeat tells of them: a hundred
+take a millisecond."""
+
+
 class Filter(msgspec.Struct, frozen=True, gc=False):
     """An expression that is ready for use."""
 
@@ -83,16 +88,28 @@ class Filters:
                 f"{error.remark}",
             ) from error
 
-    def hear(self, config: BrokerConfig, group: str, subscriptions: Iterable[Subscription]) -> None:
-        """Look at what a heartbeat says; an expression that is wrong is logged once."""
+    def hear(
+        self,
+        config: BrokerConfig,
+        group: str,
+        subscriptions: Iterable[Subscription],
+        left: int = HEARD_SIZE_MAX,
+    ) -> int:
+        """Look at what a heartbeat says; an expression that is wrong is logged once.
+
+        New expressions of up to `left` characters are looked at, the others when they are used;
+        gives how many characters are left.
+        """
         for subscription in subscriptions:
             kind, text = subscription.expression_type, subscription.sub_string
             if kind != SQL92 or not config.property_filter:
                 continue
-            if (text, config.sql_compatibility) not in self._known:
+            if (text, config.sql_compatibility) not in self._known and len(text) <= left:
+                left -= len(text)
                 found = self._find(text, genuine=config.sql_compatibility)
                 if not isinstance(found, Filter):
                     log.warning("group %s, topic %s: %s", group, subscription.topic, found)
+        return left
 
     def _find(self, expression: str, *, genuine: bool) -> Filter | sql92.ExpressionError:
         key = expression, genuine

@@ -1,5 +1,7 @@
 """State: all that a name server's handlers may ask or change."""
 
+import asyncio
+
 import msgspec
 
 from roquet.namesrv.brokers import Brokers
@@ -16,3 +18,7 @@ class State(msgspec.Struct, kw_only=True):
     clock: Clock
     brokers: Brokers
     values: Values
+    registering: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    """Held while a large registration is decoded."""
+    saving: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    """Held while the kept values are written."""

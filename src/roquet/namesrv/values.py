@@ -1,6 +1,6 @@
 """Named values that operators keep in the name server, saved as Java's kvConfig.json."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,13 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 """Where a topic's brokers and queue counts stand, for topics that want strict order."""
 
 
+SIZE_MAX: Final = 16 * 1024 * 1024
+"""Characters of all values with their names: all of a namespace travel in one frame."""
+
+VALUE_SIZE: Final = 256
+"""What a value costs besides its characters."""
+
+
 class _Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     config_table: dict[str, dict[str, str]] = {}
 
@@ -27,6 +34,12 @@ class Values:
         self._path = directory / FILE
         self._files = files
         self._table = _read(self._path, files)
+        self._size = sum(
+            _size(namespace, key, value)
+            for namespace, values in self._table.items()
+            for key, value in values.items()
+        )
+        self._unsaved = False
 
     def get(self, namespace: str, key: str) -> str | None:
         """One value."""
@@ -37,17 +50,44 @@ class Values:
         return self._table.get(namespace, {})
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Keeps a value."""
+        """Keeps a value; FieldError when there is no room for it."""
+        before = self._table.get(namespace, {}).get(key)
+        size = self._size + _size(namespace, key, value) - _size(namespace, key, before)
+        if size > SIZE_MAX:
+            raise FieldError(
+                f"kept values may have {SIZE_MAX} bytes together, with this one they have {size}: "
+                "delete some first"
+            )
+        self._size = size
         self._table.setdefault(namespace, {})[key] = value
-        self._save()
+        self._unsaved = True
 
     def delete(self, namespace: str, key: str) -> None:
         """Forgets a value; one that is not there is forgotten already."""
-        if self._table.get(namespace, {}).pop(key, None) is not None:
-            self._save()
+        value = self._table.get(namespace, {}).pop(key, None)
+        if value is not None:
+            self._size -= _size(namespace, key, value)
+            self._unsaved = True
 
-    def _save(self) -> None:
-        self._files.replace(self._path, dialect.dumps(_Saved(config_table=self._table)))
+    def saving(self) -> Callable[[], None] | None:
+        """The work of writing the values to the disk, for a thread; None when they are there."""
+        if not self._unsaved:
+            return None
+        saved = _Saved(config_table={name: dict(values) for name, values in self._table.items()})
+        self._unsaved = False
+
+        def work() -> None:
+            try:
+                self._files.replace(self._path, dialect.dumps(saved))
+            except BaseException:
+                self._unsaved = True
+                raise
+
+        return work
+
+
+def _size(namespace: str, key: str, value: str | None) -> int:
+    return 0 if value is None else len(namespace) + len(key) + len(value) + VALUE_SIZE
 
 
 def _read(path: Path, files: Files) -> dict[str, dict[str, str]]:

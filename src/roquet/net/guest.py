@@ -8,13 +8,17 @@ One that sends and sends is read a little at a time, so that others have their t
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final
 
 from roquet.net.clock import Clock
+from roquet.net.fair_share import COMMON
 from roquet.net.gates import Run
 from roquet.net.hall import PARTIAL_FREE, Hall
 from roquet.net.link import Dispatch, Link
+from roquet.rules.fair_share import SLOW_MS
+from roquet.wire.command import Command
 
 GUEST_BUFFER_HIGH: Final = 1024 * 1024
 """More bytes than this that a client has not taken, and it is not served until it takes them: four
@@ -165,6 +169,26 @@ class Guest(Link):
         size = max(PIECE_SIZE, self._reader.wanted - self._reader.pending)
         piece, self._unread = self._unread[:size], self._unread[size:]
         Link.data_received(self, piece)
+
+    def _held(self, code: int, size: int, held_ms: int) -> None:
+        """Have others served for as long as its request took, before its next one."""
+        pause_ms = self._hall.share.pause_ms(code, size, self.address, held_ms)
+        if pause_ms and not self._is_going_on and not self.closed:
+            self._is_going_on = True
+            self._transport.pause_reading()
+            self._loop.call_later(pause_ms / 1000, self._go_on)
+
+    def _watched(
+        self, frame: Coroutine[Any, Any, bytes | None], command: Command
+    ) -> Awaitable[bytes | None]:
+        if command.code in COMMON:
+            return frame
+        note = partial(self._step_took, command.code, len(command.body))
+        return self._hall.share.timed(frame, note)
+
+    def _step_took(self, code: int, size: int, held_ms: int) -> None:
+        if held_ms >= SLOW_MS:
+            self._held(code, size, held_ms)
 
     def _go_on_soon(self) -> None:
         super()._go_on_soon()

@@ -6,6 +6,7 @@ One connection has its own limits. Ten thousand connections within them would st
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
+from roquet.net.fair_share import FairShare
 from roquet.net.gates import Gate, Turn
 from roquet.rules.admission import UNTAKEN_TOTAL_MAX, too_slow
 
@@ -117,8 +118,10 @@ class Hall:
         gates: Iterable[Gate] = (),
         *,
         untaken_max: int = UNTAKEN_TOTAL_MAX,
+        share: FairShare | None = None,
     ) -> None:
         self._guests = guests
+        self.share = share or FairShare()
         self.places = Places()
         self.turn = Turn(gates)
         self.tally = Tally(self._untaken, untaken_max)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Set
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, cast
@@ -15,11 +15,13 @@ from typing import Any, Final, cast
 from roquet.model.errors import ConnectFailed, RemoteProtocolError
 from roquet.net.address import join_address
 from roquet.net.clock import Clock
+from roquet.net.fair_share import COMMON
 from roquet.net.gates import Gate
 from roquet.net.hall import OUTSIDE, Hall
 from roquet.net.questions import Questions, understood
 from roquet.net.router import CALL_TIMEOUT_MS, Dispatched, Later, Peer, R
 from roquet.net.tls import explained
+from roquet.rules.fair_share import SLOW_MS
 from roquet.wire.call import Call
 from roquet.wire.codes import FLAG_ONEWAY, Language
 from roquet.wire.command import Command
@@ -40,7 +42,10 @@ TURN_MS: Final = 5
 """For how long requests of one connection are served before others have their turn."""
 
 LOOK_COUNT: Final = 8
-"""Requests before the first look at the clock: most reads bring fewer."""
+"""Small requests before the first look at the clock: most reads bring fewer."""
+
+LOOK_SIZE: Final = 8 * 1024
+"""Bytes of a read whose requests are small."""
 
 CLOSE_MS: Final = 1_000
 """How long a peer may take to take its last bytes."""
@@ -93,6 +98,8 @@ class Link(asyncio.Protocol):
         self._reason = ""
         self._gone: list[Callable[[Any], object]] = []
         self._heard_ms = clock.monotonic_ms()
+        self._looked_ms = 0
+        """When the clock was looked at last while requests were served."""
         self.address = "?"
         self.language: int = Language.OTHER
         self.version = 0
@@ -225,13 +232,14 @@ class Link(asyncio.Protocol):
     def data_received(self, chunk: bytes) -> None:
         """Serve what came; all answers that are ready leave together."""
         self._heard_ms = self._clock.monotonic_ms()
+        is_small = len(chunk) < LOOK_SIZE and not self._reader.pending
         try:
             events = self._connection.receive_data(chunk)
             self._turn.count += len(events)
             if self._put_off is not None:
                 self._put_off.extend(events)
             else:
-                self._serve(events, self._heard_ms)
+                self._serve(events, self._heard_ms, LOOK_COUNT if is_small else 0)
         except RemoteProtocolError as error:
             log.warning("%s: connection closed: %s", self.address, error)
             self.hang_up(f"the peer broke the protocol: {error}")
@@ -268,13 +276,13 @@ class Link(asyncio.Protocol):
 
     # How it is done.
 
-    def _serve(self, events: Iterable[Event], begun_ms: int) -> None:
+    def _serve(self, events: Iterable[Event], begun_ms: int, left: int = 0) -> None:
         """Serve them in turn; the rest waits when the peer does not take the answers.
 
-        Or when it has taken long, since others wait, too.
+        Or when it has taken long, since others wait, too: `left` common ones need no look at that.
         """
         answers: list[bytes] = []
-        size, left = 0, LOOK_COUNT
+        size, self._looked_ms = 0, begun_ms
         rest = iter(events)
         for event in rest:
             if type(event) is ReplyReceived:
@@ -289,11 +297,22 @@ class Link(asyncio.Protocol):
                     if self._full is not None:
                         break
             left -= 1
-            if left < 0 and self._clock.monotonic_ms() - begun_ms >= TURN_MS:
+            if (left < 0 or event.command.code not in COMMON) and self._is_over(event, begun_ms):
                 break
         if answers:
             self._write(answers)
         self._put_off_rest(rest)
+
+    def _is_over(self, event: Event, begun_ms: int) -> bool:
+        """Whether others have their turn now, after this request."""
+        now_ms = self._clock.monotonic_ms()
+        held_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        if held_ms >= SLOW_MS:
+            self._held(event.command.code, len(event.command.body), held_ms)
+        return now_ms - begun_ms >= TURN_MS
+
+    def _held(self, code: int, size: int, held_ms: int) -> None:
+        """A request took so long: servers care."""
 
     def _answer_to(self, command: Command) -> bytes | None:
         """What to send for a request at once, if there is something."""
@@ -302,7 +321,7 @@ class Link(asyncio.Protocol):
         answer = self._dispatch(command, self)
         if answer is None or isinstance(answer, bytes):
             return answer
-        self._serve_later(answer, command.flag)
+        self._serve_later(answer, command)
         return None
 
     def _put_off_rest(self, rest: Iterable[Event]) -> None:
@@ -328,13 +347,19 @@ class Link(asyncio.Protocol):
         if self._full is None:  # else when the peer takes its answers
             self._serve_rest()
 
-    def _serve_later(self, later: Later, flag: int) -> None:
+    def _serve_later(self, later: Later, command: Command) -> None:
         frame, gate, size = later
-        task = self._loop.create_task(self._answer(frame))
-        self._tasks[task] = (flag, gate, size)
+        task = self._loop.create_task(self._answer(self._watched(frame, command)))
+        self._tasks[task] = (command.flag, gate, size)
         if gate is not None:
             gate.enter(self, size)
         task.add_done_callback(self._served)
+
+    def _watched(
+        self, frame: Coroutine[Any, Any, bytes | None], _command: Command
+    ) -> Awaitable[bytes | None]:
+        """The same work; servers see how long it holds the loop."""
+        return frame
 
     async def _answer(self, later: Awaitable[bytes | None]) -> None:
         """Send what comes at once, so that the next one knows whether there is room left."""

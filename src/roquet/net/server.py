@@ -12,6 +12,7 @@ from roquet.model.errors import ConfigError
 from roquet.net import middleware
 from roquet.net.address import failure
 from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.net.fair_share import FairShare
 from roquet.net.guest import LOOKS_PER_IDLE, Guest
 from roquet.net.hall import Hall
 from roquet.net.router import Peer, Router
@@ -55,7 +56,9 @@ class Server:
         self._grace_ms = grace_ms
         self._guests: dict[Guest, None] = {}
         """In the order in which they came: what happens must not depend on a set's."""
-        self._hall = Hall(self._guests, router.gates)
+        self.share = FairShare(clock)
+        """Which requests held all others up."""
+        self._hall = Hall(self._guests, router.gates, share=self.share)
         self._descriptors_max = 0
         self._is_refusing = False
         self._on_stopping: list[Callable[[], object]] = []
@@ -79,6 +82,10 @@ class Server:
     def peers(self) -> Set[Peer]:
         """Who is connected now."""
         return frozenset(self._guests)
+
+    def note_slow_requests(self, share: FairShare) -> None:
+        """Have slow requests noted where somebody else looks, too; before the start."""
+        self.share = self._hall.share = share
 
     def on_stopping(self, callback: Callable[[], object]) -> None:
         """Call back when a stop begins, so that those who wait in handlers can be released."""

@@ -22,6 +22,9 @@ LENGTH_SIZE: Final = _LENGTH.size
 BATCH_ITEM_SIZE_MIN: Final = HEAD_SIZE + LENGTH_SIZE
 """Bytes that one message of a batch takes besides its body and properties."""
 
+COUNT_MAX: Final = 1 << 31
+"""Messages of one batch: more than fit in any frame."""
+
 
 class BatchItem(msgspec.Struct, frozen=True, gc=False):
     """One message of a batch: the rest is said once, in the call's header."""
@@ -52,14 +55,18 @@ def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
     return list(map(BatchItem, *decode_columns(body)))
 
 
-def decode_columns(body: bytes | memoryview) -> tuple[list[int], list[bytes], list[bytes]]:
-    """The same as columns: flags, bodies, properties."""
+def decode_columns(
+    body: bytes | memoryview, count_max: int = COUNT_MAX
+) -> tuple[list[int], list[bytes], list[bytes]]:
+    """The same as columns: flags, bodies, properties; RecordError when there are too many."""
     body, end, at = bytes(body), len(body), 0
     flags: list[int] = []
     bodies: list[bytes] = []
     texts: list[bytes] = []
     size_min, unpack_own, unpack_length = BATCH_ITEM_SIZE_MIN, _OWN.unpack_from, _LENGTH.unpack_from
-    while at < end:
+    for _ in range(count_max):
+        if at >= end:
+            break
         if end - at < size_min:
             raise _malformed(len(flags), at, "is cut short")
         total, flag, body_size = unpack_own(body, at)
@@ -76,6 +83,8 @@ def decode_columns(body: bytes | memoryview) -> tuple[list[int], list[bytes], li
         bodies.append(body[body_at:body_end])
         texts.append(body[text_at:following])
         at = following
+    if at < end:
+        raise RecordError(f"a batch of more than {count_max} messages: send several")
     return flags, bodies, texts
 
 

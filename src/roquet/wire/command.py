@@ -25,7 +25,13 @@ from roquet.wire.compact import (
     read_remark,
     write_pairs,
 )
-from roquet.wire.frame import HEADER_SIZE_MAX, WORD_SIZE, header_end, join_frame
+from roquet.wire.frame import (
+    HEADER_READ_MAX,
+    HEADER_SIZE_MAX,
+    WORD_SIZE,
+    header_end,
+    join_frame,
+)
 
 JSON: Final = int(SerializeType.JSON)
 ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
@@ -202,8 +208,8 @@ def _from_compact(frame: bytes) -> Command:
         if remark_size:
             remark, at, size = read_remark(frame, remark_size)
         end = WORD_SIZE + (word & HEADER_SIZE_MAX)
-        if not at <= at + size <= end <= len(frame):
-            _refuse(size)
+        if not at <= at + size <= end <= len(frame) or end > HEADER_READ_MAX:
+            _refuse(size, end)
         fields = read_pairs(frame[at : at + size])
     except (struct.error, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"broken compact header: {error}") from error
@@ -214,5 +220,7 @@ def _from_compact(frame: bytes) -> Command:
     return Command(code, language, version, opaque, flag, remark, fields, body, ROCKETMQ)
 
 
-def _refuse(size: int) -> NoReturn:
+def _refuse(size: int, end: int) -> NoReturn:
+    if end > HEADER_READ_MAX:
+        raise struct.error(f"header of {end} bytes is over the limit {HEADER_READ_MAX}")
     raise struct.error(f"{size} bytes of fields are not what it holds")

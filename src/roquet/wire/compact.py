@@ -29,6 +29,10 @@ remark and, when that is 0, of the pairs."""
 _WHOLE: Final = Struct(">IIhBhiii")
 """Of a frame as it goes to the socket, up to the remark."""
 
+PAIRS_MAX: Final = 1_024
+"""Pairs of one header, each read by itself: genuine requests have up to 30, and as many pairs as
+would fit would take tens of milliseconds."""
+
 _COUNT: Final = Struct(">i")
 _NAME: Final = Struct(">h")
 _KIND: Final = SerializeType.ROCKETMQ << 24
@@ -87,8 +91,11 @@ def read_pairs(pairs: bytes) -> Packed | dict[str, str]:
 def walk_pairs(pairs: bytes) -> dict[str, str]:
     """Any pairs, one after the other; one with an empty name or value is as if it were absent."""
     fields: dict[str, str] = {}
-    at, end = 0, len(pairs)
+    at, end, left = 0, len(pairs), PAIRS_MAX
     while at < end:
+        left -= 1
+        if left < 0:
+            raise error(f"more than {PAIRS_MAX} fields")
         (name_size,) = _NAME.unpack_from(pairs, at)
         name_at = at + _NAME.size
         count_at = name_at + name_size

@@ -38,6 +38,15 @@ def loads(data: bytes | str, wanted: type[T]) -> T:
         return cast("T", shape(_untyped(text), wanted))
 
 
+def loads_strictly(data: bytes | str, wanted: type[T]) -> T:
+    """The value that standard JSON of the right types holds, decoded in C alone.
+
+    Raises MsgspecError, UnicodeError or RecursionError for anything else.
+    """
+    kind: Any = wanted
+    return cast("T", _decoder(kind)(data))
+
+
 class Kept:
     """Texts of a table's values, kept until it is written again: of thousands few have changed.
 

@@ -19,6 +19,10 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 HEADER_SIZE_MAX: Final = (1 << 24) - 1
 """The header's length has three bytes."""
 
+HEADER_READ_MAX: Final = 256 * 1024
+"""Bytes of a header that is read. The largest part of genuine ones are a message's properties:
+32 KiB, in JSON up to six times as many."""
+
 LENGTH_SIZE: Final = 4
 WORD_SIZE: Final = 4
 
@@ -96,4 +100,8 @@ def header_end(frame: bytes) -> int:
     end = WORD_SIZE + (word & HEADER_SIZE_MAX)
     if end > size:
         raise RemoteProtocolError(f"header of {end - WORD_SIZE} bytes in a frame of {size} bytes")
+    if end > HEADER_READ_MAX + WORD_SIZE:
+        raise RemoteProtocolError(
+            f"header of {end - WORD_SIZE} bytes is over the limit {HEADER_READ_MAX}"
+        )
     return int(end)

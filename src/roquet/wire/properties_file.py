@@ -18,8 +18,17 @@ _IN_VALUE: Final = re.compile(r"\A |[\\\n\t\r\f]")
 _NAME: Final = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 
 
+SIZE_MAX: Final = 64 * 1024
+"""Characters of a file: all settings of a genuine broker take a sixth of that."""
+
+
 def read_properties(text: str) -> dict[str, str]:
-    """The names and values of a file; of a name that comes twice the last value counts."""
+    """The names and values of a file; of a name that comes twice the last value counts.
+
+    Raises FieldError for a broken short form, and for a text over `SIZE_MAX`.
+    """
+    if len(text) > SIZE_MAX:
+        raise FieldError(f"settings of {len(text)} characters: {SIZE_MAX} are allowed")
     found: dict[str, str] = {}
     for line in _whole_lines(text):
         match = _NAME.fullmatch(line)
@@ -54,19 +63,18 @@ def _escaped(match: re.Match[str]) -> str:
 
 def _whole_lines(text: str) -> Iterator[str]:
     """Lines with what they go on with, without comments and empty ones."""
-    whole = ""
+    parts: list[str] = []
     for part in re.split(r"\r\n|\r|\n", text):
         line = part.lstrip(" \t\f")
-        if not whole and (not line or line[0] in "#!"):
+        if not any(parts) and (not line or line[0] in "#!"):
             continue
-        whole += line
-        if (len(whole) - len(whole.rstrip("\\"))) % 2:
-            whole = whole[:-1]
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            parts.append(line[:-1])
             continue
-        yield whole
-        whole = ""
-    if whole:
-        yield whole
+        yield "".join((*parts, line))
+        parts.clear()
+    if any(parts):
+        yield "".join(parts)
 
 
 def _plain(text: str) -> str:

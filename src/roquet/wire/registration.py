@@ -6,19 +6,50 @@
 
 The version and the filter servers are JSON, a topic is the text `name read write perm filter-type
 attributes`. Mappings belong to static topics, which we do not have: they are left unread.
+
+A broker may have tens of thousands of topics, so both forms can be decoded in slices.
 """
 
 import struct
 import zlib
-from typing import Final
+from collections.abc import Generator, Iterator
+from json import JSONDecoder
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from roquet.model.errors import FieldError, RecordError
 from roquet.model.flags import SysFlag
 from roquet.model.topic import DataVersion, TopicConfig
-from roquet.wire import compression, dialect
+from roquet.wire import compression
 from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
+from roquet.wire.frame import FRAME_SIZE_MAX
+from roquet.wire.loose_types import shape
+from roquet.wire.request_body import decode_body
+
+UNFOLDED_SIZE_MAX: Final = FRAME_SIZE_MAX
+"""Bytes of a compressed registration once it is unfolded: no more than a frame holds without
+compression."""
+
+TOPICS_MAX: Final = 100_000
+"""Topics of one broker: each takes about a KiB of the name server's memory."""
+
+PLAIN_SIZE_MAX: Final = 64 * 1024
+"""Bytes of JSON that are decoded at once, in C; more are decoded topic by topic."""
+
+SLICE_TOPICS: Final = 256
+"""Topics of one slice: one or two milliseconds."""
+
+VALUE_SIZE: Final = 4 * 1024
+VALUE_SIZE_MAX: Final = 64 * 1024
+"""Characters in which one topic ends, mostly and at most."""
 
 _LENGTH: Final = struct.Struct(">i")
+_json_value: Final = JSONDecoder(strict=False).raw_decode
+_DAMAGED: Final = (FieldError, RecordError, ValueError, RecursionError, struct.error)
+
+Slices: TypeAlias = Generator[None, None, RegisterBrokerBody]
+"""Pauses between slices of work, and at the end what was decoded."""
 
 
 def checksum(body: bytes) -> int:
@@ -28,27 +59,98 @@ def checksum(body: bytes) -> int:
 
 def decode(body: bytes, *, compressed: bool) -> RegisterBrokerBody:
     """What the broker registers."""
+    slices = decode_slices(unfold(body) if compressed else body, compressed=compressed)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            found: RegisterBrokerBody = end.value
+            return found
+
+
+def unfold(body: bytes) -> bytes:
+    """A compressed registration as it was before; FieldError when it is damaged or too long."""
+    try:
+        found = body and compression.decompress(body, SysFlag.COMPRESSED, UNFOLDED_SIZE_MAX)
+    except RecordError as error:
+        raise FieldError(f"a compressed registration is damaged: {error}") from error
+    if body and not found:
+        raise FieldError("a compressed registration is damaged: nothing is in it")
+    return found
+
+
+def decode_slices(body: bytes, *, compressed: bool) -> Slices:
+    """The same as `decode` for a body that is unfolded, with pauses for others' work."""
     if not body:
         return RegisterBrokerBody()
-    return decode_compact(body) if compressed else dialect.loads(body, RegisterBrokerBody)
+    if compressed:
+        return (yield from _compact_slices(body))
+    if len(body) <= PLAIN_SIZE_MAX:
+        return decode_body(body, RegisterBrokerBody)
+    return (yield from _json_slices(body))
 
 
-def decode_compact(body: bytes) -> RegisterBrokerBody:
-    """What the broker registers in the compressed form."""
+def _compact_slices(body: bytes) -> Slices:
+    topics: dict[str, TopicConfig] = {}
     try:
-        parts = _Parts(compression.decompress(body, SysFlag.COMPRESSED))
-        version = dialect.loads(parts.part(), DataVersion)
-        topics = [_topic(parts.part().decode()) for _ in range(parts.number())]
-        servers = dialect.loads(parts.part(), list[str])
-    except (FieldError, RecordError, ValueError, struct.error) as error:
+        parts = _Parts(body)
+        version = decode_body(parts.part(), DataVersion)
+        for number in range(_checked(parts.number())):
+            topic = _topic(parts.part().decode())
+            topics[topic.topic_name] = topic
+            if number % SLICE_TOPICS == 0:
+                yield
+        servers = decode_body(parts.part(), list[str])
+    except _DAMAGED as error:
         raise FieldError(f"a compressed registration is damaged: {error}") from error
-    return RegisterBrokerBody(
-        filter_server_list=servers,
-        topic_config_serialize_wrapper=TopicsOfBroker(
-            topic_config_table={topic.topic_name: topic for topic in topics},
-            data_version=version,
-        ),
-    )
+    wrapper = TopicsOfBroker(topic_config_table=topics, data_version=version)
+    return RegisterBrokerBody(filter_server_list=servers, topic_config_serialize_wrapper=wrapper)
+
+
+def _json_slices(body: bytes) -> Slices:
+    """Strict JSON, one topic after the other."""
+    topics: dict[str, TopicConfig] = {}
+    version, servers = DataVersion(), list[str]()
+    try:
+        text = _JsonText(body.decode())
+        for name in text.members():
+            if name == "filterServerList":
+                servers = _typed(text.value(), list[str])
+            elif name == "topicConfigSerializeWrapper":
+                for part in text.members():
+                    if part == "topicConfigTable":
+                        yield from _take_topics(text, topics)
+                    elif part == "dataVersion":
+                        version = _typed(text.value(), DataVersion)
+                    else:
+                        text.value()
+            else:
+                text.value()
+    except _DAMAGED as error:
+        raise FieldError(f"a registration of {len(body)} bytes is damaged: {error}") from error
+    wrapper = TopicsOfBroker(topic_config_table=topics, data_version=version)
+    return RegisterBrokerBody(filter_server_list=servers, topic_config_serialize_wrapper=wrapper)
+
+
+def _take_topics(text: "_JsonText", topics: dict[str, TopicConfig]) -> Generator[None, None, None]:
+    for number, name in enumerate(text.members()):
+        _checked(number)
+        topics[name] = _typed(text.value(), TopicConfig)
+        if number % SLICE_TOPICS == 0:
+            yield
+
+
+def _typed(value: object, wanted: Any) -> Any:
+    try:
+        return msgspec.convert(value, wanted, strict=False)
+    except msgspec.ValidationError:
+        return shape(value, wanted)
+
+
+def _checked(count: int) -> int:
+    if count > TOPICS_MAX:
+        raise ValueError(f"more than {TOPICS_MAX} topics")
+    return count
 
 
 def _topic(text: str) -> TopicConfig:
@@ -60,8 +162,44 @@ def _topic(text: str) -> TopicConfig:
         write_queue_nums=int(write),
         perm=int(perm),
         topic_filter_type=filter_type,
-        attributes=dialect.loads(rest[0].encode(), dict[str, str]) if rest else {},
+        attributes=decode_body(rest[0].encode(), dict[str, str]) if rest else {},
     )
+
+
+class _JsonText:
+    """Strict JSON without blanks, as brokers write it, value by value."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def members(self) -> Iterator[str]:
+        """The names in the object that is next; who takes one reads its value before the next."""
+        self._skip("{")
+        while not self._text.startswith("}", self._at):
+            name = self.value()
+            if not isinstance(name, str):
+                raise ValueError(f"a name is wanted at character {self._at}")  # noqa: TRY004
+            self._skip(":")
+            yield name
+            if self._text.startswith(",", self._at):
+                self._at += 1
+        self._at += 1
+
+    def value(self) -> object:
+        """The value that is next."""
+        at = self._at
+        try:
+            found, size = _json_value(self._text[at : at + VALUE_SIZE])
+        except ValueError:
+            found, size = _json_value(self._text[at : at + VALUE_SIZE_MAX])
+        self._at += size
+        return found
+
+    def _skip(self, sign: str) -> None:
+        if not self._text.startswith(sign, self._at):
+            raise ValueError(f"{sign} is wanted at character {self._at}")
+        self._at += 1
 
 
 class _Parts:

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers import heartbeat as handlers
 from roquet.model.errors import CallRefused, FieldError
-from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
 from roquet.model.topic import SubscriptionGroup
 from roquet.rules.consistency import factions
 from roquet.wire import dialect
@@ -152,6 +153,55 @@ async def test_a_broken_heartbeat_is_the_clients_fault(
 ) -> None:
     with pytest.raises(FieldError):
         handlers.heartbeat(broker, Heartbeat(body=body), peer)
+
+
+async def test_hundreds_of_new_groups_in_one_heartbeat_are_saved_together(
+    tmp_path: Path, peer: Any
+) -> None:
+    config = BrokerConfig(host="127.0.0.1", port=0, store_dir=tmp_path)
+    async with BrokerServer(config) as server:
+        saved = [tmp_path / "config" / name for name in ("topics.json", "subscriptionGroup.json")]
+        before = [path.read_bytes() for path in saved]
+        versions = server.broker.topics.version.counter, server.broker.groups.version.counter
+        beat(server.broker, peer, "c1", *(f"g{n}" for n in range(500)))
+        assert [path.read_bytes() for path in saved] == before, "saved with the next save"
+        versions_now = server.broker.topics.version.counter, server.broker.groups.version.counter
+        assert [now - then for now, then in zip(versions_now, versions, strict=True)] == [1, 1]
+    assert all(b"g499" in path.read_bytes() for path in saved)
+
+
+async def test_a_retry_topic_is_on_the_disk_before_its_first_message(
+    tmp_path: Path, peer: Any
+) -> None:
+    config = BrokerConfig(host="127.0.0.1", port=0, store_dir=tmp_path)
+    async with BrokerServer(config) as server:
+        broker = server.broker
+        beat(broker, peer, "c1", "billing")
+        assert "%RETRY%billing" not in broker.topics.sendable
+        group = broker.groups.get("billing")
+        assert group is not None
+        broker.retries.retry_topic(group)
+        assert b"%RETRY%billing" in (tmp_path / "config" / "topics.json").read_bytes()
+        assert "%RETRY%billing" in broker.topics.sendable
+
+
+async def test_a_heartbeat_beyond_what_clients_mean_is_refused(broker: Broker, peer: Any) -> None:
+    with pytest.raises(CallRefused, match="1001 consumer groups on one connection, the limit is"):
+        beat(broker, peer, "c1", *(f"g{n}" for n in range(1_001)))
+    assert broker.groups.get("g0") is None, "nothing of it was done"
+    beat(broker, peer, "c1", *(f"g{n}" for n in range(1_000)))
+    with pytest.raises(CallRefused, match="1001 consumer groups"):
+        beat(broker, peer, "c1", "another")
+    producers = [ProducerData(group_name=f"p{n}") for n in range(10_001)]
+    with pytest.raises(CallRefused, match="10001 producer groups"):
+        beat(broker, peer, "c1", producer_data_set=producers)
+    wishes = [Subscription(topic=f"t{n}") for n in range(4_097)]
+    data = HeartbeatData(
+        client_id="c1",
+        consumer_data_set=[ConsumerData(group_name="g1", subscription_data_set=wishes)],
+    )
+    with pytest.raises(CallRefused, match="4097 subscriptions in one heartbeat"):
+        handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
 
 
 async def test_an_illegal_group_gets_no_topic(broker: Broker, peer: Any) -> None:

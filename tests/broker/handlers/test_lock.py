@@ -4,7 +4,7 @@ import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.heartbeat import heartbeat, unregister
-from roquet.broker.handlers.lock import lock, unlock
+from roquet.broker.handlers.lock import QUEUES_MAX, lock, unlock
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData
@@ -23,7 +23,7 @@ def body(member: str, queues: list[MessageQueue]) -> bytes:
 def locked(
     broker: Broker, peer: Any, member: str, queues: list[MessageQueue]
 ) -> list[MessageQueue]:
-    reply = lock(broker, LockQueues(body=body(member, queues)), peer)
+    reply: Any = lock(broker, LockQueues(body=body(member, queues)), peer)
     return dialect.loads(reply.body, LockedBody).lock_ok_mq_set
 
 
@@ -37,7 +37,7 @@ async def test_a_queue_has_one_holder_until_it_is_given_back(broker: Broker, pee
 async def test_a_lock_as_other_clients_ask_for_it(broker: Broker, peer: Any) -> None:
     queue = b'{"brokerName":"b","queueId":0,"topic":"t"}'
     text = b'{"clientId":"c1","consumerGroup":"g","mqSet":[%s]}' % queue
-    reply = lock(broker, LockQueues(body=text), peer)
+    reply: Any = lock(broker, LockQueues(body=text), peer)
     assert reply.body == b'{"lockOKMQSet":[%s]}' % queue
 
 
@@ -89,3 +89,11 @@ async def test_locks_of_nobody_are_refused(broker: Broker, peer: Any, body: byte
         lock(broker, LockQueues(body=body), peer)
     with pytest.raises(FieldError, match="is missing"):
         unlock(broker, UnlockQueues(body=body), peer)
+
+
+async def test_a_lock_of_more_queues_than_a_topic_may_have_is_refused(
+    broker: Broker, peer: Any
+) -> None:
+    queues = [MessageQueue("o", "b", number) for number in range(QUEUES_MAX + 1)]
+    with pytest.raises(FieldError, match="16385 queues: 16384 are allowed"):
+        lock(broker, LockQueues(body=body("c1", queues)), peer)

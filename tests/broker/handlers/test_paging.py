@@ -4,9 +4,9 @@ import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import topic as handlers
-from roquet.broker.handlers.paging import page
+from roquet.broker.handlers.paging import ROWS_MAX, page
 from roquet.model.errors import CallRefused, FieldError
-from roquet.model.topic import DataVersion, GroupTable, TopicTable
+from roquet.model.topic import DataVersion, GroupTable, TopicConfig, TopicTable
 from roquet.wire import dialect
 from roquet.wire.calls.topic import GetGroups, GetTopics
 from roquet.wire.codes import ResponseCode
@@ -51,22 +51,31 @@ def test_an_edition_that_is_no_json_is_refused() -> None:
 
 
 async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
-    whole = handlers.topics(broker, GetTopics(), peer)
+    whole: Any = handlers.topics(broker, GetTopics(), peer)
     table = dialect.loads(whole.body, TopicTable)
     assert whole.total_topic_num == len(table.topic_config_table)
     seen = dialect.dumps(table.data_version).decode()
     names: list[str] = []
     while len(names) < whole.total_topic_num:
         call = GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen)
-        some = handlers.topics(broker, call, peer)
+        some: Any = handlers.topics(broker, call, peer)
         assert some.total_topic_num == whole.total_topic_num
         names += dialect.loads(some.body, TopicTable).topic_config_table
     assert names == sorted(table.topic_config_table)
 
 
 async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
-    reply = handlers.groups(broker, GetGroups(group_seq=0, max_group_num=3), peer)
+    reply: Any = handlers.groups(broker, GetGroups(group_seq=0, max_group_num=3), peer)
     assert reply.total_group_num == 8
     assert list(dialect.loads(reply.body, GroupTable).subscription_group_table) == [
         "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION",
     ]  # fmt: skip
+
+
+async def test_a_long_table_is_written_beside_others_work(broker: Broker, peer: Any) -> None:
+    topics = [TopicConfig(topic_name=f"topic-{n}") for n in range(ROWS_MAX + 1)]
+    broker.topics.put_all(topics, 0)
+    answer: Any = handlers.topics(broker, GetTopics(), peer)
+    reply = await answer
+    assert b'"topic-200"' in reply.body
+    assert reply.total_topic_num > ROWS_MAX

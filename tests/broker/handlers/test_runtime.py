@@ -88,6 +88,14 @@ async def test_requests_that_wait_are_told_by_their_kind(broker: Broker, peer: A
     assert found["pullThreadPoolQueueSize"] == "0", "it waits for messages, not for the broker"
 
 
+async def test_a_request_that_held_all_others_up_is_told(broker: Broker) -> None:
+    broker.share.pause_ms(34, 700, "10.0.0.1:7", 80)
+    found = await info(broker)
+    assert found["slowRequestCount"] == "1"
+    assert found["slowRequestLongestMillis"] == "80"
+    assert found["slowRequestLatest"] == "code 34 of 10.0.0.1:7, body of 700 bytes, 80 ms"
+
+
 async def test_delay_levels_are_told_once_they_are_used(
     broker: Broker, peer: Any, message: Any
 ) -> None:

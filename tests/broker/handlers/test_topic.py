@@ -110,7 +110,7 @@ async def test_the_systems_topics_cannot_be_deleted(broker: Broker, peer: Any) -
 
 async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: Any) -> None:
     await create(broker, peer)
-    reply = handlers.topics(broker, calls.GetTopics(), peer)
+    reply: Any = handlers.topics(broker, calls.GetTopics(), peer)
     table = dialect.loads(reply.body, TopicsOfBroker)
     assert {"orders", "TBW102", "BenchmarkTest"} <= table.topic_config_table.keys()
     assert table.data_version == broker.topics.version
@@ -121,7 +121,8 @@ async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: Any)
     handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(group)), peer)
     reply = handlers.group(broker, calls.GetGroup(group="billing"), peer)
     assert dialect.loads(reply.body, SubscriptionGroup) == group
-    table = dialect.loads(handlers.groups(broker, calls.GetGroups(), peer).body, GroupTable)
+    told: Any = handlers.groups(broker, calls.GetGroups(), peer)
+    table = dialect.loads(told.body, GroupTable)
     assert table.subscription_group_table["billing"] == group
 
     broker.offsets.commit("billing", "orders", 0, 1)

@@ -180,3 +180,22 @@ def test_the_last_sign_of_life_is_told(new_peer: Callable[[], Any]) -> None:
     assert clients.seen_ms(peer) is None
     clients.seen(peer, Sign(seen_ms=7))
     assert clients.seen_ms(peer) == 7
+
+
+def test_the_end_of_a_connection_looks_at_its_own_groups_alone(
+    new_peer: Callable[[], Any],
+) -> None:
+    clients, peer, other = Clients(), new_peer(), new_peer()
+    mine = [ProducerData(group_name=f"p{n}") for n in range(3)]
+    clients.beat(peer, HeartbeatData(client_id="c1", producer_data_set=mine))
+    clients.beat(peer, consumer("c1", group="a"))
+    clients.beat(other, HeartbeatData(client_id="c2", producer_data_set=mine[:1]))
+    clients.beat(other, consumer("c2", group="b"))
+    assert clients.group_counts(peer, consumer("c1", group="c")) == (3, 2)
+    assert clients.memberships(peer) == [("a", "c1")]
+    assert clients.drop(peer) == ["a"]
+    assert clients.producer_groups() == ["p0"]
+    assert clients.producer("c1") is None
+    assert clients.memberships(peer) == []
+    assert clients.memberships(other) == [("b", "c2")]
+    assert clients.group_counts(peer, consumer("c1")) == (0, 1)

@@ -1,3 +1,5 @@
+import asyncio
+import struct
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ from roquet.model.topic import DataVersion
 from roquet.namesrv.handlers import registration
 from roquet.namesrv.state import State
 from roquet.wire import dialect
+from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
 from roquet.wire.calls.namesrv import GetMembers
 from roquet.wire.calls.route import RegisterBroker
@@ -20,6 +23,8 @@ Registers = Callable[..., RegisterBroker]
 def test_a_follower_learns_who_leads(state: State, peer: Any, of_broker: Registers) -> None:
     leader = registration.register(state, of_broker("a", 0), peer)
     follower = registration.register(state, of_broker("a", 1), peer)
+    assert isinstance(leader, calls.RegisterBrokerReply)
+    assert isinstance(follower, calls.RegisterBrokerReply)
     assert (leader.master_addr, leader.ha_server_addr) == (None, None)
     assert follower.master_addr == "10.0.0.0:10911"
     assert follower.ha_server_addr == "10.0.0.0:10912"
@@ -34,11 +39,17 @@ def test_a_damaged_registration_changes_nothing(
     torn = msgspec.structs.replace(of_broker(), body=b'{"topicConfig')
     with pytest.raises(CallRefused, match="decode RegisterBroker"):
         registration.register(state, torn, peer)
+    assert not state.brokers.registrations
+
+
+async def test_a_registration_that_unfolds_beyond_a_frame_is_refused(
+    state: State, peer: Any, of_broker: Registers
+) -> None:
     bomb = msgspec.structs.replace(
         of_broker(), compressed=True, body=zlib.compress(bytes(100 << 20))
     )
-    with pytest.raises(CallRefused, match="beyond the limit"):
-        registration.register(state, bomb, peer)
+    with pytest.raises(CallRefused, match="beyond the limit of 16777216 bytes"):
+        await slowly(state, bomb, peer)
     assert not state.brokers.registrations
 
 
@@ -100,3 +111,57 @@ def test_the_brokers_of_one_name_are_told(state: State, peer: Any, of_broker: Re
     )
     nobody = GetMembers(cluster_name="c", broker_name="z")
     assert b'"brokerAddrs":{}' in registration.members(state, nobody, peer).body
+
+
+async def slowly(state: State, call: RegisterBroker, peer: Any) -> Reply:
+    """The answer to a registration that is decoded in slices."""
+    answer = registration.register(state, call, peer)
+    assert not isinstance(answer, Reply)
+    assert answer is not None
+    reply = await answer
+    assert reply is not None
+    return reply
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_others_have_their_turn_while_a_large_registration_is_decoded(
+    state: State, peer: Any, of_broker: Registers, compressed: bool
+) -> None:
+    names = {f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)}
+    call = of_broker("a", **names)
+    if compressed:
+        lines = [f"{name} 1 1 6 SINGLE_TAG {{}}".encode() for name in names]
+        parts = [b"{}", *lines, b"[]"]
+        texts = [struct.pack(">i", len(part)) + part for part in parts]
+        texts.insert(1, struct.pack(">i", len(lines)))
+        body = zlib.compress(b"".join(texts), 1)
+        call = msgspec.structs.replace(call, body=body, compressed=True, body_crc32=0)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    reply = await slowly(state, call, peer)
+    task.cancel()
+    assert reply.code == 0
+    assert state.brokers.registrations["a", 0].topics.keys() == names.keys()
+    assert turns > 3_000 // 256
+
+
+async def test_of_two_registrations_the_latest_is_taken_last(
+    state: State, peer: Any, of_broker: Registers
+) -> None:
+    large = of_broker("a", **{f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)})
+    small = of_broker("a", edition=2, orders=4, other=1)
+    await asyncio.gather(slowly(state, large, peer), late(state, small, peer))
+    assert state.brokers.registrations["a", 0].version.counter == 2
+
+
+async def late(state: State, call: RegisterBroker, peer: Any) -> None:
+    await asyncio.sleep(0)
+    assert state.registering.locked()
+    await slowly(state, call, peer)

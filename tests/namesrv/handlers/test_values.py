@@ -1,5 +1,7 @@
+import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +11,10 @@ from roquet.model.errors import CallRefused
 from roquet.model.route import TopicRoute
 from roquet.namesrv.handlers import registration, topics, values
 from roquet.namesrv.state import State
+from roquet.namesrv.values import Values
+from roquet.store.memory import MemoryFiles
 from roquet.wire import dialect
+from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
 from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.route import RegisterBroker
@@ -23,12 +28,12 @@ def order_of(state: State, peer: Any) -> str | None:
     return dialect.loads(body, TopicRoute).order_topic_conf
 
 
-def test_a_value_is_kept_listed_and_deleted(state: State, peer: Any) -> None:
-    values.put_value(state, calls.PutKV(namespace="n", key="k", value="v"), peer)
+async def test_a_value_is_kept_listed_and_deleted(state: State, peer: Any) -> None:
+    await values.put_value(state, calls.PutKV(namespace="n", key="k", value="v"), peer)
     assert values.get_value(state, calls.GetKV(namespace="n", key="k"), peer).value == "v"
     listed = values.list_values(state, calls.ListKV(namespace="n"), peer)
     assert dialect.loads(listed.body, KVTable).table == {"k": "v"}
-    values.delete_value(state, calls.DeleteKV(namespace="n", key="k"), peer)
+    await values.delete_value(state, calls.DeleteKV(namespace="n", key="k"), peer)
     with pytest.raises(CallRefused) as refusal:
         values.get_value(state, calls.GetKV(namespace="n", key="k"), peer)
     assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
@@ -37,15 +42,33 @@ def test_a_value_is_kept_listed_and_deleted(state: State, peer: Any) -> None:
     assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_order_settings_reach_brokers_always_and_clients_when_asked_for(
+async def test_order_settings_reach_brokers_always_and_clients_when_asked_for(
     state: State, peer: Any, of_broker: Registers
 ) -> None:
     put = calls.PutKV(namespace="ORDER_TOPIC_CONFIG", key="orders", value="a:4")
-    values.put_value(state, put, peer)
+    await values.put_value(state, put, peer)
     reply = registration.register(state, of_broker("a"), peer)
+    assert isinstance(reply, Reply)
     assert json.loads(reply.body) == {"table": {"orders": "a:4"}}
     assert order_of(state, peer) is None
     ordered = msgspec.structs.replace(
         state, config=msgspec.structs.replace(state.config, order_messages=True)
     )
     assert order_of(ordered, peer) == "a:4"
+
+
+async def test_values_that_come_together_are_written_together(peer: Any, state: State) -> None:
+    files = CountingFiles()
+    state.values = Values(Path("/"), files)
+    calls_ = [calls.PutKV(namespace="n", key=f"k{n}", value="v") for n in range(50)]
+    await asyncio.gather(*(values.put_value(state, call, peer) for call in calls_))
+    assert len(Values(Path("/"), files).all("n")) == 50
+    assert files.count <= 2, "the first, and one for all that came meanwhile"
+
+
+class CountingFiles(MemoryFiles):
+    count = 0
+
+    def replace(self, path: Path, data: bytes, **options: Any) -> None:
+        self.count += 1
+        super().replace(path, data, **options)

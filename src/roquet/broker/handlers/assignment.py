@@ -29,6 +29,7 @@ from roquet.wire.calls.bodies import (
     RequestMode,
 )
 from roquet.wire.codes import ResponseCode
+from roquet.wire.request_body import decode_body
 
 SNAPSHOT: Final = "snapshot"
 """The attachment that holds the number of the broker's decision."""
@@ -39,14 +40,14 @@ NAME_LENGTH_MAX: Final = 255
 
 def query(broker: Broker, call: QueryAssignment, _peer: Peer) -> Answer:
     """The queues of one member."""
-    asked = dialect.loads(call.body, AssignmentQuery)
+    asked = decode_body(call.body, AssignmentQuery)
     _check_query(asked)
     return _answer(broker, asked)
 
 
 def set_mode(broker: Broker, call: SetRequestMode, _peer: Peer) -> Reply:
     """Notes how a group asks for a topic's messages; refuses in the genuine order."""
-    asked = dialect.loads(call.body, RequestMode)
+    asked = decode_body(call.body, RequestMode)
     topic, group = asked.topic, asked.consumer_group
     if is_retry(topic):
         _refuse(ResponseCode.NO_PERMISSION, f"retry topic {topic} is always pulled")

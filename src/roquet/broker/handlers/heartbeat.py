@@ -1,9 +1,10 @@
 """Clients come and go."""
 
 import logging
+from typing import Final
 
 from roquet.broker.broker import Broker
-from roquet.broker.filters import TAG_TYPES
+from roquet.broker.filters import HEARD_SIZE_MAX, TAG_TYPES
 from roquet.broker.handlers.pull import parsed
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.names import retry_topic
@@ -16,14 +17,25 @@ from roquet.wire.call import Reply
 from roquet.wire.calls import heartbeat as calls
 from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
 from roquet.wire.codes import ResponseCode
+from roquet.wire.request_body import decode_body
 
 log = logging.getLogger(__name__)
+
+CONSUMER_GROUPS_MAX: Final = 1_000
+"""Of one connection: clients have one or a few. So many take some 20 ms when all are new."""
+
+PRODUCER_GROUPS_MAX: Final = 10_000
+"""Of one connection, each a tenth of the work of a consumer group."""
+
+SUBSCRIPTIONS_MAX: Final = 4_096
+"""In one heartbeat: a topic and its retry topic for each group, and room for many more."""
 
 
 def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.HeartbeatReply:
     """Notes who a client is and what it listens to; tells its groups when that is news."""
-    data = dialect.loads(call.body, HeartbeatData)
+    data = decode_body(call.body, HeartbeatData)
     _check_names(data)
+    _check_counts(broker, data, peer)
     if peer not in broker.clients:
         peer.on_close(broker.forget)
     limit_ms = broker.config.client_silence
@@ -32,8 +44,10 @@ def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.Heartb
         known = broker.clients.same_as_before(peer, data.heartbeat_fingerprint)
         return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
     _make_groups(broker, data)
+    left = HEARD_SIZE_MAX
     for consumer in data.consumer_data_set:
-        broker.filters.hear(broker.config, consumer.group_name, consumer.subscription_data_set)
+        wishes = consumer.subscription_data_set
+        left = broker.filters.hear(broker.config, consumer.group_name, wishes, left)
     changed = broker.clients.beat(peer, data)
     for consumer in data.consumer_data_set:
         _look_for_factions(broker, consumer.group_name)
@@ -64,7 +78,7 @@ def consumers(broker: Broker, call: calls.GetConsumers, _peer: Peer) -> Reply:
 def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Peer) -> Reply:
     """Says whether the broker can filter by an expression."""
     if call.body:
-        subscription = dialect.loads(call.body, CheckClientBody).subscription_data
+        subscription = decode_body(call.body, CheckClientBody).subscription_data
         kind, expression = subscription.expression_type, subscription.sub_string
         if kind in TAG_TYPES:
             parsed(expression)
@@ -100,8 +114,22 @@ def _look_for_factions(broker: Broker, name: str) -> None:
 def _make_groups(broker: Broker, data: HeartbeatData) -> None:
     """Settings and a retry topic for each group that is new."""
     now_ms = broker.clock.now_ms()
-    for consumer in data.consumer_data_set:
-        group = broker.groups.find(consumer.group_name, now_ms)
-        if group is not None:
-            topic = retry_topic(group.group_name)
-            broker.topics.create_for_group(topic, group.retry_queue_nums, now_ms)
+    groups = broker.groups.announce((c.group_name for c in data.consumer_data_set), now_ms)
+    topics = {retry_topic(group.group_name): group.retry_queue_nums for group in groups}
+    broker.topics.announce_for_groups(topics, now_ms)
+
+
+def _check_counts(broker: Broker, data: HeartbeatData, peer: Peer) -> None:
+    """Refuse what no client that means well says, before any work is done for it."""
+    wishes = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
+    producers, consumers = broker.clients.group_counts(peer, data)
+    for found, limit, what in (
+        (producers, PRODUCER_GROUPS_MAX, "producer groups on one connection"),
+        (consumers, CONSUMER_GROUPS_MAX, "consumer groups on one connection"),
+        (wishes, SUBSCRIPTIONS_MAX, "subscriptions in one heartbeat"),
+    ):
+        if found > limit:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"heartbeat refused: {found} {what}, the limit is {limit}; use more clients",
+            )

@@ -1,20 +1,26 @@
 """Queue locks."""
 
+from typing import Final
+
 from roquet.broker.broker import Broker
+from roquet.broker.handlers.paging import written
 from roquet.model.errors import FieldError
-from roquet.net.router import Peer
-from roquet.wire import dialect
+from roquet.net.router import Answer, Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.bodies import LockBody, LockedBody
 from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.request_body import decode_body
+
+QUEUES_MAX: Final = 16_384
+"""Queues of one request: as many as a topic may have on a broker."""
 
 
-def lock(broker: Broker, call: LockQueues, _peer: Peer) -> Reply:
+def lock(broker: Broker, call: LockQueues, _peer: Peer) -> Answer:
     """Locks queues for one member; the answer lists those that it holds now."""
     asked = _asked(call)
     now_ms = broker.clock.monotonic_ms()
     held = broker.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, now_ms)
-    return Reply(body=dialect.dumps(LockedBody(lock_ok_mq_set=held)))
+    return written(len(held), LockedBody(lock_ok_mq_set=held), lambda body: Reply(body=body))
 
 
 def unlock(broker: Broker, call: UnlockQueues, _peer: Peer) -> Reply:
@@ -25,9 +31,11 @@ def unlock(broker: Broker, call: UnlockQueues, _peer: Peer) -> Reply:
 
 
 def _asked(call: LockQueues | UnlockQueues) -> LockBody:
-    """Who wants what; FieldError when it does not say who."""
-    asked = dialect.loads(call.body, LockBody)
+    """Who wants what; FieldError when it does not say who, or wants too much."""
+    asked = decode_body(call.body, LockBody)
     for name, value in (("consumerGroup", asked.consumer_group), ("clientId", asked.client_id)):
         if not value:
             raise FieldError(f"LockBody: $.{name} is missing")
+    if (count := len(asked.mq_set)) > QUEUES_MAX:
+        raise FieldError(f"{count} queues: {QUEUES_MAX} are allowed in one request")
     return asked

@@ -21,8 +21,8 @@ from roquet.store.reader import Slice
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import Language, ResponseCode
-from roquet.wire.dialect import loads
 from roquet.wire.java import hash_code
+from roquet.wire.request_body import decode_body
 
 Wanted = frozenset[int] | None
 """Tag codes; None wants everything."""
@@ -237,7 +237,7 @@ async def _sift(broker: Broker, call: Pull, wanted: Filter, asked: int) -> PullR
 def _together(broker: Broker, call: Pull, size: int) -> Slice | None:
     """What the queue and others hold, as it lies in the log; the size alone is its limit."""
     try:
-        others = loads(call.body, Alongside).offsets
+        others = decode_body(call.body, Alongside).offsets
     except FieldError:
         return None  # a genuine broker looks at no body
     topic = broker.topics.get(call.topic)

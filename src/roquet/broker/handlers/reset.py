@@ -20,6 +20,7 @@ from roquet.wire.call import Reply
 from roquet.wire.calls import reset as calls
 from roquet.wire.calls.bodies import ClientStatus, OffsetOfQueue, ResetOffsetBody, ResetOffsetList
 from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.request_body import decode_body
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ async def _ask(member: Member, call: calls.GetGroupStatus) -> dict[MessageQueue,
     question = calls.GetClientStatus(topic=call.topic, group=call.group)
     try:
         reply = await member.peer.call(question, STATUS_TIMEOUT_MS)
-        found = dialect.loads(reply.body, ClientStatus) if reply.body else ClientStatus()
+        found = decode_body(reply.body, ClientStatus) if reply.body else ClientStatus()
     except (CallError, FieldError) as error:
         log.info("%s does not say how far it is: %s", member.client_id, error)
         return None

@@ -46,6 +46,7 @@ async def runtime_info(broker: Broker, _call: GetRuntimeInfo, _peer: Peer) -> Re
         **_timer(broker),
         **_levels(broker),
         **dict(_pools(broker)),
+        **_slow_requests(broker),
     }
     return Reply(body=dialect.dumps(KVTable(table=table)))
 
@@ -153,6 +154,18 @@ def _pools(broker: Broker) -> Iterator[tuple[str, str]]:
     gate = broker.admission.gates[admission.TRANSACTION]
     yield "EndTransactionQueueSize", str(gate.count)
     yield "EndTransactionThreadPoolQueueCapacity", str(gate.limits.count)
+
+
+def _slow_requests(broker: Broker) -> dict[str, str]:
+    """Ours: requests that held all others up, once there was one."""
+    share = broker.share
+    if not share.count:
+        return {}
+    return {
+        "slowRequestCount": str(share.count),
+        "slowRequestLongestMillis": str(share.longest_ms),
+        "slowRequestLatest": share.latest,
+    }
 
 
 def earliest_ms(store: Store) -> int:

@@ -6,12 +6,12 @@ from typing import Final
 import msgspec
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.paging import page
+from roquet.broker.handlers.paging import page, written
 from roquet.broker.tables.topics import is_system_topic
 from roquet.model import names
 from roquet.model.errors import CallRefused, UsageError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
-from roquet.net.router import Peer
+from roquet.net.router import Answer, Peer
 from roquet.rules import attributes
 from roquet.wire import dialect
 from roquet.wire.call import Reply
@@ -24,6 +24,7 @@ from roquet.wire.calls.bodies import (
 )
 from roquet.wire.calls.forbidden import ForbidGroup
 from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.request_body import decode_body
 
 QUEUES_MAX: Final = 16_384
 """Of one topic on one broker: some requests look at each of them, so more would stop the others."""
@@ -56,7 +57,7 @@ async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> 
 
 async def create_topics(broker: Broker, call: calls.CreateTopics, _peer: Peer) -> Reply:
     """Creates topics, or changes their settings: all of them or none."""
-    wanted = dialect.loads(call.body, TopicConfigs).topic_config_list
+    wanted = decode_body(call.body, TopicConfigs).topic_config_list
     made = [
         _checked(
             broker,
@@ -87,7 +88,7 @@ def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
     return names.pop_retry_topic(group, topic), f"{names.retry_topic(group)}+{topic}"
 
 
-def topics(broker: Broker, call: calls.GetTopics, _peer: Peer) -> calls.TopicsReply:
+def topics(broker: Broker, call: calls.GetTopics, _peer: Peer) -> Answer:
     """All topics of this broker, or a page of them."""
     table = broker.topics.content()
     version, configs = table.data_version, table.topic_config_table
@@ -99,7 +100,10 @@ def topics(broker: Broker, call: calls.GetTopics, _peer: Peer) -> calls.TopicsRe
         seen_version=call.data_version,
     )
     body = TopicsOfBroker(topic_config_table=some, data_version=version)
-    return calls.TopicsReply(total_topic_num=len(configs), body=dialect.dumps(body))
+    count = len(configs)
+    return written(
+        len(some), body, lambda data: calls.TopicsReply(total_topic_num=count, body=data)
+    )
 
 
 def topic(broker: Broker, call: calls.GetTopic, _peer: Peer) -> Reply:
@@ -115,14 +119,14 @@ def topic(broker: Broker, call: calls.GetTopic, _peer: Peer) -> Reply:
 
 def create_group(broker: Broker, call: calls.CreateGroup, _peer: Peer) -> Reply:
     """Creates a consumer group, or changes its settings."""
-    made = dialect.loads(call.body, SubscriptionGroup)
+    made = decode_body(call.body, SubscriptionGroup)
     broker.groups.put(_checked_group(broker, made), broker.clock.now_ms())
     return Reply()
 
 
 def create_groups(broker: Broker, call: calls.CreateGroups, _peer: Peer) -> Reply:
     """Creates consumer groups, or changes their settings: all of them or none."""
-    wanted = dialect.loads(call.body, SubscriptionGroups).group_config_list
+    wanted = decode_body(call.body, SubscriptionGroups).group_config_list
     made = [_checked_group(broker, group) for group in wanted]
     broker.groups.put_all(made, broker.clock.now_ms())
     return Reply()
@@ -157,7 +161,7 @@ def forbid_group(broker: Broker, call: ForbidGroup, _peer: Peer) -> Reply:
     return Reply(remark="", body=dialect.dumps(found))
 
 
-def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> calls.GroupsReply:
+def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> Answer:
     """All consumer groups of this broker, or a page of them."""
     table = broker.groups.content()
     configs = table.subscription_group_table
@@ -169,7 +173,10 @@ def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> calls.GroupsRe
         seen_version=call.data_version,
     )
     body = msgspec.structs.replace(table, subscription_group_table=some)
-    return calls.GroupsReply(total_group_num=len(configs), body=dialect.dumps(body))
+    count = len(configs)
+    return written(
+        len(some), body, lambda data: calls.GroupsReply(total_group_num=count, body=data)
+    )
 
 
 def group(broker: Broker, call: calls.GetGroup, peer: Peer) -> Reply:

@@ -19,12 +19,12 @@ from roquet.broker.homes import Homes
 from roquet.broker.put import Put
 from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.flush import Flush
-from roquet.broker.services.threads import in_thread
 from roquet.broker.tables.delays import Delays
 from roquet.model import names
 from roquet.model import properties as property_names
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.net.clock import Clock
+from roquet.net.threads import in_thread
 from roquet.rules.schedule import ahead_ms
 from roquet.store.store import Store
 from roquet.wire.property_text import decode_properties

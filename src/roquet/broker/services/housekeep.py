@@ -8,12 +8,12 @@ from typing import Any, Final
 import msgspec
 
 from roquet.broker.services.arrivals import Arrivals
-from roquet.broker.services.threads import in_thread
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.table import Table
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
+from roquet.net.threads import in_thread
 from roquet.store.store import Store
 
 RETENTION_MS: Final = 10_000

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.flush import Flush
-from roquet.broker.services.threads import in_thread
 from roquet.broker.services.timer_due import Deliveries, TimerParts, record_of
 from roquet.broker.services.timer_intake import Intake
 from roquet.model import names
 from roquet.net.clock import Clock, every
+from roquet.net.threads import in_thread
 from roquet.rules.timer import floor_ms, recall_fault, slot_ms, window_ms
 from roquet.store.store import Store
 from roquet.store.timer_layout import TimerCheckpoint, Unit

@@ -69,6 +69,10 @@ class Clients:
         self._by_id: dict[str, Peer] = {}
         """The latest connection of each client that is a producer."""
         self._consumers: dict[str, ConsumerGroup] = {}
+        self._producing: dict[Peer, dict[str, None]] = {}
+        self._consuming: dict[Peer, dict[str, None]] = {}
+        """The groups of each connection, so that its end costs what it had, whatever others have.
+        In the order in which they came: what happens must not depend on a set's."""
         self._signs: dict[Peer, Sign] = {}
         self._fingerprints: dict[Peer, int] = {}
 
@@ -88,10 +92,18 @@ class Clients:
     def memberships(self, peer: Peer) -> list[tuple[str, str]]:
         """The consumer groups that the client on a connection is in, and its id in each."""
         return [
-            (name, group.members[peer].client_id)
-            for name, group in self._consumers.items()
-            if peer in group.members
+            (name, self._consumers[name].members[peer].client_id)
+            for name in self._consuming.get(peer, ())
         ]
+
+    def group_counts(self, peer: Peer, data: HeartbeatData) -> tuple[int, int]:
+        """Producer and consumer groups that a connection would have after a heartbeat."""
+        producers = {producer.group_name for producer in data.producer_data_set}
+        consumers = {consumer.group_name for consumer in data.consumer_data_set}
+        return (
+            len(producers.union(self._producing.get(peer, ()))),
+            len(consumers.union(self._consuming.get(peer, ()))),
+        )
 
     def producers(self, group: str) -> Sequence[Peer]:
         """The connections of a producer group."""
@@ -136,6 +148,7 @@ class Clients:
         self._fingerprints[peer] = data.heartbeat_fingerprint
         for producer in data.producer_data_set:
             self._producers.setdefault(producer.group_name, {})[peer] = data.client_id
+            self._producing.setdefault(peer, {})[producer.group_name] = None
             self._by_id[data.client_id] = peer
         return [
             consumer.group_name
@@ -150,6 +163,7 @@ class Clients:
             if not members:
                 del self._producers[producer]
             if client_id is not None:
+                _discard(self._producing, peer, producer)
                 self._forget_producer(client_id, peer)
         if consumer and (group := self._consumers.get(consumer)) is not None:
             return self._part(consumer, group, peer)
@@ -159,9 +173,9 @@ class Clients:
         """Forget a connection; gives the consumer groups that changed."""
         self._signs.pop(peer, None)
         self._fingerprints.pop(peer, None)
-        for group in [g for g, members in self._producers.items() if peer in members]:
+        for group in tuple(self._producing.get(peer, ())):
             self.leave(peer, producer=group, consumer=None)
-        mine = [g for g, group in self._consumers.items() if peer in group.members]
+        mine = tuple(self._consuming.get(peer, ()))
         return [g for g in mine if self.leave(peer, producer=None, consumer=g)]
 
     def silent(self, now_ms: int) -> list[Peer]:
@@ -181,23 +195,31 @@ class Clients:
         wishes = {wish.topic: wish.sub_string for wish in data.subscription_data_set}
         if known is None or known.wishes != wishes:
             group.is_changed = True
+        self._consuming.setdefault(peer, {})[data.group_name] = None
         group.members[peer] = Member(client_id, peer, data.message_model, wishes, data.strategy)
         news = group.subscribe(data)
         return news or known is None or known.client_id != client_id
 
     def _forget_producer(self, client_id: str, peer: Peer) -> None:
         """It left a group: it may be in others, and on a newer connection."""
-        still = any(peer in members for members in self._producers.values())
-        if not still and self._by_id.get(client_id) is peer:
+        if peer not in self._producing and self._by_id.get(client_id) is peer:
             del self._by_id[client_id]
 
     def _part(self, name: str, group: ConsumerGroup, peer: Peer) -> bool:
         if group.members.pop(peer, None) is None:
             return False
+        _discard(self._consuming, peer, name)
         group.is_changed = True
         if not group.members:
             del self._consumers[name]
         return True
+
+
+def _discard(groups: dict[Peer, dict[str, None]], peer: Peer, name: str) -> None:
+    """Take a group from those of a connection, which is in it."""
+    del groups[peer][name]
+    if not groups[peer]:
+        del groups[peer]
 
 
 def _newer(known: Subscription | None, given: Subscription) -> Subscription:

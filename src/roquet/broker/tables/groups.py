@@ -45,9 +45,21 @@ class Groups(Table[GroupTable]):
 
     def default(self, group: str) -> SubscriptionGroup | None:
         """The settings that a group is made with at first sight; None when it would not be."""
-        if names.group_fault(group) or not (self._auto_create or names.is_system_group(group)):
+        if not self._may_make(group):
             return None
         return SubscriptionGroup(group_name=group)
+
+    def announce(self, groups: Iterable[str], now_ms: int) -> list[SubscriptionGroup]:
+        """The settings of the groups of a heartbeat; new ones are saved with the next save.
+
+        A group that a crash forgets is made again by its clients' next heartbeat.
+        """
+        wanted = dict.fromkeys(groups)
+        fresh = [g for g in wanted if g not in self._configs and self._may_make(g)]
+        self._configs |= {group: SubscriptionGroup(group_name=group) for group in fresh}
+        if fresh:
+            self.touch(now_ms)
+        return [self._configs[group] for group in wanted if group in self._configs]
 
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
         """Create a group, or change its settings."""
@@ -118,6 +130,11 @@ class Groups(Table[GroupTable]):
             forbidden_table={group: dict(topics) for group, topics in self.forbidden.items()},
             data_version=self.version,
         )
+
+    def _may_make(self, group: str) -> bool:
+        if names.group_fault(group):
+            return False
+        return self._auto_create or names.is_system_group(group)
 
     def _add_system_groups(self, now_ms: int) -> None:
         missing = sorted(names.SYSTEM_GROUPS - self._configs.keys())

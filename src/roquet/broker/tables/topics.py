@@ -1,6 +1,6 @@
 """Topics: how many queues each has here, and what may be done with them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -31,6 +31,8 @@ class Topics(Table[TopicTable]):
         self.sendable: dict[str, TopicConfig] = {}
         """Those to which a client may send: a send looks here first, and mostly only here."""
         self.on_change: list[Callable[[], object]] = []
+        self._provisional: set[str] = set()
+        """Retry topics that may not be on the disk yet: they are before their first message is."""
         super().__init__(file)
         self._add_system_topics(config, now_ms)
 
@@ -112,14 +114,28 @@ class Topics(Table[TopicTable]):
         """A group's retry topic: there as soon as the group is."""
         found = self._configs.get(topic)
         if found is None:
-            found = TopicConfig(
-                topic_name=topic,
-                read_queue_nums=queue_count,
-                write_queue_nums=queue_count,
-                topic_sys_flag=sys_flag,
-            )
+            found = _retry_topic(topic, queue_count, sys_flag)
             self.put(found, now_ms)
+        elif topic in self._provisional:
+            self.unsaved = True  # a save in another thread may not have ended
+            self.save()
+            self._confirm()
         return found
+
+    def announce_for_groups(self, queue_counts: Mapping[str, int], now_ms: int) -> None:
+        """Retry topics of groups that are new, by topic: saved with the next save of the table.
+
+        Hundreds of groups may come in one heartbeat. A topic that gets a message before that save
+        is saved first.
+        """
+        fresh = {t: count for t, count in queue_counts.items() if t not in self._configs}
+        if not fresh:
+            return
+        for topic, count in fresh.items():
+            self._configs[topic] = _retry_topic(topic, count, 0)
+        self._provisional.update(fresh)
+        self.touch(now_ms)
+        self._tell()
 
     def take(self, found: TopicTable) -> None:
         """Hold what the file said."""
@@ -140,10 +156,21 @@ class Topics(Table[TopicTable]):
     def _drop(self, topic: str) -> None:
         self._configs.pop(topic, None)
         self.sendable.pop(topic, None)
+        self._provisional.discard(topic)
+
+    def _confirm(self) -> None:
+        """All topics are on the disk: clients may send to those that waited for that."""
+        waited, self._provisional = self._provisional, set()
+        for topic in waited:
+            self._keep(self._configs[topic])
 
     def _changed(self, now_ms: int) -> None:
         self.touch(now_ms)
         self.save()
+        self._confirm()
+        self._tell()
+
+    def _tell(self) -> None:
         for tell in self.on_change:
             tell()
 
@@ -190,6 +217,12 @@ def is_system_topic(topic: str, config: BrokerConfig) -> bool:
         topic in names.NOT_FOR_CLIENTS
         or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
         or any(topic == system.topic_name for system in system_topics(config))
+    )
+
+
+def _retry_topic(name: str, count: int, sys_flag: int) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name, read_queue_nums=count, write_queue_nums=count, topic_sys_flag=sys_flag
     )
 
 

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from roquet.namesrv.handlers import registration, settings, topics, values
 from roquet.namesrv.state import State
-from roquet.net.router import Peer
-from roquet.wire.call import Call, Reply
+from roquet.net.router import Answer, Peer
+from roquet.wire.call import Call
 from roquet.wire.calls import namesrv as admin
 from roquet.wire.calls import route as calls
 
-HANDLERS: Final[Mapping[type[Call[Any]], Callable[[State, Any, Peer], Reply]]] = MappingProxyType(
+HANDLERS: Final[Mapping[type[Call[Any]], Callable[[State, Any, Peer], Answer]]] = MappingProxyType(
     {
         calls.RegisterBroker: registration.register,
         calls.UnregisterBroker: registration.unregister,

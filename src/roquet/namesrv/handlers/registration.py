@@ -1,10 +1,13 @@
 """Brokers come, live and go: their registrations."""
 
+import asyncio
+from typing import Final
+
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.topic import MASTER_ID, DataVersion
 from roquet.namesrv.state import State
 from roquet.namesrv.values import ORDER_NAMESPACE
-from roquet.net.router import Peer
+from roquet.net.router import Answer, Peer
 from roquet.rules import routing
 from roquet.rules.liveness import SILENCE_MS_MAX, Sign
 from roquet.rules.routing import Registration, Verdict
@@ -14,11 +17,59 @@ from roquet.wire.calls import route as calls
 from roquet.wire.calls.bodies import KVTable, RegisterBrokerBody
 from roquet.wire.calls.namesrv import GetMembers, Members, MembersBody
 from roquet.wire.codes import ResponseCode
+from roquet.wire.request_body import decode_body
+
+UNFOLD_SIZE: Final = 4 * 1024
+"""Bytes of a compressed registration that are unfolded at once, to at most 4 MiB; more are
+unfolded in a thread."""
 
 
-def register(state: State, call: calls.RegisterBroker, peer: Peer) -> calls.RegisterBrokerReply:
-    """Takes what a broker says of itself; tells a follower who leads."""
-    new = _registration(call, _body(call))
+def register(state: State, call: calls.RegisterBroker, peer: Peer) -> Answer:
+    """Takes what a broker says of itself; tells a follower who leads.
+
+    Large registrations are decoded in slices, one after the other, and those that come meanwhile
+    wait: of one broker the latest has to be taken last.
+    """
+    if call.body_crc32 and registration.checksum(call.body) != call.body_crc32:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    size_max = UNFOLD_SIZE if call.compressed else registration.PLAIN_SIZE_MAX
+    if len(call.body) > size_max or state.registering.locked():
+        return _register_in_slices(state, call, peer)
+    try:
+        body = registration.decode(call.body, compressed=call.compressed)
+    except FieldError as error:
+        raise _undecodable(error) from error
+    return _taken(state, call, peer, body)
+
+
+async def _register_in_slices(
+    state: State, call: calls.RegisterBroker, peer: Peer
+) -> calls.RegisterBrokerReply:
+    async with state.registering:
+        body = call.body
+        try:
+            if call.compressed:
+                body = await asyncio.to_thread(registration.unfold, body)
+            slices = registration.decode_slices(body, compressed=call.compressed)
+            while True:
+                try:
+                    next(slices)
+                except StopIteration as end:
+                    return _taken(state, call, peer, end.value)
+                await asyncio.sleep(0)
+        except FieldError as error:
+            raise _undecodable(error) from error
+
+
+def _undecodable(error: FieldError) -> CallRefused:
+    return CallRefused(ResponseCode.SYSTEM_ERROR, f"decode RegisterBroker: {error}")
+
+
+def _taken(
+    state: State, call: calls.RegisterBroker, peer: Peer, body: RegisterBrokerBody
+) -> calls.RegisterBrokerReply:
+    """The answer to a registration, which counts from now on."""
+    new = _registration(call, body)
     sign = Sign(
         seen_ms=state.clock.monotonic_ms(),
         limit_ms=call.heartbeat_timeout_millis or SILENCE_MS_MAX,
@@ -56,7 +107,7 @@ def data_version(state: State, call: calls.QueryDataVersion, _peer: Peer) -> cal
     if seat is None:
         return calls.DataVersionReply(changed=True)
     held = state.brokers.registrations[seat].version
-    changed = dialect.loads(call.body, DataVersion) != held
+    changed = decode_body(call.body, DataVersion) != held
     if not changed:
         state.brokers.spoke(seat, state.clock.monotonic_ms())
     return calls.DataVersionReply(changed=changed, body=dialect.dumps(held))
@@ -67,15 +118,6 @@ def members(state: State, call: GetMembers, _peer: Peer) -> Reply:
     found = routing.members(state.brokers.registrations, call.broker_name)
     group = Members(cluster=call.cluster_name, broker_name=call.broker_name, broker_addrs=found)
     return Reply(body=dialect.dumps(MembersBody(broker_member_group=group)))
-
-
-def _body(call: calls.RegisterBroker) -> RegisterBrokerBody:
-    if call.body_crc32 and registration.checksum(call.body) != call.body_crc32:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-    try:
-        return registration.decode(call.body, compressed=call.compressed)
-    except FieldError as error:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"decode RegisterBroker: {error}") from error
 
 
 def _registration(call: calls.RegisterBroker, body: RegisterBrokerBody) -> Registration:

@@ -15,6 +15,7 @@ from roquet.wire.calls import namesrv as admin
 from roquet.wire.calls import route as calls
 from roquet.wire.calls.bodies import TopicList
 from roquet.wire.codes import VERSION_STANDARD_JSON, ResponseCode
+from roquet.wire.request_body import decode_body
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def forget(state: State, call: admin.ForgetTopic, peer: Peer) -> Reply:
 def register(state: State, call: admin.RegisterTopic, peer: Peer) -> Reply:
     """Believes that a topic lives on some brokers; on none, when one of them is not known."""
     try:
-        given = dialect.loads(call.body, TopicRoute).queue_datas if call.body else []
+        given = decode_body(call.body, TopicRoute).queue_datas if call.body else []
     except FieldError as error:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"TopicRouteData: {error}") from error
     log.info("%s registers topic %s on %d brokers", peer.address, call.topic, len(given))

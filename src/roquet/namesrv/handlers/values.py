@@ -3,6 +3,7 @@
 from roquet.model.errors import CallRefused
 from roquet.namesrv.state import State
 from roquet.net.router import Peer
+from roquet.net.threads import in_thread
 from roquet.wire import dialect
 from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
@@ -10,9 +11,10 @@ from roquet.wire.calls.bodies import KVTable
 from roquet.wire.codes import ResponseCode
 
 
-def put_value(state: State, call: calls.PutKV, _peer: Peer) -> Reply:
-    """Keeps a value."""
+async def put_value(state: State, call: calls.PutKV, _peer: Peer) -> Reply:
+    """Keeps a value; it is on the disk when this is answered."""
     state.values.put(call.namespace, call.key, call.value)
+    await _saved(state)
     return Reply()
 
 
@@ -27,9 +29,10 @@ def get_value(state: State, call: calls.GetKV, _peer: Peer) -> calls.ValueReply:
     return calls.ValueReply(value=value)
 
 
-def delete_value(state: State, call: calls.DeleteKV, _peer: Peer) -> Reply:
-    """Forgets a kept value."""
+async def delete_value(state: State, call: calls.DeleteKV, _peer: Peer) -> Reply:
+    """Forgets a kept value, on the disk as well."""
     state.values.delete(call.namespace, call.key)
+    await _saved(state)
     return Reply()
 
 
@@ -41,3 +44,10 @@ def list_values(state: State, call: calls.ListKV, _peer: Peer) -> Reply:
             ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {call.namespace}"
         )
     return Reply(body=dialect.dumps(KVTable(table=dict(values))))
+
+
+async def _saved(state: State) -> None:
+    """Wait until the disk has the values as they are now; those who wait share one write."""
+    async with state.saving:
+        if work := state.values.saving():
+            await in_thread(work)

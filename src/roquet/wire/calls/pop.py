@@ -2,17 +2,21 @@
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from contextlib import suppress
 from typing import ClassVar, Final
 
 import msgspec
 
 from roquet.model.errors import FieldError
-from roquet.wire import dialect
 from roquet.wire.call import Call, Int, Long, Reply
 from roquet.wire.codes import RequestCode, ResponseCode
+from roquet.wire.request_body import decode_body
 
 BITSET_SIZE_MAX: Final = 8_192
 """Bytes of one set of acknowledged messages: a pop gives out 32, spread by a filter."""
+
+ACKS_SIZE_MAX: Final = 1024 * 1024
+"""Bytes of a batch ack: one with 4,096 pops, each with a set of 32 messages, has 800,000."""
 
 FOUND_OR_NOT: Final = frozenset(
     {
@@ -221,11 +225,10 @@ def encode_acks(batch: AckBatch) -> bytes:
 
 def decode_acks(body: bytes) -> AckBatch:
     """What a batch ack's body says, its names short or in full."""
-    try:
-        return _ACKS.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    loose = dialect.loads(body, _LooseBatch)
+    if len(body) <= ACKS_SIZE_MAX:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return _ACKS.decode(body)
+    loose = decode_body(body, _LooseBatch)
     acks = [{_SHORT.get(name, name): value for name, value in ack.items()} for ack in loose.acks]
     try:
         found = [msgspec.convert(ack, AckOfPop, strict=False) for ack in acks]

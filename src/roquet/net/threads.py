@@ -5,13 +5,16 @@ A thread cannot be ended. If a stop left it behind, it would write a file beside
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], None]) -> None:
-    """Do it in a thread; returns, or raises, no sooner than it has ended."""
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do it in a thread, and give its result; returns, or raises, no sooner than it has ended."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise

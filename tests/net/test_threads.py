@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from roquet.broker.services.threads import in_thread
+from roquet.net.threads import in_thread
 
 
 async def test_who_is_cancelled_waits_for_the_thread_nevertheless() -> None:
