@@ -183,3 +183,13 @@ def test_marks_go_with_the_files_of_the_log(
     assert store.deleted_before("T") > 0
     store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
     assert store.deleted_before("T") == 0
+
+
+def test_a_topic_has_messages_until_it_is_deleted(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    assert not store.has_messages("T")
+    fill(store, 1)
+    assert store.has_messages("T")
+    store.delete_topic("T")
+    fill(store, 1)
+    assert not store.has_messages("T"), "what lies there came after it was deleted"
