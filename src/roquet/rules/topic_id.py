@@ -9,9 +9,15 @@ Each broker gives ids of its own: a topic has one on each. None stands for a top
 on a broker that gives none.
 """
 
+import re
 from typing import Final
 
 ADOPTED: Final = "adopted-"
+
+EDITIONS: Final = 1 << 20
+"""Editions are counted up to here and again from 0, so that an id fits into 64 bits as a number."""
+
+_NUMBERED: Final = re.compile(r"(adopted-)?(\d{1,13})-(\d{1,7})", re.ASCII)
 
 
 def created(now_ms: int, edition: int) -> str:
@@ -20,7 +26,7 @@ def created(now_ms: int, edition: int) -> str:
     The edition of the table of topics grows with each change: two topics of one name that are
     made within the same millisecond differ in it.
     """
-    return f"{now_ms}-{edition}"
+    return f"{now_ms}-{edition % EDITIONS}"
 
 
 def adopted(now_ms: int, edition: int) -> str:
@@ -41,3 +47,18 @@ def created_ms(topic_id: str) -> int | None:
     """When a topic was made; None when that is not known."""
     text, _, _ = topic_id.partition("-")
     return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def to_number(topic_id: str) -> int | None:
+    """An id as a number of 63 bits, for places that keep no text; None for one of another form."""
+    found = _NUMBERED.fullmatch(topic_id)
+    if found is None or (edition := int(found[3])) >= EDITIONS:
+        return None
+    number = (int(found[2]) * EDITIONS + edition) * 2 + bool(found[1])
+    return number if number < 2**63 else None  # a clock in the year 2109
+
+
+def from_number(number: int) -> str:
+    """The id that became this number."""
+    now_ms, edition = divmod(number >> 1, EDITIONS)
+    return adopted(now_ms, edition) if number & 1 else created(now_ms, edition)
