@@ -152,9 +152,9 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             if settings is None or settings.notify_consumer_ids_changed_enable:
                 peer.oneway(ConsumersChanged(consumer_group=name))
 
-    def check_topic_id(self, topic: str, known: str) -> None:
+    def check_topic_id(self, topic: str, known: str | None) -> None:
         """Refuse what is asked of a topic that was deleted; there may be another of its name."""
-        if topic_id.is_another(known, self.topics.ids.get(topic)):
+        if known is not None and topic_id.is_another(known, self.topics.ids.get(topic)):
             raise CallRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic {topic} was deleted and made anew: offsets of the one before mean nothing",

@@ -72,8 +72,7 @@ def update(broker: Broker, call: calls.UpdateOffset, peer: Peer) -> Reply:
             f"queue {call.queue_id}, offset {call.commit_offset} of topic {topic}: "
             "neither can be negative",
         )
-    if call.topic_id is not None:
-        broker.check_topic_id(topic, call.topic_id)
+    broker.check_topic_id(topic, call.topic_id)
     if broker.former_readers.pending and broker.former_readers.is_late(topic, call.queue_id, peer):
         return Reply(remark="The topic was deleted and made anew: the offset is of the one before")
     if broker.resets.pending and broker.resets.get(group, topic, call.queue_id) is not None:

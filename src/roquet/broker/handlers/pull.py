@@ -291,8 +291,7 @@ def _check(broker: Broker, call: Pull) -> PullReply | None:
             f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
-    if call.topic_id is not None:
-        broker.check_topic_id(call.topic, call.topic_id)
+    broker.check_topic_id(call.topic, call.topic_id)
     if broker.groups.forbidden and not broker.groups.may_read(call.consumer_group, call.topic):
         return _forbidden(
             FORBIDDEN_SUBSCRIPTION,
