@@ -8,11 +8,14 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers.send import send
-from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.model.errors import CallRefused
+from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.rules.liveness import Sign
+from roquet.rules.topic_id import is_another
 from roquet.store.memory import MemoryFiles
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
+from roquet.wire.codes import ResponseCode
 
 
 def join(broker: Broker, peer: Any, client_id: str, group: str) -> None:
@@ -87,6 +90,7 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
             send(broker, message(), peer)
         broker.offsets.commit("billing", "orders", 0, 2)
         broker.save_progress()
+        topic_id = broker.topics.ids["orders"]
         with monkeypatch.context() as patch:
             for name in ("replace", "remove", "sync"):
                 patch.setattr(files, name, _noting(files, getattr(files, name), found))
@@ -97,6 +101,8 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
             broker = again.broker
             is_there = broker.store.bounds("orders", 0) == (0, 3)
             assert is_there or broker.offsets.get("billing", "orders", 0) is None
+            now = broker.topics.ids.get("orders")
+            assert is_there or now is None or is_another(topic_id, now), "its offsets begin anew"
 
 
 def _noting(files: MemoryFiles, act: Any, found: list[MemoryFiles]) -> Any:
@@ -106,3 +112,43 @@ def _noting(files: MemoryFiles, act: Any, found: list[MemoryFiles]) -> Any:
         return done
 
     return noting
+
+
+async def made_anew(broker: Broker, peer: Any, message: Any) -> str:
+    """A topic with messages, deleted and made anew; gives the id of the one before."""
+    send(broker, message(), peer)
+    before = broker.topics.ids["orders"]
+    broker.forget_topics(["orders"])
+    send(broker, message(), peer)
+    return before
+
+
+async def test_what_is_asked_of_a_deleted_topic_is_refused(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    before = await made_anew(broker, peer, message)
+    with pytest.raises(CallRefused, match="was deleted and made anew") as refusal:
+        broker.check_topic_id("orders", before)
+    assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
+    broker.check_topic_id("orders", broker.topics.ids["orders"])
+
+
+async def test_members_that_listened_to_a_deleted_topic_are_its_former_readers(
+    broker: Broker, new_peer: Any, message: Any
+) -> None:
+    listening, committed, other = new_peer(), new_peer(), new_peer()
+    for number, peer in enumerate((listening, committed, other)):
+        group = ("listening", "committed", "other")[number]
+        topics = [Subscription(topic="orders", sub_string="*")] if number == 0 else []
+        data = ConsumerData(group_name=group, subscription_data_set=topics)
+        broker.clients.seen(peer, Sign(seen_ms=0))
+        broker.clients.beat(peer, HeartbeatData(client_id=group, consumer_data_set=[data]))
+    broker.offsets.commit("committed", "orders", 0, 1)
+    await made_anew(broker, other, message)
+    late = [broker.former_readers.is_late("orders", 0, p) for p in (listening, committed, other)]
+    assert late == [True, True, False]
+    listening.closed = True
+    broker.forget(listening)
+    broker.forget(committed)
+    late = [broker.former_readers.is_late("orders", 0, p) for p in (listening, committed)]
+    assert late == [False, True], "who is only silent may go on at its offset"

@@ -15,6 +15,7 @@ from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
+from roquet.rules.topic_id import is_another
 from roquet.testing.clock import this_loop
 from roquet.wire import dialect, record
 from roquet.wire.call import Reply
@@ -68,6 +69,8 @@ class FakeBroker:
         self.left: list[Unregister] = []
         self.send_ms = 0
         self.pull_faults: list[Exception] = []
+        self.topic_ids: dict[str, str] = {}
+        """Of topics whose id is told, as our brokers do."""
         self.pull_answers: list[PullReply] = []
         self.holds_pulls = True
         self.arrived = asyncio.Event()
@@ -151,8 +154,7 @@ class FakeBroker:
 
     async def pull(self, call: Pull, peer: Peer) -> PullReply:
         self.pulls.append(call)
-        if self.pull_faults:
-            raise self.pull_faults.pop(0)
+        self.refuse_pull(call)
         if self.pull_answers:
             return self.pull_answers.pop(0)
         key = (call.topic, call.queue_id)
@@ -169,12 +171,22 @@ class FakeBroker:
                 await asyncio.wait_for(self.arrived.wait(), left)
             except TimeoutError:
                 continue
+        self.refuse_another(call)
         held = self.queues.get(key, [])
         if not begin <= call.queue_offset < begin + len(held):
             return self.answer(call, ResponseCode.PULL_OFFSET_MOVED, begin)
         found = held[call.queue_offset - begin :][: call.max_msg_nums]
         end = call.queue_offset + len(found)
         return self.answer(call, ResponseCode.SUCCESS, end, b"".join(found))
+
+    def refuse_pull(self, call: Pull) -> None:
+        if self.pull_faults:
+            raise self.pull_faults.pop(0)
+        self.refuse_another(call)
+
+    def refuse_another(self, call: Pull) -> None:
+        if is_another(call.topic_id, self.topic_ids.get(call.topic)):
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "deleted and made anew")
 
     def answer(self, call: Pull, code: int, next_offset: int, body: bytes = b"") -> PullReply:
         key = (call.topic, call.queue_id)
@@ -222,21 +234,25 @@ class FakeBroker:
         found = self.committed.get((call.consumer_group, call.topic, call.queue_id))
         if found is None:
             raise CallRefused(ResponseCode.QUERY_NOT_FOUND, "not found")
-        return OffsetReply(offset=found)
+        return self.offset_reply(call.topic, found)
+
+    def offset_reply(self, topic: str, offset: int) -> OffsetReply:
+        return OffsetReply(offset=offset, topic_id=self.topic_ids.get(topic))
 
     def update_offset(self, call: UpdateOffset, peer: Peer) -> None:
         self.commits.append(call)
         self.committed[call.consumer_group, call.topic, call.queue_id] = call.commit_offset
 
     def min_offset(self, call: MinOffset, peer: Peer) -> OffsetReply:
-        return OffsetReply(offset=self.begins.get((call.topic, call.queue_id), 0))
+        return self.offset_reply(call.topic, self.begins.get((call.topic, call.queue_id), 0))
 
     def max_offset(self, call: MaxOffset, peer: Peer) -> OffsetReply:
         key = (call.topic, call.queue_id)
-        return OffsetReply(offset=self.begins.get(key, 0) + len(self.queues.get(key, [])))
+        end = self.begins.get(key, 0) + len(self.queues.get(key, []))
+        return self.offset_reply(call.topic, end)
 
     def by_time(self, call: OffsetByTime, peer: Peer) -> OffsetReply:
-        return OffsetReply(offset=call.timestamp % 1_000)
+        return self.offset_reply(call.topic, call.timestamp % 1_000)
 
     def send_back(self, call: SendBack, peer: Peer) -> None:
         if self.back_faults:

@@ -100,3 +100,18 @@ async def test_a_disk_that_refuses_costs_nothing_that_is_noted(
     again = opened(tmp_path)
     assert await again.committed(QUEUE) == 5
     again.close()
+
+
+async def test_the_topics_id_is_kept_beside_its_offset(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.topic_ids[QUEUE] = "1-1"
+    await first.commit(QUEUE, 5)
+    first.close()
+    second = opened(tmp_path)
+    assert await second.begin(QUEUE) == 5
+    assert second.topic_ids == {QUEUE: "1-1"}
+    second.topic_ids.clear()
+    await second.commit(QUEUE, 5)
+    second.close()
+    text = (tmp_path / "DEFAULT" / "g" / "offsets.json").read_text()
+    assert "topicIds" not in text, "of a topic without an id the file is as Java's"

@@ -17,10 +17,11 @@ from roquet.client.pulling import Puller, Taste
 from roquet.client.reader import Surroundings
 from roquet.client.sendback import Here, Return
 from roquet.client.session import Session
-from roquet.model.errors import FieldError, UsageError
+from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.codes import ResponseCode
 from roquet.wire.record import encode_properties
 
 Fakes = Callable[..., Any]
@@ -193,3 +194,38 @@ async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_sa
         await holding.release([QUEUE, other], save=True)
         assert len(cluster.brokers["a"].commits) == 2
         assert "progress of t@a:0 is not saved" in caplog.text
+
+
+@in_virtual_time
+async def test_a_topic_made_anew_is_read_from_its_beginning(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, inbox):
+        broker = cluster.brokers["a"]
+        broker.topic_ids["t"] = "1-1"
+        broker.committed["g", "t", 0] = 0
+        broker.put("t", 0, b"old 0", b"old 1")
+        old = holding.hold(QUEUE, await holding._offsets.begin(QUEUE), TASTE)
+        for _ in range(2):
+            assert (await inbox.take()) is not None
+        broker.queues["t", 0].clear()
+        broker.topic_ids["t"] = "2-2"
+        broker.put("t", 0, b"new 0", b"new 1", b"new 2")
+        bodies = [message.body for _ in range(3) if (message := await inbox.take())]
+        assert bodies == [b"new 0", b"new 1", b"new 2"]
+        new = holding.reader(QUEUE)
+        assert (old.is_held, new.topic_id, new.window.committable) == (False, "2-2", 0)
+        assert "topic t was deleted and made anew" in caplog.text
+
+
+@in_virtual_time
+async def test_a_topic_that_is_gone_for_a_while_is_waited_for(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (holding, inbox):
+        broker = cluster.brokers["a"]
+        broker.topic_ids["t"] = "1-1"
+        reader = holding.hold(QUEUE, await holding._offsets.begin(QUEUE), TASTE)
+        gone = CallRefused(ResponseCode.TOPIC_NOT_EXIST, "not exist")
+        broker.pull_faults += [gone, gone]
+        broker.put("t", 0, b"x")
+        assert (await inbox.take()) is not None
+        assert holding.reader(QUEUE) is reader

@@ -99,3 +99,39 @@ async def test_an_unknown_broker_is_an_error(fakes: Fakes, virtual: Fakes) -> No
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         with pytest.raises(ConnectFailed, match="broker zz"):
             await offsets.begin(MessageQueue("t", "zz", 0))
+
+
+@pytest.mark.parametrize("where", [ConsumeFrom.LAST, ConsumeFrom.FIRST, ConsumeFrom.TIMESTAMP])
+@in_virtual_time
+async def test_an_offset_is_of_the_topic_that_told_it(
+    fakes: Fakes, virtual: Fakes, where: ConsumeFrom
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        offsets_of(virtual, cluster, consume_from=where) as offsets,
+    ):
+        broker = cluster.brokers["a"]
+        broker.topic_ids["t"] = "1-1"
+        await offsets.begin(QUEUE)
+        assert offsets.topic_ids == {QUEUE: "1-1"}
+        broker.topic_ids["t"] = "2-2"
+        await offsets.end(QUEUE)
+        assert offsets.topic_ids == {QUEUE: "1-1"}, "nobody begins there"
+        await offsets.commit(QUEUE, 5)
+        assert broker.commits[-1].topic_id == "1-1"
+
+
+@in_virtual_time
+async def test_a_topic_made_anew_begins_where_it_begins(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        broker = cluster.brokers["a"]
+        assert await offsets.recreated(QUEUE) is None, "nothing is known of it"
+        broker.topic_ids["t"] = "1-1"
+        await offsets.begin(QUEUE)
+        assert await offsets.recreated(QUEUE) is None, "it is the same"
+        broker.topic_ids["t"], broker.begins["t", 0] = "2-2", 3
+        assert await offsets.recreated(QUEUE) == 3
+        assert await offsets.recreated(QUEUE) is None, "it is known by now"
+        broker.topic_ids.clear()
+        await offsets.begin(QUEUE)
+        assert offsets.topic_ids == {}, "a broker that gives no ids"

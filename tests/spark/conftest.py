@@ -9,6 +9,7 @@ import pytest
 from roquet.model.errors import CallError, CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
+from roquet.rules.topic_id import is_another
 from roquet.spark import cluster
 from roquet.wire import record
 from roquet.wire.call import Reply
@@ -56,6 +57,8 @@ class CannedCluster:
         self.asked_ahead: list[Any] = []
         self.pull_max = 32
         self.gives_together = False
+        self.topic_ids: dict[str, str] = {}
+        """Of the brokers that give ids."""
         self.broker_ids: dict[str, int] = {}
         """Of brokers that are no leaders."""
         self.position = 0
@@ -103,8 +106,10 @@ class CannedCluster:
         if isinstance(call, GetTopicStats):
             return self._stats(broker)
         queue = self.queues[broker, call.queue_id]
+        if isinstance(call, Pull) and is_another(call.topic_id, self.topic_ids.get(broker)):
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "topic orders was made anew")
         if isinstance(call, MinOffset):
-            return OffsetReply(offset=queue.first)
+            return OffsetReply(offset=queue.first, topic_id=self.topic_ids.get(broker))
         if isinstance(call, MaxOffset):
             return OffsetReply(offset=queue.end)
         if self.gives_together and call.body:
@@ -119,7 +124,15 @@ class CannedCluster:
             for (name, queue_id), queue in self.queues.items()
             if name == broker
         }
-        return Reply(body=dumps(TopicStats(offset_table=table)))
+        topic_id = self.topic_ids.get(broker)
+        return Reply(body=dumps(TopicStats(offset_table=table, topic_id=topic_id)))
+
+    def recreate(self, broker: str, topic_id: str) -> None:
+        """The topic is deleted there, and made anew."""
+        self.topic_ids[broker] = topic_id
+        for name, queue_id in self.queues:
+            if name == broker:
+                self.queues[name, queue_id] = CannedQueue()
 
     def _pulled(self, queue: CannedQueue, call: Pull) -> PullReply:
         edges: Any = {"min_offset": queue.first, "max_offset": queue.end}

@@ -283,3 +283,18 @@ def test_many_gaps_are_counted_and_some_named(filled: Any) -> None:
     text = "lacks 7 of its messages: offsets 30, 40, 50, 60, 70 and 2 more gaps;"
     with pytest.raises(DataLost, match=text):
         rows(filled, Piece("orders", "broker-a", 0, 0, 93))
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_messages_of_a_topic_made_anew_are_not_taken_for_those_of_the_one_before(
+    filled: Any, pieces: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled.topic_ids["broker-a"] = "2-2"
+    wanted = [Piece("orders", "broker-a", queue_id, 10, 90, "1-1") for queue_id in range(pieces)]
+    with pytest.raises(DataLost, match="made anew"):
+        rows(filled, *wanted)
+    assert rows(filled, *wanted, fail_on_data_loss=False) == []
+    lacks = [one for one in caplog.records if "lacks 80 of its messages" in one.getMessage()]
+    assert len(lacks) == pieces
+    same = [msgspec.structs.replace(piece, topic_id="2-2") for piece in wanted]
+    assert len(rows(filled, *same)) == 80 * pieces

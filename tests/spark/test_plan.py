@@ -275,3 +275,29 @@ def test_large_queues_are_dealt_evenly_too(sizes: list[int], count: int) -> None
         parts = [p for part in packed for p in part if p.queue_id == piece.queue_id]
         assert [p.start for p in parts] == [piece.start, *(p.end for p in parts[:-1])]
         assert parts[-1].end == piece.end
+
+
+def test_a_checkpoint_keeps_the_ids_of_its_topics_and_one_of_before_has_none() -> None:
+    offsets = {("orders", "a", 0): 5, ("paid", "b", 1): 7}
+    ids = {("orders", "a"): "1-1", ("gone", "a"): "2-2"}
+    kept = plan.checkpoint(offsets, ids)
+    assert kept == {**plan.to_json(offsets), plan.IDS: {"orders": {"a": "1-1"}}}
+    assert plan.is_nested(kept)
+    assert plan.checkpointed(kept, lambda topic: topic in ("orders", "paid")) == offsets
+    assert plan.topic_ids(kept) == {("orders", "a"): "1-1"}
+    assert plan.topic_ids(plan.to_json(offsets)) == {}
+    assert plan.checkpoint(offsets, {}) == plan.to_json(offsets)
+
+
+def test_only_queues_that_were_read_of_another_topic_are_recreated() -> None:
+    known, now = {("t", "a"): "1-1", ("t", "b"): "1-1"}, {("t", "a"): "2-2", ("t", "b"): "1-1"}
+    start = {("t", "a", 0): 5, ("t", "a", 1): 0, ("t", "b", 0): 5}
+    earliest = dict.fromkeys(start, 0)
+    assert plan.recreated(start, earliest, known, now) == {("t", "a", 0)}
+    assert plan.recreated(start, earliest, {}, now) == set(), "of an unknown one nothing is certain"
+    assert plan.recreated(start, {}, known, now) == set(), "its broker is away"
+
+
+def test_a_part_of_a_range_is_of_the_same_topic() -> None:
+    (piece,) = plan.identified([Piece("t", "a", 0, 0, 9)], {("t", "a"): "1-1"})
+    assert piece.cut(3, 5) == Piece("t", "a", 0, 3, 5, "1-1")

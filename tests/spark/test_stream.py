@@ -521,8 +521,8 @@ class Publisher:
     def check(self) -> None:
         self.done.append("checked")
 
-    def publish(self, offsets: Any) -> None:
-        self.done.append(plan.to_json(offsets))
+    def publish(self, offsets: Any, ids: Any) -> None:
+        self.done.append(plan.checkpoint(offsets, ids))
 
 
 def test_progress_is_published_when_spark_says_that_a_batch_is_done(
@@ -552,3 +552,88 @@ def test_a_worker_reads_what_was_planned(canned: Any, now: Now) -> None:
     (task,) = found.partitions(ZERO, found.latestOffset(ZERO, ALL))
     (batch,) = found.read(task)
     assert batch.to_pydict() == {"body": [b"one"]}
+
+
+OLD, NEW = "1763836680000-17", "1763836690000-19"
+
+
+@pytest.fixture
+def longer(canned: Any, now: Now) -> Any:
+    """A checkpoint of 200 messages; the topic is deleted, made anew and has 300."""
+    canned.topic_ids["broker-a"] = OLD
+    canned.send("broker-a", 0, *[b"old"] * 200)
+    end = reader(canned, now).latestOffset(ZERO, ALL)
+    assert end[plan.IDS] == {"orders": {"broker-a": OLD}}
+    canned.recreate("broker-a", NEW)
+    canned.send("broker-a", 0, *[b"new"] * 300)
+    return end
+
+
+def test_a_topic_made_anew_and_longer_than_before_is_an_error_that_says_what_to_do(
+    canned: Any, now: Now, longer: Any
+) -> None:
+    told = "'orders' of broker 'broker-a' was deleted and made anew at 2025-11-22 18:38:10 UTC"
+    with pytest.raises(DataLost, match=told) as found:
+        reader(canned, now).latestOffset(longer, ALL)
+    assert "queue 0 up to offset 200" in str(found.value)
+    assert "failOnDataLoss=false goes on at the beginning of the new one" in str(found.value)
+
+
+def test_a_topic_made_anew_and_longer_is_read_from_its_beginning_when_loss_is_allowed(
+    canned: Any, now: Now, longer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = reader(canned, now, failOnDataLoss="false")
+    noted = found.latestOffset(longer, ALL)
+    assert noted[plan.IDS] == {"orders": {"broker-a": NEW}}
+    assert pieces(found, longer, noted) == []
+    after = found.latestOffset(noted, ALL)
+    assert pieces(found, noted, after) == [Piece("orders", "broker-a", 0, 0, 300, NEW)]
+    assert found.latestOffset(after, ALL) == after
+    assert sum("made anew" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_run_that_is_to_end_reads_all_of_a_topic_made_anew(
+    canned: Any, now: Now, longer: Any
+) -> None:
+    found = reader(canned, now, failOnDataLoss="false")
+    found.prepareForTriggerAvailableNow()
+    noted = found.latestOffset(longer, ALL)
+    after = found.latestOffset(noted, ALL)
+    assert sum(map(len, pieces(found, noted, after))) == 300
+    assert found.latestOffset(after, ALL) == after
+
+
+def test_a_checkpoint_of_before_takes_the_topic_that_is_there(canned: Any, now: Now) -> None:
+    canned.topic_ids["broker-a"] = OLD
+    canned.send("broker-a", 0, b"one")
+    end = reader(canned, now).latestOffset(ZERO, ALL)
+    assert end == {**ZERO, "orders": {**ZERO["orders"], "broker-a": {"0": 1, "1": 0}}} | {
+        plan.IDS: {"orders": {"broker-a": OLD}}
+    }
+
+
+def test_a_topic_of_which_nothing_was_read_is_read_as_the_one_that_it_is(
+    canned: Any, now: Now
+) -> None:
+    canned.topic_ids["broker-a"] = OLD
+    first = reader(canned, now).initialOffset()
+    canned.recreate("broker-a", NEW)
+    canned.send("broker-a", 0, b"new")
+    found = reader(canned, now)
+    end = found.latestOffset(first, ALL)
+    assert pieces(found, first, end) == [Piece("orders", "broker-a", 0, 0, 1, NEW)]
+
+
+def test_a_batch_that_was_planned_before_is_not_read_from_the_new_topic(
+    canned: Any, now: Now, longer: Any
+) -> None:
+    """Spark plans it anew from its own notes, after a crash for example."""
+    canned.topic_ids["broker-a"] = NEW
+    for options in ({}, {"failOnDataLoss": "false"}):
+        found = reader(canned, now, timeout="0s", **options)
+        (task,) = found.partitions(ZERO, longer)
+        if options:
+            assert list(found.read(task)) == []
+        else:
+            with pytest.raises(DataLost, match="made anew"):
+                list(found.read(task))

@@ -194,3 +194,13 @@ def test_a_list_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(files, "read", refuse)
     with pytest.raises(StoreError, match=r"deleted-topics\.json cannot be used: Permission denied"):
         Deleted(files, Path("/data"))
+
+
+def test_a_topic_has_messages_until_it_is_deleted(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    assert not store.has_messages("T")
+    fill(store, 1)
+    assert store.has_messages("T")
+    store.delete_topic("T")
+    fill(store, 1)
+    assert not store.has_messages("T"), "what lies there came after it was deleted"

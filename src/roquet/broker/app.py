@@ -165,7 +165,7 @@ class BrokerServer:
         config, clock, now_ms = self.config, self._clock, self._clock.now_ms()
         arrivals = Arrivals(clock)
         origin = self._origin(advertised(config, config.port))
-        retries = self._retries(now_ms)
+        retries = self._retries(now_ms, store)
         put = Put(store, config, clock, origin, arrivals.arrived, retries.dead_letter_topic)
         topics, clients, offsets = retries.topics, Clients(), Offsets(self._file(OFFSETS))
         statistics = Statistics(now_ms, system_topic_names(config))
@@ -222,9 +222,10 @@ class BrokerServer:
             ),
         )
 
-    def _retries(self, now_ms: int) -> Retries:
+    def _retries(self, now_ms: int, store: Store) -> Retries:
+        file = self._file("topics.json")
         return Retries(
-            topics=Topics(self._file("topics.json"), self.config, now_ms),
+            topics=Topics(file, self.config, now_ms, store.has_messages),
             groups=Groups(self._file("subscriptionGroup.json"), self.config, now_ms),
             locks=Locks(),
             clock=self._clock,

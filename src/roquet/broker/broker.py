@@ -25,6 +25,7 @@ from roquet.broker.services.transactions import Transactions
 from roquet.broker.statistics import Statistics
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.delays import Delays
+from roquet.broker.tables.former_readers import FormerReaders
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.modes import Modes
@@ -33,13 +34,16 @@ from roquet.broker.tables.order import Orders
 from roquet.broker.tables.resets import Resets
 from roquet.broker.tables.topics import Topics
 from roquet.model import names
+from roquet.model.errors import CallRefused
 from roquet.model.names import is_retry
 from roquet.net.clock import Clock
 from roquet.net.fair_share import FairShare
 from roquet.net.router import Peer
+from roquet.rules import topic_id
 from roquet.store.store import Store
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
+from roquet.wire.codes import ResponseCode
 from roquet.wire.host import decode_host
 
 
@@ -71,6 +75,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     filters: Filters
     live: Live
     resets: Resets
+    former_readers: FormerReaders = msgspec.field(default_factory=FormerReaders)
     admission: Admission
     timer: Timer
     delays: Delays
@@ -123,6 +128,10 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         goes before the messages that it counts: what has a deleted one's number is another message.
         """
         now_ms = self.clock.now_ms()
+        self.topics.renew_ids(topics, now_ms)
+        for topic in topics:
+            groups = {*self.clients.listeners(topic), *self.offsets.groups_of(topic)}
+            self.former_readers.add(topic, (peer for _, peer in self.clients.members(groups)))
         self.offsets.remove_topics(topics)
         self.orders.forget(topics=topics)
         self.resets.forget(topics=topics)
@@ -146,8 +155,18 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
             if settings is None or settings.notify_consumer_ids_changed_enable:
                 peer.oneway(ConsumersChanged(consumer_group=name))
 
+    def check_topic_id(self, topic: str, known: str | None) -> None:
+        """Refuse what is asked of a topic that was deleted; there may be another of its name."""
+        if known is not None and topic_id.is_another(known, self.topics.ids.get(topic)):
+            raise CallRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic {topic} was deleted and made anew: offsets of the one before mean nothing",
+            )
+
     def forget(self, peer: Peer) -> None:
         """A client's connection has ended, or it has gone silent."""
+        if peer.closed:
+            self.former_readers.forget(peer)
         memberships = self.clients.memberships(peer)
         changed = self.clients.drop(peer)
         for group, member in memberships:

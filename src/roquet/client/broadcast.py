@@ -16,7 +16,7 @@ import msgspec
 from roquet.client.config import ConsumerConfig
 from roquet.client.offsets import Offsets
 from roquet.client.session import Session
-from roquet.model.errors import ConfigError, FieldError, StoreError, UsageError
+from roquet.model.errors import ConfigError, FieldError, RoquetError, StoreError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.store.files import RealFiles
 from roquet.store.locks import Lock
@@ -32,6 +32,8 @@ class OffsetFile(msgspec.Struct, frozen=True, rename="camel"):
     """What the file holds."""
 
     offset_table: dict[MessageQueue, int] = {}
+    topic_ids: dict[MessageQueue, str] | None = None
+    """Of which topic of its name each offset is (rules.topic_id); Java passes it over."""
 
 
 def state_folder(platform: str, environ: Mapping[str, str]) -> Path:
@@ -53,6 +55,7 @@ class LocalOffsets(Offsets):
         self._files = RealFiles()
         self._path = folder / (config.instance or SHARED_INSTANCE) / group / "offsets.json"
         self._table: dict[MessageQueue, int] = {}
+        self._ids: dict[MessageQueue, str] = {}
         self._is_new = False
         self._lock: Lock | None = None
 
@@ -66,7 +69,8 @@ class LocalOffsets(Offsets):
                 f"broadcast progress cannot be kept in {self._path.parent} ({error}): "
                 "give each member of the group on one machine an `instance` of its own"
             ) from error
-        self._table = dict(_read(self._path))
+        found = _read(self._path)
+        self._table, self._ids = dict(found.offset_table), dict(found.topic_ids or {})
 
     def close(self) -> None:
         """Leave the file to others."""
@@ -76,7 +80,17 @@ class LocalOffsets(Offsets):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The progress in the file."""
+        self._heard[queue] = self._ids.get(queue)
         return self._table.get(queue)
+
+    async def begin(self, queue: MessageQueue) -> int:
+        """Where to read on; progress of before topics had ids is taken for the topic's that is."""
+        offset = await super().begin(queue)
+        if queue not in self.topic_ids:
+            with contextlib.suppress(RoquetError):
+                await self.first(queue)
+                self._know(queue)
+        return offset
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Save progress now."""
@@ -85,8 +99,12 @@ class LocalOffsets(Offsets):
 
     async def tell(self, queue: MessageQueue, offset: int) -> None:
         """Note progress, to be saved at the next flush."""
-        if self._table.get(queue) != offset:
+        topic_id = self.topic_ids.get(queue)
+        if self._table.get(queue) != offset or self._ids.get(queue) != topic_id:
             self._table[queue] = offset
+            self._ids.pop(queue, None)
+            if topic_id is not None:
+                self._ids[queue] = topic_id
             self._is_new = True
 
     def flush(self) -> None:
@@ -96,7 +114,7 @@ class LocalOffsets(Offsets):
             self._write()
 
     def _write(self) -> None:
-        data = dialect.dumps(OffsetFile(self._table), pretty=True)
+        data = dialect.dumps(OffsetFile(self._table, self._ids or None), pretty=True)
         try:
             self._files.replace(self._path, data, keep=True)
         except StoreError as error:
@@ -104,15 +122,15 @@ class LocalOffsets(Offsets):
             log.warning("broadcast progress is not saved yet: %s", error)
 
 
-def _read(path: Path) -> Mapping[MessageQueue, int]:
+def _read(path: Path) -> OffsetFile:
     """The progress in a file, or in the one before it when that one is damaged; none if new."""
     for one in (path, path.with_name(path.name + ".bak")):
         with contextlib.suppress(FileNotFoundError):
             try:
-                return dialect.loads(one.read_bytes(), OffsetFile).offset_table
+                return dialect.loads(one.read_bytes(), OffsetFile)
             except FieldError as error:
                 log.warning("%s cannot be read: %s", one, error)
-    return {}
+    return OffsetFile()
 
 
 def folder_of(config: ConsumerConfig, environ: Mapping[str, str]) -> Path:

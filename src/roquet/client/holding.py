@@ -46,6 +46,8 @@ class Holding:
             old.release()
         kind = OrderedReader if self._config.ordered else QueueReader
         new = self.readers[queue] = kind(queue, offset, taste, self._around)
+        new.topic_id = self._offsets.topic_ids.get(queue)
+        new.begin_anew = self._begin_anew
         if isinstance(old, OrderedReader) and isinstance(new, OrderedReader):
             new.begin_after(old)
         return new
@@ -58,6 +60,23 @@ class Holding:
         new = self.hold(queue, offset, taste)
         if old.is_paused:
             new.pause()
+
+    async def _begin_anew(self, reader: QueueReader) -> bool:
+        """Read a topic that was deleted and made anew from its beginning.
+
+        What is in flight of the one before does not count. False when it is the same topic, or
+        there is none.
+        """
+        queue = reader.queue
+        first = await self._offsets.recreated(queue)
+        if first is None or self.readers.get(queue) is not reader:
+            return False
+        log.warning(
+            "topic %s was deleted and made anew: %s is read from offset %d on; of the one before it"
+            " was read up to %d", queue.topic, queue, first, reader.window.next_offset,
+        )  # fmt: skip
+        self.hold(queue, first, reader.taste)
+        return True
 
     def change(self, topic: str, taste: Taste) -> None:
         """Want other messages of a topic from now on."""

@@ -83,8 +83,12 @@ class Puller:
         count: int,
         suspend_ms: int = 0,
         progress: int | None = None,
+        topic_id: str | None = None,
     ) -> PullReply:
-        """What the broker finds; it may wait so long for something new."""
+        """What the broker finds; it may wait so long for something new.
+
+        With an id it refuses when the topic was deleted since and another has its name.
+        """
         wanted = taste.subscription
         flags = PullFlag.SUBSCRIPTION
         if suspend_ms:
@@ -104,6 +108,7 @@ class Puller:
             sub_version=wanted.sub_version,
             expression_type=wanted.expression_type,
             max_msg_bytes=self.config.pull_bytes,
+            topic_id=topic_id,
         )
         address = self._session.routes.leader(queue.broker_name)
         return await self._session.pool.call(address, call, self.config.pull_timeout_ms)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -14,7 +14,7 @@ from roquet.client.rates import Rates
 from roquet.client.received import Received, ReceivedMessage, records
 from roquet.client.requests import Replies
 from roquet.client.sendback import Failures
-from roquet.model.errors import RecordError, RoquetError
+from roquet.model.errors import CallRefused, RecordError, RoquetError
 from roquet.model.queue import MessageQueue
 from roquet.rules.progress import Window
 from roquet.wire.calls.pull import PullReply
@@ -52,9 +52,13 @@ class QueueReader:
         self.saved: int | None = None
         """The progress that the broker was told last."""
         self.is_held = True
+        self.topic_id: str | None = None
+        """Which topic of that name is read, where that is known."""
+        self.begin_anew: Callable[[QueueReader], Awaitable[bool]] | None = None
+        """Asked when the broker does not know the topic: whether another reader reads it now."""
         self.settling: set[asyncio.Task[None]] = set()
         """What is on its way back to the broker."""
-        self._taste = taste
+        self.taste = taste
         self._inbox = around.inbox
         self._puller = around.puller
         self._failures = around.failures
@@ -96,7 +100,7 @@ class QueueReader:
 
     def change(self, taste: Taste) -> None:
         """Want other messages from now on: a pull under way asks for the wrong ones."""
-        self._taste = taste
+        self.taste = taste
         if self.is_held and not self.is_paused:
             self._task.cancel()
             self._task = self._start()
@@ -144,12 +148,24 @@ class QueueReader:
                 found = self._take(await self._pull())
                 self._trouble.over()
             except Exception as error:
+                if await self._is_recreated(error):
+                    return
                 self._say(error)
                 self._puller.doubt()
                 await clock.sleep(PULL_PAUSE_MS)
                 continue
             if not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
                 await clock.sleep(IDLE_PAUSE_MS)
+
+    async def _is_recreated(self, error: Exception) -> bool:
+        """Whether the topic was deleted, and another reader has begun the one made anew."""
+        is_unknown = isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
+        if not is_unknown or self.topic_id is None or self.begin_anew is None:
+            return False
+        try:
+            return await self.begin_anew(self)
+        except RoquetError:
+            return False
 
     def _say(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a fault of our own: show where
@@ -169,10 +185,11 @@ class QueueReader:
         reply = await self._puller.pull(
             self.queue,
             window.next_offset,
-            self._taste,
+            self.taste,
             count=min(self._config.pull_count, self._config.in_flight_max - window.count),
             suspend_ms=self._config.suspend_ms,
             progress=progress,
+            topic_id=self.topic_id,
         )
         if progress:
             self.saved = progress
@@ -201,7 +218,7 @@ class QueueReader:
                 return reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
     def _wanted(self, body: bytes) -> Sequence[ReceivedMessage]:
-        begin, tags = self.window.next_offset, self._taste.tags
+        begin, tags = self.window.next_offset, self.taste.tags
         try:
             found = [
                 ReceivedMessage(self.queue, one, self)
@@ -214,7 +231,7 @@ class QueueReader:
 
     def _readable(self, body: bytes) -> Sequence[ReceivedMessage]:
         """Those that are wanted, one by one: some cannot be read although their records can."""
-        begin, tags = self.window.next_offset, self._taste.tags
+        begin, tags = self.window.next_offset, self.taste.tags
         found = []
         for one in records(body, self._damaged):
             try:

@@ -78,6 +78,8 @@ class TopicTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     topic_config_table: dict[str, TopicConfig] = {}
     data_version: DataVersion = DataVersion()
+    topic_ids: dict[str, str] | None = None
+    """By topic its id (rules.topic_id): ours alone, genuine brokers pass it over."""
 
 
 class GroupTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

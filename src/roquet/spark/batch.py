@@ -26,7 +26,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The whole range, dealt to tasks."""
         cluster = Cluster(self._settings)
-        return tasks_for(self._settings, self._pieces(cluster), cluster.addresses)
+        pieces = plan.identified(self._pieces(cluster), cluster.topic_ids)
+        return tasks_for(self._settings, pieces, cluster.addresses)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""

@@ -28,7 +28,7 @@ from roquet.model.settings import nearest
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets, Queue
+from roquet.spark.plan import Offsets, Queue, TopicIds
 from roquet.spark.topics import matching
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.bodies import TopicList
@@ -50,6 +50,9 @@ CALL_TIMEOUT_MS: Final = 10_000
 PAUSES_MS: Final = (50, 100, 200, 500, 1000)
 """Between one attempt and the next; the last one again and again."""
 
+GOES_ON: Final = "failOnDataLoss=false goes on without what is gone"
+"""What an error about lost messages advises."""
+
 _BUSY: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 _channels: dict[str, BlockingChannel] = {}
@@ -66,6 +69,8 @@ class Bounds(msgspec.Struct, frozen=True):
     """The offset of each queue's first message."""
     latest: Offsets
     """The offset that each queue's next message will get."""
+    topic_ids: TopicIds = {}
+    """Which topics of their names they are, as far as brokers tell."""
 
 
 class Cluster:
@@ -96,6 +101,8 @@ class Cluster:
         """Messages that were found to be gone, by this object."""
         self._silent: set[str] = set()
         """Brokers that do not tell of all queues of a topic at once."""
+        self.topic_ids: TopicIds = {}
+        """As brokers told them with offsets, the last time."""
 
     @property
     def _channels(self) -> dict[str, BlockingChannel]:
@@ -159,7 +166,7 @@ class Cluster:
                 for queue_id, (first, last) in told.items():
                     found.earliest[topic, broker, queue_id] = first
                     found.latest[topic, broker, queue_id] = last
-        return found
+        return msgspec.structs.replace(found, topic_ids=dict(self.topic_ids))
 
     def told(self, topic: str, broker: str, ids: Sequence[int]) -> Mapping[int, tuple[int, int]]:
         """First and next offset of a topic's queues on a broker, asked once, without patience."""
@@ -168,10 +175,12 @@ class Cluster:
         found = {} if broker in self._silent else self._told_at_once(topic, broker)
         for queue_id in ids:
             if queue_id not in found:
-                first, last = (
-                    self.ask_once(broker, kind(topic=topic, queue_id=queue_id)).offset
+                replies = [
+                    self.ask_once(broker, kind(topic=topic, queue_id=queue_id))
                     for kind in (MinOffset, MaxOffset)
-                )
+                ]
+                first, last = (reply.offset for reply in replies)
+                self._note_id(topic, broker, replies[0].topic_id)
                 found[queue_id] = max(first, 0), max(last, 0)  # -1 is of a queue never used
         return {queue_id: found[queue_id] for queue_id in ids}
 
@@ -198,10 +207,9 @@ class Cluster:
         """The time."""
         return SYSTEM_CLOCK.now_ms()
 
-    def lost(self, what: str, count: int = 0) -> None:
+    def lost(self, what: str, count: int = 0, advice: str = GOES_ON) -> None:
         """Messages are gone: an error, or a warning where the user has said so."""
         if self.settings.fail_on_data_loss:
-            advice = "failOnDataLoss=false goes on without what is gone"
             raise DataLost(f"{what}; {advice}")
         self.lost_count += count
         log.warning("%s; going on, as failOnDataLoss=false says", what)
@@ -231,8 +239,16 @@ class Cluster:
                 log.info("%s does not tell of all queues at once: %s", broker, error)
                 self._silent.add(broker)
             return {}
-        table = loads(bytes(reply.body), TopicStats).offset_table
+        found = loads(bytes(reply.body), TopicStats)
+        self._note_id(topic, broker, found.topic_id)
+        table = found.offset_table
         return {queue.queue_id: (at.min_offset, at.max_offset) for queue, at in table.items()}
+
+    def _note_id(self, topic: str, broker: str, topic_id: str | None) -> None:
+        if topic_id is None:
+            self.topic_ids.pop((topic, broker), None)
+        else:
+            self.topic_ids[topic, broker] = topic_id
 
     def _queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic that may be read."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from roquet.arrow.records import Records
-from roquet.model.errors import RecordError
+from roquet.model.errors import CallRefused, RecordError
 from roquet.model.flags import PullFlag
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Cluster
@@ -22,6 +22,7 @@ from roquet.spark.plan import Piece, named
 from roquet.spark.selection import Selection
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.codes import ResponseCode
 from roquet.wire.dialect import dumps
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,13 @@ class _Reading:
     def _together(self, front: Front, others: Mapping[int, int]) -> Iterator[Records]:
         """What one pull brings of all."""
         call = self._call(front.piece, front.at, others)
-        reply = self._cluster.ask(self._broker, call)
+        try:
+            reply = self._cluster.ask(self._broker, call)
+        except CallRefused as error:
+            if not _means_another(call, error):
+                raise
+            self._fronts.keep_apart()  # each queue says what it has lost
+            return
         before = front.at
         records = self._run(reply.body)
         if records is None:
@@ -161,7 +168,13 @@ class _Reading:
         call = self._call(piece, at, {})
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._cluster.settings.timeout_ms
         while True:
-            reply = self._cluster.ask(self._broker, call)
+            try:
+                reply = self._cluster.ask(self._broker, call)
+            except CallRefused as error:
+                if not _means_another(call, error):
+                    raise
+                self._cluster.lost(str(error))
+                return None
             if reply.next_begin_offset > at:
                 return reply
             if SYSTEM_CLOCK.monotonic_ms() >= deadline:
@@ -216,9 +229,15 @@ class _Reading:
             sub_version=0,
             expression_type=self._kind,
             max_msg_bytes=PULL_BYTES,
+            topic_id=piece.topic_id,
             body=dumps(Alongside(offsets=dict(others)), standard=True) if others else b"",
         )
 
     def _parsed(self, block: bytes | memoryview) -> Records:
         decompress = self._cluster.settings.decompress
         return Records.of(block, broker=self._broker, restore=decompress)
+
+
+def _means_another(call: Pull, error: CallRefused) -> bool:
+    """Whether a pull was refused because the topic that it means was deleted since."""
+    return call.topic_id is not None and error.code == ResponseCode.TOPIC_NOT_EXIST

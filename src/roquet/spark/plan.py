@@ -6,12 +6,14 @@ in it, so many queues share one and a full queue is shared by many.
 """
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
 
 from roquet.model.errors import ConfigError
+from roquet.rules.topic_id import created_ms, is_another
 
 Queue = tuple[str, str, int]
 """A topic, a broker's name and the id of one of its queues."""
@@ -25,6 +27,12 @@ Edge = Literal["earliest", "latest"] | Offsets
 EARLIEST_MARK: Final = -2
 LATEST_MARK: Final = -1
 """Offsets that mean an edge; Spark's Kafka source uses the same."""
+
+TopicIds = dict[tuple[str, str], str]
+"""By topic and broker which topic of that name it is (rules.topic_id), where that is known."""
+
+IDS: Final = "topic ids"
+"""Stands among the topics of a checkpoint's offsets, as `AWAY` does in a report."""
 
 AWAY: Final = "brokers away"
 """Stands among the topics of a report; no topic has blanks in its name."""
@@ -44,6 +52,8 @@ class Piece(msgspec.Struct, frozen=True):
     queue_id: int
     start: int
     end: int
+    topic_id: str | None = None
+    """Which topic of that name it is; None takes any."""
 
     @property
     def queue(self) -> Queue:
@@ -55,7 +65,7 @@ class Piece(msgspec.Struct, frozen=True):
 
     def cut(self, start: int, end: int) -> "Piece":
         """Another range of the same queue."""
-        return Piece(self.topic, self.broker, self.queue_id, start, end)
+        return Piece(self.topic, self.broker, self.queue_id, start, end, self.topic_id)
 
 
 Nested = dict[str, dict[str, dict[str, int]]]
@@ -81,9 +91,24 @@ def from_json(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Offsets:
     return {
         (topic, broker, int(queue_id)): int(offset)
         for topic, brokers in nested.items()
+        if topic != IDS
         for broker, queues in brokers.items()
         for queue_id, offset in queues.items()
     }
+
+
+def checkpoint(offsets: Offsets, ids: TopicIds) -> dict[str, Any]:
+    """Offsets with the ids of their topics, as a stream keeps them."""
+    kept: dict[str, Any] = dict(to_json(offsets))
+    for topic, broker in sorted({(topic, broker) for topic, broker, _ in offsets} & ids.keys()):
+        kept.setdefault(IDS, {}).setdefault(topic, {})[broker] = ids[topic, broker]
+    return kept
+
+
+def topic_ids(kept: Mapping[str, Any]) -> TopicIds:
+    """The ids in a checkpoint; none in one that an earlier version made."""
+    found = kept.get(IDS, {})
+    return {(topic, broker): one for topic, ids in found.items() for broker, one in ids.items()}
 
 
 def checkpointed(kept: Any, is_read: Callable[[str], bool]) -> Offsets:
@@ -93,7 +118,7 @@ def checkpointed(kept: Any, is_read: Callable[[str], bool]) -> Offsets:
             f"the checkpoint's offsets are {_shortened(kept)}, not by topic, broker and queue:"
             f" another source or another version of this one wrote them; {_FRESH}"
         )
-    for topic in sorted(kept):
+    for topic in sorted(kept.keys() - {IDS}):
         if not is_read(topic):
             raise ConfigError(
                 f"the checkpoint is of topic {topic!r}, which this query does not read: read it"
@@ -109,7 +134,7 @@ def is_nested(kept: Any) -> bool:
     """Whether this may be of `to_json`."""
     if not isinstance(kept, dict) or not all(isinstance(b, dict) for b in kept.values()):
         return False
-    queues = [found for brokers in kept.values() for found in brokers.values()]
+    queues = [q for topic, brokers in kept.items() if topic != IDS for q in brokers.values()]
     return all(isinstance(found, dict) for found in queues) and all(
         queue_id.isdecimal() and type(offset) is int
         for found in queues
@@ -171,6 +196,44 @@ def ranges(start: Offsets, end: Offsets) -> list[Piece]:
         for queue, last in sorted(end.items())
         if start.get(queue, last) < last
     ]
+
+
+def identified(pieces: Iterable[Piece], ids: TopicIds) -> list[Piece]:
+    """The ranges, each of which says of which topic of that name it is."""
+    return [
+        msgspec.structs.replace(piece, topic_id=ids.get((piece.topic, piece.broker)))
+        for piece in pieces
+    ]
+
+
+def recreated(start: Offsets, earliest: Offsets, known: TopicIds, now: TopicIds) -> set[Queue]:
+    """Queues that were read before and whose topic was deleted and made anew since.
+
+    Those that are read from their first message on in either case are left out.
+    """
+    return {
+        queue
+        for queue, offset in start.items()
+        if is_another(known.get(queue[:2]), now.get(queue[:2]))
+        and offset != earliest.get(queue, offset)
+    }
+
+
+def recreation(queues: Iterable[Queue], start: Offsets, now: TopicIds) -> list[str]:
+    """A sentence for each topic and broker: how far the one before was read."""
+    found: dict[tuple[str, str], list[Queue]] = {}
+    for queue in sorted(queues):
+        found.setdefault(queue[:2], []).append(queue)
+    sentences = []
+    for (topic, broker), read in found.items():
+        ms = created_ms(now[topic, broker])
+        when = "" if ms is None else f" at {datetime.fromtimestamp(ms / 1000, UTC):%F %T} UTC"
+        ends = ", ".join(f"queue {queue[2]} up to offset {start[queue]}" for queue in read)
+        sentences.append(
+            f"topic {topic!r} of broker {broker!r} was deleted and made anew{when}; "
+            f"of the one before were read: {ends}"
+        )
+    return sentences
 
 
 def losses(start: Offsets, latest: Offsets, away: Container[str] = ()) -> list[tuple[Queue, str]]:

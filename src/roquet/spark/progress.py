@@ -5,6 +5,7 @@ that does not take it is worth a warning and no reason to stop.
 """
 
 import logging
+from collections.abc import Mapping
 
 import msgspec
 
@@ -66,7 +67,7 @@ class Publisher:
                 " overwritten: choose a group that nobody consumes with for publishProgress"
             )
 
-    def publish(self, offsets: Offsets) -> None:
+    def publish(self, offsets: Offsets, ids: Mapping[tuple[str, str], str] = {}) -> None:
         """Tell the brokers what is new; those that do not take it hear the next time.
 
         Nothing is told where the group has got members meanwhile.
@@ -78,7 +79,11 @@ class Publisher:
                 continue
             topic, _, queue_id = queue
             call = UpdateOffset(
-                consumer_group=self._group, topic=topic, queue_id=queue_id, commit_offset=offset
+                consumer_group=self._group,
+                topic=topic,
+                queue_id=queue_id,
+                commit_offset=offset,
+                topic_id=ids.get((topic, broker)),
             )
             try:
                 if broker not in checked:

@@ -26,7 +26,7 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark import edges, entry, plan, rate
 from roquet.spark.cluster import Cluster
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets, Queue
+from roquet.spark.plan import Offsets, Queue, TopicIds
 from roquet.spark.progress import Publisher
 from roquet.spark.tasks import read, tasks_for
 from roquet.spark.topics import matching
@@ -44,6 +44,12 @@ IDLE_MS: Final = 500
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches on the driver; `read` runs in workers, on a copy that knows only settings."""
 
+    _advice = (
+        "failOnDataLoss=false goes on at the beginning of the new one, or choose a new"
+        " checkpointLocation"
+    )
+    """What to do when a topic was deleted and made anew."""
+
     def __init__(self, settings: SourceOptions, columns: Sequence[str]) -> None:
         self._settings = settings
         self._columns = tuple(columns)
@@ -56,18 +62,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets = {}
         self._away_s: dict[str, int] = {}
         self._target: Offsets | None = None
-        self._first: Offsets | None = None
+        self._first: dict[str, Any] | None = None
         self._last_batch_ms: int | None = None
         self._quiet_since_ms = SYSTEM_CLOCK.monotonic_ms()
         self._lost = set[Queue]()
+        self._ids_before: TopicIds = {}
+        self._ids: TopicIds = {}
+        """Of the topics at the two ends of the batch that is planned."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins; Spark asks twice and must hear the same."""
         if self._first is None:
             bounds, edge = self._cluster.bounds(), self._settings.starting_offsets
             entry.check(self._cluster)
-            self._first = edges.starting(edge, bounds.earliest, bounds.latest, self._cluster)
-        return plan.to_json(self._first)
+            first = edges.starting(edge, bounds.earliest, bounds.latest, self._cluster)
+            self._first = plan.checkpoint(first, bounds.topic_ids)
+        return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the user allows for one batch; of several limits, which Spark cannot join, one."""
@@ -92,6 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = plan.checkpointed(start, self._is_read)
         self._check_group()
         limits = rate.Limits() if isinstance(limit, ReadAllAvailable) else self._limits
+        self._ids_before = plan.topic_ids(start)
         self._find_left_out(before)
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._waits_ms
         while (end := self._end_after(before, limits)) == before:
@@ -102,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             idle_ms = SYSTEM_CLOCK.monotonic_ms() - self._quiet_since_ms
             self._cluster.pause(rate.pause_ms(idle_ms))
         self._last_batch_ms = self._quiet_since_ms = SYSTEM_CLOCK.monotonic_ms()
-        return plan.to_json(end)
+        return plan.checkpoint(end, self._ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """How far the queues reach, for the query's progress, and which brokers are away."""
@@ -111,7 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One batch, dealt to tasks."""
         before, after = (plan.checkpointed(kept, self._is_read) for kept in (start, end))
-        return tasks_for(self._settings, plan.ranges(before, after), self._watch.addresses)
+        pieces = plan.identified(plan.ranges(before, after), plan.topic_ids(end))
+        return tasks_for(self._settings, pieces, self._watch.addresses)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""
@@ -120,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has done with what lies before; it says so one batch later."""
         if self._publisher:
-            self._publisher.publish(plan.from_json(end))
+            self._publisher.publish(plan.from_json(end), plan.topic_ids(end))
 
     # -- where a batch ends ------------------------------------------------------------------
 
@@ -128,9 +140,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far each queue is to be read: those of brokers that are away stay where they are."""
         look = self._watch.look(before)
         self._note(look)
-        self._report_losses(before, look)
+        anew = plan.recreated(before, look.earliest, self._ids_before, look.topic_ids)
+        self._report_losses(before, look, anew)
         latest = plan.capped(look.latest, self._target, before)
         begins = plan.introduced(before, look.earliest, latest)
+        begins |= {queue: look.earliest[queue] for queue in anew & latest.keys()}
+        behind = {queue[:2] for queue in anew - begins.keys()}
+        now = {place: one for place, one in look.topic_ids.items() if place not in behind}
+        self._ids = self._ids_before | now
         known = {queue: last for queue, last in latest.items() if queue not in begins}
         return {**before, **self._within(limits, before, known), **begins}
 
@@ -165,8 +182,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = {**self._latest, **look.latest}
         self._away_s = {broker: ms // 1000 for broker, ms in look.away_ms.items()}
 
-    def _report_losses(self, before: Offsets, look: Look) -> None:
+    def _report_losses(self, before: Offsets, look: Look, anew: set[Queue]) -> None:
         """An error for what is gone; a warning, once, where the user allows it."""
+        for what in plan.recreation(anew, before, look.topic_ids):
+            self._cluster.lost(f"{what}; what was not read of it is gone", advice=self._advice)
+        before = {queue: offset for queue, offset in before.items() if queue not in anew}
         for queue, what in plan.losses(before, look.latest, look.away_ms):
             if queue not in self._lost:
                 self._cluster.lost(what)

@@ -15,7 +15,7 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import PAUSES_MS, Cluster
 from roquet.spark.glance import glance
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets, Queue
+from roquet.spark.plan import Offsets, Queue, TopicIds
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """For how long they have been away."""
     unfound: Mapping[str, Exception] = {}
     """Topics of which no route is known, and why."""
+    topic_ids: TopicIds = {}
+    """Which topics of their names they are, as far as brokers tell."""
 
 
 class _Absence(msgspec.Struct):
@@ -85,7 +87,10 @@ class Watch:
         brokers = {broker for _, broker in wanted} & self._away.keys()
         away_ms = {broker: now_ms - self._away[broker].since_ms for broker in sorted(brokers)}
         unfound = dict(self._unfound)
-        return Look(earliest=earliest, latest=latest, away_ms=away_ms, unfound=unfound)
+        ids = dict(self._cluster.topic_ids)
+        return Look(
+            earliest=earliest, latest=latest, away_ms=away_ms, unfound=unfound, topic_ids=ids
+        )
 
     def whole(self, before: Offsets) -> Look:
         """A look for which all brokers are waited for; when the time is up, without the others."""

@@ -158,6 +158,10 @@ class Store:
         """The queues of a topic that have files."""
         return self._queues.ids(topic)
 
+    def has_messages(self, topic: str) -> bool:
+        """Whether a topic has a queue, and was not deleted while its records are in the log."""
+        return bool(self.queue_ids(topic)) and not self.deleted_before(topic)
+
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Least and next offset of a queue; (0, 0) for one without messages."""
         return self._reader.bounds(topic, queue_id)

@@ -172,3 +172,42 @@ async def test_nobody_waits_for_a_queue_that_is_read_to_its_end(
     commit(broker, first, commit_offset=1)
     broker.notify(["billing"])
     assert progress(broker, second) == 1
+
+
+@pytest.mark.usefixtures("known")
+async def test_an_offset_says_of_which_topic_it_is(broker: Broker, peer: Any) -> None:
+    now = broker.topics.ids["orders"]
+    replies: list[Any] = [
+        offset.query(broker, ask(), peer),
+        offset.minimum(broker, MinOffset(topic="orders", queue_id=0), peer),
+        offset.maximum(broker, MaxOffset(topic="orders", queue_id=0), peer),
+        offset.by_time(broker, OffsetByTime(topic="orders", queue_id=0, timestamp=0), peer),
+    ]
+    assert [reply.topic_id for reply in replies] == [now] * 4
+
+
+@pytest.mark.usefixtures("known")
+async def test_a_late_commit_is_not_taken_for_the_topic_made_anew(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    before = broker.topics.ids["orders"]
+    broker.forget_topics(["orders"])
+    send(broker, message(), peer)
+    with pytest.raises(CallRefused, match="deleted and made anew"):
+        commit(broker, peer, commit_offset=1, topic_id=before)
+    assert broker.offsets.get("billing", "orders", 0) is None
+    commit(broker, peer, commit_offset=1, topic_id=broker.topics.ids["orders"])
+    assert broker.offsets.get("billing", "orders", 0) == 1
+
+
+@pytest.mark.usefixtures("known")
+async def test_a_late_commit_of_a_genuine_member_is_passed_over_until_it_asks(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    """It knows no topic ids; its connection tells that it was there before."""
+    broker.former_readers.add("orders", [peer])
+    commit(broker, peer, commit_offset=1)
+    assert broker.offsets.get("billing", "orders", 0) is None
+    assert progress(broker, peer) == 0
+    commit(broker, peer, commit_offset=1)
+    assert broker.offsets.get("billing", "orders", 0) == 1

@@ -611,3 +611,40 @@ class TestTogether:
         call = ask(queue_id=1, subscription="x", body=dumps(Alongside(offsets={0: 0})))
         reply: Any = pull(broker, call, peer)
         assert bodies(reply) == []
+
+
+async def test_a_pull_that_means_a_deleted_topic_is_refused(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "b")
+    before = broker.topics.ids["orders"]
+    assert bodies(pull(broker, ask(1, topic_id=before), peer)) == [b"b"]  # type: ignore[arg-type]
+    broker.forget_topics(["orders"])
+    stored("c", "d", "e")
+    with pytest.raises(CallRefused, match="deleted and made anew"):
+        pull(broker, ask(1, topic_id=before), peer)
+
+
+async def test_a_pull_that_waits_while_its_topic_is_made_anew_is_refused(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a")
+    call = ask(1, sys_flag=SUSPEND | SUBSCRIPTION, topic_id=broker.topics.ids["orders"])
+    answer: Any = pull(broker, call, peer)
+    waiting = asyncio.ensure_future(answer)
+    await asyncio.sleep(0)
+    broker.forget_topics(["orders"])
+    stored("b", "c")
+    with pytest.raises(CallRefused, match="deleted and made anew"):
+        await waiting
+
+
+async def test_a_genuine_reader_of_a_deleted_topic_is_told_to_begin_the_new_one(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "b")
+    broker.former_readers.add("orders", [peer])
+    told: Any = pull(broker, ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+    assert broker.offsets.get("billing", "orders", 0) is None, "the offset of the one before"
+    assert bodies(pull(broker, ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]

@@ -215,3 +215,9 @@ async def test_a_broker_without_followers_says_so(orders: Broker, peer: Any) -> 
 async def test_epochs_are_a_matter_of_controllers(broker: Broker, peer: Any) -> None:
     with pytest.raises(CallRefused, match="only for controllerMode"):
         handlers.epochs(broker, calls.GetEpochs(), peer)
+
+
+async def test_a_topic_says_which_one_of_its_name_it_is(orders: Broker, peer: Any) -> None:
+    reply = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
+    found = dialect.loads(reply.body, calls.TopicStats)
+    assert found.topic_id == orders.topics.ids["orders"]

@@ -9,6 +9,7 @@ from roquet.broker.tables.topics import Topics, is_system_topic, system_topic_na
 from roquet.model import names
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
+from roquet.rules.topic_id import is_another
 from roquet.store.files import RealFiles
 from roquet.store.memory import MemoryFiles
 
@@ -211,3 +212,80 @@ def test_a_topic_without_a_name_of_its_own_has_that_of_its_key() -> None:
     found = Topics(TableFile(files, path), BrokerConfig(), 0).get("orders")
     assert found is not None
     assert (found.topic_name, found.read_queue_nums) == ("orders", 3)
+
+
+def test_a_topic_made_anew_has_another_id_within_the_same_millisecond_too() -> None:
+    topics = topics_of()
+    create(topics, "orders")
+    first = topics.ids["orders"]
+    topics.remove("orders", NOW)
+    assert "orders" not in topics.ids
+    create(topics, "orders")
+    assert is_another(first, topics.ids["orders"])
+
+
+def test_a_topic_keeps_its_id_when_it_is_changed_and_when_its_broker_starts_again() -> None:
+    files = MemoryFiles()
+    topics = topics_of(files)
+    create(topics, "orders", queue_count=4)
+    first = topics.ids["orders"]
+    topics.put(TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=8), NOW + 1)
+    assert topics.ids["orders"] == topics_of(files).ids["orders"] == first
+
+
+def test_retry_topics_have_ids_and_system_topics_need_none() -> None:
+    topics = topics_of()
+    topics.create_for_group("%RETRY%billing", 1, NOW)
+    assert list(topics.ids) == ["%RETRY%billing"]
+
+
+def test_a_topic_that_the_disk_did_not_take_leaves_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = topics_of(MemoryFiles())
+    create(topics, "payments")
+    before = dict(topics.ids)
+
+    def full() -> None:
+        raise StoreFull("the disk is full")
+
+    monkeypatch.setattr(topics, "save", full)
+    with pytest.raises(StoreFull):
+        create(topics, "orders")
+    assert topics.ids == before
+
+
+def test_topics_of_a_directory_without_ids_get_some_that_stay(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    path.write_bytes((GENUINE / "5.5.0" / "topics.json").read_bytes())
+    file = TableFile(RealFiles(), path)
+    found = Topics(file, BrokerConfig(), NOW).ids["TopicA"]
+    assert found.startswith("adopted-")
+    assert Topics(file, BrokerConfig(), NOW + 5).ids["TopicA"] == found
+
+
+def test_a_table_that_was_lost_makes_no_other_topics_of_those_with_messages() -> None:
+    topics = Topics(None, BrokerConfig(), NOW, lambda topic: topic == "orders")
+    for name in ("orders", "payments"):
+        create(topics, name)
+    assert topics.ids["orders"].startswith("adopted-")
+    assert not topics.ids["payments"].startswith("adopted-")
+
+
+def test_an_id_without_its_topic_is_forgotten() -> None:
+    """Killed while a topic was deleted: a genuine broker may have deleted the topic, too."""
+    files = MemoryFiles()
+    topics = topics_of(files)
+    create(topics, "orders")
+    topics.ids["gone"] = "1-1"
+    topics.touch(NOW)
+    topics.save()
+    assert list(topics_of(files).ids) == ["orders"]
+
+
+def test_ids_are_renewed_before_their_topics_are_deleted() -> None:
+    files = MemoryFiles()
+    topics = topics_of(files)
+    create(topics, "orders")
+    first = topics.ids["orders"]
+    topics.renew_ids(["orders", "unknown"], NOW)
+    assert is_another(first, topics_of(files).ids["orders"])
+    assert "unknown" not in topics.ids

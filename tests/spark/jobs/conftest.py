@@ -19,7 +19,7 @@ from roquet.spark.options import SourceOptions
 from roquet.spark.plan import ranges
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendBatch
-from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.calls.topic import CreateTopic, DeleteTopic
 
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -99,6 +99,13 @@ class Topic:
                 )
                 self._channels[broker].call(call)
             self.ends[broker, queue_id] = first + count
+
+    def recreate(self) -> None:
+        """Deleted, and made anew."""
+        for channel in self._channels.values():
+            channel.call(DeleteTopic(topic=self.name))
+        self.ends = dict.fromkeys(self.queues, 0)
+        self._make()
 
     @property
     def bodies(self) -> list[bytes]:

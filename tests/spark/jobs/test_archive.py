@@ -8,6 +8,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from roquet.model.errors import ConfigError, UsageError
+from roquet.spark.cluster import DataLost
 from roquet.spark.jobs import archive
 from roquet.spark.jobs.archive import Params, Progress, checked, run, settings_of, transform
 from roquet.spark.jobs.errand import Answer
@@ -236,3 +237,32 @@ def test_the_whole_way_through_spark(spark: Any, lake: Lake) -> None:
     table = spark.read.parquet(str(lake.root))
     assert sorted(bytes(row.body) for row in table.select("body").collect()) == lake.topic.bodies
     assert table.select("day").distinct().count() <= 2, "found in the names of the directories"
+
+
+def test_an_archive_does_not_mix_a_topic_with_one_made_anew(lake: Lake) -> None:
+    """Longer than before: no offset tells of it, the id of the topic does."""
+    lake.topic.send(20)
+    assert lake.run().rows == 80
+    before = lake.bodies
+    lake.topic.recreate()
+    lake.topic.send(30)
+    with pytest.raises(
+        DataLost, match=r"deleted and made anew at .* UTC; .* queue 0 up to offset 20"
+    ):
+        lake.run()
+    with pytest.raises(DataLost, match="give the new one another directory; failOnDataLoss=false"):
+        lake.run()
+    assert lake.bodies == before, "nothing of the new one is in it"
+
+
+def test_an_archive_may_go_on_with_a_topic_made_anew_when_told_so(lake: Lake) -> None:
+    lake.topic.send(20)
+    lake.run()
+    before = lake.bodies
+    lake.topic.recreate()
+    lake.topic.send(30)
+    done = lake.run(options={"failOnDataLoss": "false"})
+    assert done.rows == 120, "all of the new one"
+    assert lake.bodies == sorted(before + lake.topic.bodies)
+    lake.topic.send(1)
+    assert lake.run().rows == 4, "the table is of the new one from now on"

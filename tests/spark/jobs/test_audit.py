@@ -15,6 +15,7 @@ from roquet.spark.jobs import archive, audit
 from roquet.spark.jobs.audit import Params, grouped, settings_of
 from roquet.spark.jobs.audit_report import Report
 from roquet.spark.jobs.hours import told
+from roquet.spark.jobs.running import JobFailed
 
 KINDS = ("parquet", "delta", "iceberg")
 
@@ -266,3 +267,15 @@ def test_small_files_share_a_task() -> None:
     assert grouped(paths, lambda path: size) == [["a", "b"], ["c"]]
     assert grouped(paths, lambda path: 10) == [paths]
     assert grouped([], lambda path: 1) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_of_a_topic_that_was_deleted_is_not_compared_with_the_new_one(
+    lake: Lake, kind: str
+) -> None:
+    lake.topic.send(2)
+    lake.archive(kind)
+    lake.topic.recreate()
+    lake.topic.send(3)
+    with pytest.raises(JobFailed, match=r"not of the same messages: .*deleted and made anew"):
+        lake.audit()

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from roquet.spark.jobs.origins import holding, is_original
+from roquet.spark.jobs.origins import holding, is_original, may_hold
 from roquet.spark.jobs.stretches import Choice, stretches
 from roquet.spark.tables.looking import look
 
@@ -58,3 +58,14 @@ def test_only_the_topic_itself_holds_them(lake_of: Any) -> None:
     lake_of.archive()
     assert queue_of(lake_of, "orders") == ("orders", "broker-a", 0)
     assert queue_of(lake_of, lake_of.again) is None
+
+
+def test_a_topic_made_anew_holds_none_of_them_whatever_its_messages_look_like(lake_of: Any) -> None:
+    lake_of.topic.send(3)
+    lake_of.archive()
+    held = look(str(lake_of.root))
+    stretch, *_ = stretches(held.paths, held.topic, Choice(), {})
+    assert may_hold(lake_of.cluster("orders").bounds(), stretch, held)
+    lake_of.topic.recreate()
+    lake_of.topic.send(3)
+    assert not may_hold(lake_of.cluster("orders").bounds(), stretch, held)

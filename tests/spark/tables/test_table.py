@@ -35,6 +35,16 @@ def test_a_commit_publishes_rows_and_offsets(kind: Any) -> None:
     assert kind.state() == State(2, kind.offsets(25)), "also for the next run"
 
 
+def test_a_table_says_of_which_topics_its_offsets_are(kind: Any) -> None:
+    ids = {"broker-a": "1763836680000-17", "broker-b": "adopted-1763836680000-3"}
+    with kind.open() as table:
+        state = table.state(kind.queues)
+        table.commit(state.then(kind.offsets(7), table.begin().name, (), (), ids))
+        state = table.state(kind.queues)
+        table.commit(state.then(kind.offsets(9), table.begin().name, (), ()))
+    assert kind.state() == State(2, kind.offsets(9), ids)
+
+
 def test_rows_lie_in_the_day_in_which_they_were_stored(kind: Any) -> None:
     with kind.open() as table:
         kind.archive(table, 0, 12)

@@ -20,6 +20,8 @@ POSITION: Final = Struct(">q")
 def query(broker: Broker, call: calls.QueryOffset, peer: Peer) -> Answer:
     """A group's progress in one queue; a member that takes it from another one may have to wait."""
     group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
+    if broker.former_readers.pending:
+        broker.former_readers.tell(topic, queue_id, peer)
     bounds = broker.store.bounds(topic, queue_id)
     if bounds != (0, 0):
         taking = broker.handover.taking(group, topic, queue_id, peer)
@@ -49,7 +51,11 @@ def _progress(broker: Broker, call: calls.QueryOffset) -> calls.OffsetReply:
             ResponseCode.QUERY_NOT_FOUND,
             "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
-    return calls.OffsetReply(offset=found)
+    return _reply(broker, call.topic, found)
+
+
+def _reply(broker: Broker, topic: str, offset: int) -> calls.OffsetReply:
+    return calls.OffsetReply(offset=offset, topic_id=broker.topics.ids.get(topic))
 
 
 def update(broker: Broker, call: calls.UpdateOffset, peer: Peer) -> Reply:
@@ -66,6 +72,9 @@ def update(broker: Broker, call: calls.UpdateOffset, peer: Peer) -> Reply:
             f"queue {call.queue_id}, offset {call.commit_offset} of topic {topic}: "
             "neither can be negative",
         )
+    broker.check_topic_id(topic, call.topic_id)
+    if broker.former_readers.pending and broker.former_readers.is_late(topic, call.queue_id, peer):
+        return Reply(remark="The topic was deleted and made anew: the offset is of the one before")
     if broker.resets.pending and broker.resets.get(group, topic, call.queue_id) is not None:
         return Reply(remark="Offset has been previously reset")
     broker.offsets.commit(group, topic, call.queue_id, call.commit_offset)
@@ -76,19 +85,19 @@ def update(broker: Broker, call: calls.UpdateOffset, peer: Peer) -> Reply:
 
 def maximum(broker: Broker, call: calls.MaxOffset, _peer: Peer) -> calls.OffsetReply:
     """The offset that the next message of a queue will get."""
-    return calls.OffsetReply(offset=broker.store.bounds(call.topic, call.queue_id)[1])
+    return _reply(broker, call.topic, broker.store.bounds(call.topic, call.queue_id)[1])
 
 
 def minimum(broker: Broker, call: calls.MinOffset, _peer: Peer) -> calls.OffsetReply:
     """The offset of the first message that a queue still holds."""
-    return calls.OffsetReply(offset=broker.store.bounds(call.topic, call.queue_id)[0])
+    return _reply(broker, call.topic, broker.store.bounds(call.topic, call.queue_id)[0])
 
 
 def by_time(broker: Broker, call: calls.OffsetByTime, _peer: Peer) -> calls.OffsetReply:
     """The offset of the first message stored at a time or later."""
     upper = (call.boundary_type or "").lower() == "upper"
     found = broker.store.offset_by_time(call.topic, call.queue_id, call.timestamp, upper=upper)
-    return calls.OffsetReply(offset=found)
+    return _reply(broker, call.topic, found)
 
 
 def earliest_time(broker: Broker, call: calls.EarliestTime, _peer: Peer) -> calls.TimeReply:

@@ -66,6 +66,9 @@ def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
         call = _limited(broker, call)
     if broker.resets.pending and (moved := _moved(broker, call)) is not None:
         return moved
+    former = broker.former_readers
+    if former.pending and former.tell(call.topic, call.queue_id, peer):
+        return _begun_anew(broker, call)
     if call.sys_flag & COMMIT and call.commit_offset >= 0:
         broker.offsets.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
     if isinstance(wanted, Filter):
@@ -136,6 +139,18 @@ def _moved(broker: Broker, call: Pull) -> PullReply | None:
         code=MOVED,
         remark="OFFSET_RESET",
         next_begin_offset=offset,
+        min_offset=minimum,
+        max_offset=maximum,
+    )
+
+
+def _begun_anew(broker: Broker, call: Pull) -> PullReply:
+    """Where a reader of a deleted topic goes on in the one that was made anew, told once."""
+    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    return PullReply(
+        code=MOVED,
+        remark="the topic was deleted and made anew",
+        next_begin_offset=minimum,
         min_offset=minimum,
         max_offset=maximum,
     )
@@ -276,6 +291,7 @@ def _check(broker: Broker, call: Pull) -> PullReply | None:
             f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
+    broker.check_topic_id(call.topic, call.topic_id)
     if broker.groups.forbidden and not broker.groups.may_read(call.consumer_group, call.topic):
         return _forbidden(
             FORBIDDEN_SUBSCRIPTION,

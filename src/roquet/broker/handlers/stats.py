@@ -28,7 +28,8 @@ def topic_stats(broker: Broker, call: calls.GetTopicStats, _peer: Peer) -> Reply
         _queue(broker, call.topic, number): _queue_stats(broker, call.topic, number)
         for number in range(config.write_queue_nums)
     }
-    return Reply(body=dialect.dumps(calls.TopicStats(offset_table=table)))
+    found = calls.TopicStats(offset_table=table, topic_id=broker.topics.ids.get(call.topic))
+    return Reply(body=dialect.dumps(found))
 
 
 def time_span(broker: Broker, call: calls.GetTimeSpan, _peer: Peer) -> Reply:

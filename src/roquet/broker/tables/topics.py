@@ -11,6 +11,7 @@ from roquet.model import names
 from roquet.model.errors import StoreError
 from roquet.model.flags import Permission
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
+from roquet.rules import topic_id
 from roquet.rules.schedule import DEFAULT_LEVELS
 
 UNIT: Final = 1
@@ -25,8 +26,19 @@ class Topics(Table[TopicTable]):
 
     kind = TopicTable
 
-    def __init__(self, file: TableFile | None, config: BrokerConfig, now_ms: int) -> None:
+    def __init__(
+        self,
+        file: TableFile | None,
+        config: BrokerConfig,
+        now_ms: int,
+        has_messages: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`has_messages` says that the store holds messages of a topic, and no deleted ones."""
         self._configs: dict[str, TopicConfig] = {}
+        self._has_messages = has_messages
+        self.ids: dict[str, str] = {}
+        """By topic its id: one that is deleted and made anew gets another. System topics, which
+        cannot be deleted, have none."""
         self._auto_create = config.auto_create_topic
         self.sendable: dict[str, TopicConfig] = {}
         """Those to which a client may send: a send looks here first, and mostly only here."""
@@ -35,6 +47,7 @@ class Topics(Table[TopicTable]):
         """Retry topics that may not be on the disk yet: they are before their first message is."""
         super().__init__(file)
         self._add_system_topics(config, now_ms)
+        self._adopt(config, now_ms)
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._configs.values())
@@ -53,8 +66,11 @@ class Topics(Table[TopicTable]):
         if not fresh:
             return
         before = {c.topic_name: self._configs.get(c.topic_name) for c in fresh}
+        ids_before = dict(self.ids)
         for config in fresh:
             self._keep(config)
+            if before[config.topic_name] is None:
+                self._identify(config.topic_name, now_ms)
         try:
             self._changed(now_ms)
         except StoreError:
@@ -62,6 +78,7 @@ class Topics(Table[TopicTable]):
                 self._drop(name)
                 if config_before is not None:
                     self._keep(config_before)
+            self.ids = ids_before
             raise
 
     def remove(self, topic: str, now_ms: int) -> None:
@@ -75,6 +92,18 @@ class Topics(Table[TopicTable]):
             self._drop(topic)
         if gone:
             self._changed(now_ms)
+
+    def renew_ids(self, topics: Iterable[str], now_ms: int) -> None:
+        """Topics are about to be deleted: what is left of them is another topic, on the disk too.
+
+        A kill in the middle of the deletion may leave a topic whose offsets begin at 0 again.
+        """
+        known = [topic for topic in topics if topic in self._configs]
+        edition = self.version.counter + 1
+        self.ids |= dict.fromkeys(known, topic_id.created(now_ms, edition))
+        if known:
+            self.touch(now_ms)
+            self.save()
 
     def configure(self, config: BrokerConfig, now_ms: int) -> None:
         """The broker's settings have changed: name servers hear of it; topics may be missing."""
@@ -133,6 +162,7 @@ class Topics(Table[TopicTable]):
             return
         for topic, count in fresh.items():
             self._configs[topic] = _retry_topic(topic, count, 0)
+            self._identify(topic, now_ms)
         self._provisional.update(fresh)
         self.touch(now_ms)
         self._tell()
@@ -142,10 +172,15 @@ class Topics(Table[TopicTable]):
         self.version = found.data_version
         for name, config in found.topic_config_table.items():
             self._keep(config if config.topic_name else replace(config, topic_name=name))
+        self.ids = dict(found.topic_ids or {})
 
     def content(self) -> TopicTable:
         """What the file should say, and a name server be told."""
-        return TopicTable(topic_config_table=dict(self._configs), data_version=self.version)
+        return TopicTable(
+            topic_config_table=dict(self._configs),
+            data_version=self.version,
+            topic_ids=dict(self.ids) or None,
+        )
 
     def _keep(self, config: TopicConfig) -> None:
         name = config.topic_name
@@ -156,6 +191,7 @@ class Topics(Table[TopicTable]):
     def _drop(self, topic: str) -> None:
         self._configs.pop(topic, None)
         self.sendable.pop(topic, None)
+        self.ids.pop(topic, None)
         self._provisional.discard(topic)
 
     def _confirm(self) -> None:
@@ -179,6 +215,26 @@ class Topics(Table[TopicTable]):
         for topic in missing:
             self._keep(topic)
         if missing:
+            self._changed(now_ms)
+
+    def _identify(self, topic: str, now_ms: int) -> None:
+        """Give a new topic its id; messages that lie there already are of the one it was before.
+
+        A table of topics that was lost is made anew by those who send: that makes no other topics.
+        """
+        give = topic_id.adopted if self._has_messages(topic) else topic_id.created
+        self.ids[topic] = give(now_ms, self.version.counter + 1)
+
+    def _adopt(self, config: BrokerConfig, now_ms: int) -> None:
+        """Give ids to topics of a directory that has none, of a genuine broker for example."""
+        edition = self.version.counter + 1
+        system = {topic.topic_name for topic in system_topics(config)}
+        without = self._configs.keys() - self.ids.keys() - system
+        gone = self.ids.keys() - self._configs.keys()
+        self.ids |= dict.fromkeys(sorted(without), topic_id.adopted(now_ms, edition))
+        for topic in gone:
+            del self.ids[topic]
+        if without:
             self._changed(now_ms)
 
 

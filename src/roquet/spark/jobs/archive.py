@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -25,7 +25,7 @@ from roquet.spark.jobs.compaction import compact
 from roquet.spark.jobs.errand import Answer, Errand, Reading
 from roquet.spark.jobs.running import JobFailed, answers, spark_for
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.plan import Nested, Offsets, Piece, Queue, from_json, named, to_json
+from roquet.spark.plan import Offsets, Piece, Queue, from_json, named
 from roquet.spark.stream import StreamReader
 from roquet.spark.tables import days
 from roquet.spark.tables.opening import open_table
@@ -99,6 +99,9 @@ class Progress(msgspec.Struct, kw_only=True):
 
 Tell = Callable[[Progress], object]
 
+Checkpoint = dict[str, Any]
+"""Offsets and ids, as `plan.checkpoint` makes them."""
+
 
 def transform(batch: "pa.RecordBatch") -> "Iterator[tuple[str, pa.RecordBatch]]":
     """What of a batch goes into which day."""
@@ -165,6 +168,11 @@ def _waited(params: Params, archive: "Archive", ended: Callable[[], bool]) -> bo
 class Planner(StreamReader):
     """Plans batches as a stream does; one that ends does so where the user wants it."""
 
+    _advice = (
+        "give the new one another directory; failOnDataLoss=false goes on in this one, and offsets"
+        " of both are in it then"
+    )
+
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on nothing behind the end is read."""
         super().prepareForTriggerAvailableNow()
@@ -199,11 +207,13 @@ class Archive:
         if self._params.every_ms is None:
             self._planner.prepareForTriggerAvailableNow()
         if not self._state.number:
-            self._commit(from_json(self._planner.initialOffset()), self._table.begin().name, ())
+            self._commit(self._planner.initialOffset(), self._table.begin().name, ())
 
     def step(self) -> bool:
         """One batch, if there is anything new."""
-        before = to_json(self._state.offsets)
+        state, topic = self._state, self._table.identity.topic
+        ids = {(topic, broker): one for broker, one in state.topic_ids.items()}
+        before = plan.checkpoint(state.offsets, ids)
         after = self._planner.latestOffset(before, self._planner.getDefaultReadLimit())
         self._weigh(self._state.offsets)
         if after == before:
@@ -224,7 +234,7 @@ class Archive:
         self._state = self._table.state(self._state.offsets)
         self.progress.number = self._state.number
 
-    def _write(self, before: Nested, after: Nested) -> None:
+    def _write(self, before: Checkpoint, after: Checkpoint) -> None:
         """Files of a range, and their commit."""
         directory = self._table.begin()
         reading = Reading(
@@ -237,15 +247,17 @@ class Archive:
         found = self._work(reading)
         skipped = checked(reading.pieces, found, self._settings)
         files = [file for answer in found for file in answer.files]
-        self._commit(from_json(after), directory.name, files)
+        self._commit(after, directory.name, files)
         self.progress.rows += sum(file.rows for file in files)
         self.progress.skipped += skipped
         self._planner.commit(after)
 
-    def _commit(self, after: Offsets, attempt: str, files: Sequence[DataFile]) -> None:
-        commit = self._state.then(after, attempt, files, ())
+    def _commit(self, end: Checkpoint, attempt: str, files: Sequence[DataFile]) -> None:
+        after = from_json(end)
+        ids = {broker: one for (_, broker), one in plan.topic_ids(end).items()}
+        commit = self._state.then(after, attempt, files, (), ids)
         self._table.commit(commit)
-        self._state = State(commit.number, after)
+        self._state = State(commit.number, after, ids)
         self.progress.number = commit.number
         self.progress.commits += 1
         self.commits_unmerged += 1

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from roquet.model.errors import ConfigError
+from roquet.rules.topic_id import is_another
 from roquet.spark.cluster import Cluster
 from roquet.spark.jobs import footprint, hours
 from roquet.spark.jobs.audit_report import Report, RowGap, compared, placed
@@ -27,7 +28,7 @@ from roquet.spark.jobs.footprint import Counting, Found
 from roquet.spark.jobs.places import Locating, Place
 from roquet.spark.jobs.running import JobFailed, answers, spark_for
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.plan import Offsets
+from roquet.spark.plan import Offsets, TopicIds, recreation
 from roquet.spark.tables.looking import Held, look
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def run(
     counted = hours.producers(Path(params.producer), params.topic) if _is_file(params) else None
     held = look(params.target, params.topic, name=params.name, catalog=params.catalog)
     cluster = Cluster(settings)
-    cluster.latest()  # a topic that there is not is said before all files are read
+    now = cluster.bounds()  # a topic that there is not is said before all files are read
+    _check_same(params, held, now.topic_ids)
     files = _Files(held, spark, tell)
     found = files.counted(params)
     queues = _queues(cluster, held, found, tell)
@@ -103,6 +105,18 @@ def settings_of(params: Params) -> SourceOptions:
         if name.lower() not in ALLOWED:
             raise ConfigError(f"option {name!r} is not for audits: they are of all messages")
     return parse({**params.options, "topic": params.topic}, os.environ)
+
+
+def _check_same(params: Params, held: Held, now: TopicIds) -> None:
+    """JobFailed where the table is of a topic that was deleted, and another has its name."""
+    known = {(held.topic, broker): one for broker, one in held.topic_ids.items()}
+    read = {(topic, broker, queue): at for (topic, broker, queue), at in (held.end or {}).items()}
+    anew = {queue for queue in read if is_another(known.get(queue[:2]), now.get(queue[:2]))}
+    for what in recreation(anew, read, now):
+        raise JobFailed(
+            f"{params.target} and topic {params.topic!r} are not of the same messages: {what}."
+            " Audit an archive of the new one"
+        )
 
 
 def grouped(paths: Sequence[str], size: Callable[[str], int]) -> list[list[str]]:

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.model import properties as names
+from roquet.rules.topic_id import is_another
 from roquet.spark.cluster import Bounds, Cluster
 from roquet.spark.fetch import RangeReader
 from roquet.spark.jobs.copies import coordinates
 from roquet.spark.jobs.runs import Runs
 from roquet.spark.jobs.stretches import Choice, Stretch, rows_of
 from roquet.spark.plan import Piece, Queue
+from roquet.spark.tables.looking import Held
 
 COMPARED: Final = ("body", "message_id")
 """Columns that make a message the same one; a table without ids goes by bodies."""
@@ -28,6 +30,13 @@ def is_original(row: pa.RecordBatch, found: pa.RecordBatch, topic: str) -> bool:
     known = [name for name in COMPARED if name in row.schema.names]
     is_same = all(row.column(name)[0].as_py() == found.column(name)[0].as_py() for name in known)
     return is_same and source[0].as_py() != coordinates(row, topic)[0].as_py()
+
+
+def may_hold(bounds: Bounds, stretch: Stretch, held: Held) -> bool:
+    """Whether a queue may hold the rows of its name: not where its topic was made anew since."""
+    topic, broker, _ = stretch.source
+    known = held.topic_ids.get(broker) if topic == held.topic else None
+    return not is_another(known, bounds.topic_ids.get((topic, broker)))
 
 
 def holding(

@@ -144,7 +144,8 @@ def _run(
     if not progress.left:
         return progress
     if not params.same_topic:
-        _check_elsewhere(origins.holding(cluster, bounds, wanted, choice, there), params)
+        same = [stretch for stretch in wanted if origins.may_hold(bounds, stretch, found)]
+        _check_elsewhere(origins.holding(cluster, bounds, same, choice, there), params)
     errand = _errand(params, cluster, bounds.latest, wanted, there, choice)
     with _watched(settings, bounds.latest, progress, tell):
         done = answers(spark(), errand)

@@ -1,9 +1,9 @@
 """Delta table: one entry of its log publishes files and offsets together.
 
 Offsets are the table's application transactions, one for each queue, named
-`roquet/TOPIC/BROKER/QUEUE`, and `roquet/TOPIC` has the number of the commit. Delta keeps these for
-ever: they outlive old log entries. The entry's own note repeats them for eyes, and says which
-queues there are.
+`roquet/TOPIC/BROKER/QUEUE`, and `roquet/TOPIC` has the number of the commit; `roquet/TOPIC/BROKER`
+has the topic's id there as a number. Delta keeps these for ever: they outlive old log entries. The
+entry's own note repeats them for eyes, and says which queues there are.
 
 An entry is made for the version that was looked at, or not at all; when somebody else has come
 first, a clean-up for example, the table is looked at anew.
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.plan import Offsets, Queue, from_json
 from roquet.spark.tables.days import NO_DAY, schema_of
 from roquet.spark.tables.disk import Disk, sync
@@ -59,7 +60,7 @@ class DeltaTable:
         self._known |= {*queues}
         found = {queue: self._log.transaction_version(self._app(queue)) for queue in self._known}
         offsets = {queue: offset for queue, offset in found.items() if offset is not None}
-        return State(self._number(), offsets)
+        return State(self._number(), offsets, topic_ids(self._log, self.identity.topic, offsets))
 
     def begin(self) -> Path:
         """A fresh directory for the files of one attempt."""
@@ -128,8 +129,16 @@ class DeltaTable:
         after = from_json(commit.after)
         marks = [Transaction(self._app(queue), offset) for queue, offset in sorted(after.items())]
         marks.append(Transaction(self._app(), commit.number))
+        for broker, one in sorted(commit.topic_ids.items()):
+            if (number := to_number(one)) is not None:
+                marks.append(Transaction(f"{self._app()}/{broker}", number))
+        note = {
+            "number": commit.number,
+            "offsets": commit.after,
+            "topic_ids": dict(commit.topic_ids),
+        }
         properties = CommitProperties(
-            custom_metadata={"roquet": {"number": commit.number, "offsets": commit.after}},
+            custom_metadata={"roquet": note},
             max_commit_retries=0,
             app_transactions=marks,
         )
@@ -178,6 +187,13 @@ class DeltaTable:
     def _app(self, queue: Queue | None = None) -> str:
         name = f"roquet/{self.identity.topic}"
         return name if queue is None else f"{name}/{queue[1]}/{queue[2]}"
+
+
+def topic_ids(log: "Log", topic: str, queues: Iterable[Queue]) -> Mapping[str, str]:
+    """By broker which topic of that name a table's offsets are of."""
+    brokers = sorted({broker for _, broker, _ in queues})
+    found = {broker: log.transaction_version(f"roquet/{topic}/{broker}") for broker in brokers}
+    return {broker: from_number(one) for broker, one in found.items() if one is not None}
 
 
 def check_installed() -> None:

@@ -59,6 +59,7 @@ class _Note(msgspec.Struct, frozen=True):
 
     number: int
     offsets: Nested
+    topic_ids: Mapping[str, str] = {}
 
 
 class IcebergTable:
@@ -97,7 +98,7 @@ class IcebergTable:
         if text is None:
             return State(0, {})
         note = msgspec.json.decode(text, type=_Note)
-        return State(note.number, from_json(note.offsets))
+        return State(note.number, from_json(note.offsets), note.topic_ids)
 
     def begin(self) -> Path:
         """A fresh directory for the files of one attempt."""
@@ -178,7 +179,8 @@ class IcebergTable:
 
     def _change(self, commit: Commit) -> None:
         """Snapshot and offsets in one change, or CommitFailedException."""
-        note = msgspec.json.encode(_Note(commit.number, commit.after)).decode()
+        known = _Note(commit.number, commit.after, commit.topic_ids)
+        note = msgspec.json.encode(known).decode()
         told = {"roquet.number": str(commit.number), "roquet.offsets": note}
         gone = {f"day={file.day}/{file.name}" for file in commit.removed}
         with self._table.transaction() as change:

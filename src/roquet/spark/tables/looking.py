@@ -37,11 +37,14 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     begin: Offsets | None = None
     """Where it began; None, too, when that is forgotten."""
     number: int = 0
+    topic_ids: Mapping[str, str] = {}
+    """By broker which topic of that name it is the archive of, as far as it knows."""
 
 
 class _Note(msgspec.Struct, frozen=True):
     number: int
     offsets: Nested
+    topic_ids: Mapping[str, str] = {}
 
 
 def look(
@@ -103,6 +106,7 @@ def _parquet(root: Path, pause: Callable[[int], object]) -> Held:
         end=from_json(newest.after) if newest else {},
         begin=from_json(first.after) if first else None,
         number=newest.number if newest else 0,
+        topic_ids=newest.topic_ids if newest else {},
     )
 
 
@@ -149,6 +153,7 @@ def _delta(root: Path) -> Held:
         end={queue: end for queue, end in ends.items() if end is not None},
         begin=next((from_json(one.offsets) for one in found if one.number == 1), None),
         number=log.transaction_version(app) or 0,
+        topic_ids=delta.topic_ids(log, topic, queues),
     )
 
 
@@ -178,6 +183,7 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> H
         end=from_json(now.offsets),
         begin=from_json(first.offsets) if first else None,
         number=now.number,
+        topic_ids=now.topic_ids,
     )
 
 

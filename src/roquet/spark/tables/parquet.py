@@ -53,7 +53,9 @@ class ParquetTable:
     def state(self, queues: Iterable[Queue] = ()) -> State:  # noqa: ARG002 - it knows them all
         """How far it has come."""
         newest = self._newest()
-        return State(0, {}) if newest is None else State(newest.number, from_json(newest.after))
+        if newest is None:
+            return State(0, {})
+        return State(newest.number, from_json(newest.after), newest.topic_ids)
 
     def begin(self) -> Path:
         """A fresh directory for the files of one attempt."""

@@ -62,6 +62,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     after: Nested
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
+    topic_ids: Mapping[str, str] = {}
+    """By broker which topic of that name the offsets after are of (rules.topic_id)."""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -69,11 +71,18 @@ class State(msgspec.Struct, frozen=True):
 
     number: int
     offsets: Offsets
+    topic_ids: Mapping[str, str] = {}
+    """By broker which topic of that name they are of; unknown ones are left out."""
 
     def then(
-        self, after: Offsets, attempt: str, added: Iterable[DataFile], removed: Iterable[DataFile]
+        self,
+        after: Offsets,
+        attempt: str,
+        added: Iterable[DataFile],
+        removed: Iterable[DataFile],
+        topic_ids: Mapping[str, str] | None = None,
     ) -> Commit:
-        """The commit that leads on from here."""
+        """The commit that leads on from here; without ids to the same topics."""
         return Commit(
             number=self.number + 1,
             attempt=attempt,
@@ -81,6 +90,7 @@ class State(msgspec.Struct, frozen=True):
             after=to_json(after),
             added=tuple(added),
             removed=tuple(removed),
+            topic_ids=self.topic_ids if topic_ids is None else topic_ids,
         )
 
 

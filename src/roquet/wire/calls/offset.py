@@ -10,6 +10,8 @@ class OffsetReply(Reply, frozen=True, kw_only=True):
     """One offset."""
 
     offset: Long
+    topic_id: str | None = None
+    """Of which topic of that name it is (rules.topic_id); ours alone."""
 
 
 class TimeReply(Reply, frozen=True, kw_only=True):
@@ -39,6 +41,8 @@ class UpdateOffset(Call[Reply], frozen=True, kw_only=True):
     topic: str
     queue_id: Int
     commit_offset: Long
+    topic_id: str | None = None
+    """Ours alone: refused where the topic was deleted and made anew since."""
 
 
 class MaxOffset(Call[OffsetReply], frozen=True, kw_only=True):

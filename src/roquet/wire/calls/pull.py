@@ -49,6 +49,8 @@ class Pull(Call[PullReply], frozen=True, kw_only=True):
     expression_type: str | None = None
     max_msg_bytes: Int | None = None
     request_source: Int | None = None
+    topic_id: str | None = None
+    """Ours alone: refused where the topic was deleted and made anew since."""
 
 
 class LitePull(Pull, frozen=True, kw_only=True):

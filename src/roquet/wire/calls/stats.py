@@ -89,6 +89,8 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     offset_table: dict[MessageQueue, QueueStats] = {}
     topic_put_tps: float = 0.0
+    topic_id: str | None = None
+    """Which topic of that name it is (rules.topic_id); ours alone."""
 
 
 class TimeSpan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,0 +1,151 @@
+"""A topic is deleted and made anew, longer than before, while readers of the old one live on."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tests.conversation.conftest import Connect
+
+from roquet.broker.app import BrokerServer
+from roquet.client import (
+    ConsumeFrom,
+    ConsumerConfig,
+    Message,
+    Producer,
+    ProducerConfig,
+    PushConsumer,
+    ReceivedMessage,
+)
+from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
+from roquet.net.channel import Channel
+from roquet.net.pool import Pool
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster, cluster
+from roquet.wire import dialect
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.offset import QueryOffset, UpdateOffset
+from roquet.wire.calls.pull import Pull
+from roquet.wire.calls.send import Send
+from roquet.wire.calls.topic import CreateTopic, DeleteTopic
+from roquet.wire.codes import ResponseCode
+
+CREATE = CreateTopic(topic="t", read_queue_nums=1, write_queue_nums=1, perm=6)
+
+
+async def recreate(running: Cluster, *, is_known: bool) -> None:
+    """Delete the topic and make it anew; `is_known` false stands for a broker started again."""
+    pool = Pool(clock=this_loop().clock)
+    try:
+        for call in (DeleteTopic(topic="t"), CREATE):
+            await pool.call(running.brokers[0].address, call)
+    finally:
+        await pool.close()
+    if not is_known:
+        running.brokers[0].broker.former_readers.pending.clear()
+
+
+async def send(running: Cluster, body: bytes, count: int) -> None:
+    config = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
+    async with Producer(running.namesrv_addr, config=config) as producer:
+        await producer.send_many([Message("t", body + b"%d" % n) for n in range(count)])
+
+
+def consumer_of(running: Cluster, folder: Path, model: MessageModel) -> PushConsumer:
+    config = ConsumerConfig(
+        clock=this_loop().clock,
+        rng=Random(3),
+        client_ip="127.0.0.1",
+        consume_from=ConsumeFrom.FIRST,
+        message_model=model,
+        offsets_dir=folder,
+    )
+    return PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
+
+
+@pytest.mark.parametrize("model", [MessageModel.CLUSTERING, MessageModel.BROADCASTING])
+@pytest.mark.parametrize("is_known", [True, False], ids=["same broker", "broker started again"])
+@pytest.mark.parametrize("lives_on", [True, False], ids=["lives on", "was away"])
+@in_virtual_time
+async def test_a_consumer_reads_all_of_a_topic_made_anew(
+    tmp_path: Path, model: MessageModel, is_known: bool, lives_on: bool
+) -> None:
+    seen: Counter[bytes] = Counter()
+
+    async def handler(message: ReceivedMessage) -> None:
+        seen[message.body] += 1
+
+    async with cluster(clock=this_loop().clock) as running:
+        await recreate_first(running)
+        await send(running, b"old", 200)
+        first = consumer_of(running, tmp_path, model)
+        async with first:
+            task = asyncio.create_task(first.run(handler))
+            await asyncio.sleep(30)
+            assert len(seen) == 200
+            if lives_on:
+                await recreate(running, is_known=is_known)
+                await send(running, b"new", 300)
+                await asyncio.sleep(60)
+        await task
+        if not lives_on:
+            await recreate(running, is_known=is_known)
+            await send(running, b"new", 300)
+            async with consumer_of(running, tmp_path, model) as second:
+                task = asyncio.create_task(second.run(handler))
+                await asyncio.sleep(60)
+            await task
+        assert len(seen) == 500, "none of the new ones is passed over"
+        if model is MessageModel.CLUSTERING:
+            assert running.brokers[0].broker.offsets.get("g", "t", 0) == 300
+
+
+async def recreate_first(running: Cluster) -> None:
+    """The topic, made for the first time, with the one queue that it has later as well."""
+    pool = Pool(clock=this_loop().clock)
+    try:
+        await pool.call(running.brokers[0].address, CREATE)
+    finally:
+        await pool.close()
+
+
+async def test_a_genuine_member_that_lives_on_is_told_to_begin_the_new_topic(
+    server: BrokerServer, connect: Connect
+) -> None:
+    """It knows no ids: its pull at 2 and its commit of 2 are of the topic before."""
+    member, operator = await connect(server), await connect(server)
+    subscription = Subscription(topic="t", sub_string="*")
+    data = ConsumerData(group_name="g", subscription_data_set=[subscription])
+    beat = HeartbeatData(client_id="c1", consumer_data_set=[data])
+    await member.call(Heartbeat(body=dialect.dumps(beat)))
+    await operator.call(CREATE)
+    await fill(operator, b"old", 2)
+    commit = UpdateOffset(consumer_group="g", topic="t", queue_id=0, commit_offset=2)
+    await member.call(commit)
+    await operator.call(DeleteTopic(topic="t"))
+    await operator.call(CREATE)
+    await fill(operator, b"new", 3)
+    assert "made anew" in ((await member.call(commit)).remark or "")
+    moved = await member.call(pull_at(2))
+    assert (moved.code, moved.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+    asked = QueryOffset(consumer_group="g", topic="t", queue_id=0)
+    assert (await operator.call(asked)).offset == 0
+    found = await member.call(pull_at(0))
+    assert (found.code, found.next_begin_offset) == (ResponseCode.SUCCESS, 3)
+    await member.call(commit)
+    assert (await operator.call(asked)).offset == 2
+
+
+async def fill(channel: Channel, body: bytes, count: int) -> None:
+    given: dict[str, Any] = {"producer_group": "p", "topic": "t", "queue_id": 0}
+    for _ in range(count):
+        await channel.call(Send(**given, born_timestamp=1_700_000_000_000, body=body))
+
+
+def pull_at(offset: int) -> Pull:
+    return Pull(
+        consumer_group="g", topic="t", queue_id=0, queue_offset=offset, max_msg_nums=32, sys_flag=4,
+        commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+    )  # fmt: skip
