@@ -39,6 +39,7 @@ from roquet.broker.services.statistics import Sampling
 from roquet.broker.services.timer import Timer, offset_of
 from roquet.broker.services.timer_due import TimerParts
 from roquet.broker.services.transactions import Transactions
+from roquet.broker.set_aside import INDEX, Place, SetAside, place_in
 from roquet.broker.statistics import SAMPLE_MS, Statistics
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.delays import Delays
@@ -51,6 +52,7 @@ from roquet.broker.tables.resets import Resets
 from roquet.broker.tables.table import TableFile
 from roquet.broker.tables.timings import Timings
 from roquet.broker.tables.topics import Topics, system_topic_names
+from roquet.model import names
 from roquet.model.errors import StoreError
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.router import Router
@@ -121,6 +123,7 @@ class BrokerServer:
         broker.assigning.on_change.append(broker.notify)
         broker.live.judges.append(partial(_fault_of, broker))
         broker.live.on_change.append(partial(_configure, broker))
+        _retry_set_aside(broker)
         broker.revival.restore()
         broker.transactions.restore()
         _warn_of_strays(broker)
@@ -162,6 +165,7 @@ class BrokerServer:
         origin = self._origin(advertised(config, config.port))
         retries = self._retries(now_ms)
         put = Put(store, config, clock, origin, arrivals.arrived, retries.dead_letter_topic)
+        set_aside = SetAside(store, put, retries.topics, clock)
         topics, clients = retries.topics, Clients()
         offsets = Offsets(self._file("consumerOffset.json"))
         statistics = Statistics(now_ms, system_topic_names(config))
@@ -182,7 +186,10 @@ class BrokerServer:
             put=put,
             arrivals=arrivals,
             flush=flush,
-            timer=self._timer(put, store, _homes(config, topics, clock), arrivals, flush),
+            set_aside=set_aside,
+            timer=self._timer(
+                put, store, _homes(config, topics, clock), set_aside, arrivals, flush
+            ),
             modes=Modes(self._file("messageRequestMode.json")),
             neighbours=neighbours,
             assigning=Assigning(
@@ -203,6 +210,7 @@ class BrokerServer:
                 offsets=offsets,
                 clock=clock,
                 broker=(config.cluster_name, config.broker_name),
+                set_aside=set_aside,
             ),
             orders=Orders(self._file("consumerOrderInfo.json")),
             filters=Filters(),
@@ -213,7 +221,13 @@ class BrokerServer:
             statistics=statistics,
             sampling=Sampling(store, statistics),
             transactions=Transactions(
-                store=store, put=put, topics=topics, offsets=offsets, clock=clock, config=config
+                store=store,
+                put=put,
+                topics=topics,
+                offsets=offsets,
+                clock=clock,
+                config=config,
+                set_aside=set_aside,
             ),
         )
 
@@ -226,7 +240,13 @@ class BrokerServer:
         )
 
     def _timer(
-        self, put: Put, store: Store, homes: Homes, arrivals: Arrivals, flush: Flush
+        self,
+        put: Put,
+        store: Store,
+        homes: Homes,
+        set_aside: SetAside,
+        arrivals: Arrivals,
+        flush: Flush,
     ) -> Timer:
         directory, now_ms = self.config.store_dir, self._clock.now_ms()
         files = self._files or (MemoryFiles() if directory is None else RealFiles())
@@ -234,6 +254,7 @@ class BrokerServer:
             store=store,
             put=put,
             homes=homes,
+            set_aside=set_aside,
             timers=Timers(directory or MEMORY, files, partial(offset_of, store), now_ms),
             timings=Timings(self._file("timermetrics")),
             window_ms=window_ms(self.config.retention),
@@ -248,6 +269,7 @@ class BrokerServer:
             store=broker.store,
             put=broker.put,
             homes=broker.timer.parts.homes,
+            set_aside=broker.set_aside,
             delays=broker.delays,
             arrivals=broker.arrivals,
             flush=broker.flush,
@@ -358,6 +380,22 @@ async def _save_last(save: Callable[[int], Awaitable[None]], clock: Clock) -> No
         await save(clock.now_ms())
     except StoreError as error:
         log.warning("progress since the last save is lost, groups will read twice: %s", error)
+
+
+def _retry_set_aside(broker: Broker) -> None:
+    """Say which services are told of what is put back to them."""
+    kept, revival, transactions = broker.set_aside, broker.revival, broker.transactions
+    kept.on_retry[revival.topic] = revival.retried
+    kept.on_retry[names.OP_HALF_TOPIC] = transactions.retried
+    kept.on_index = broker.store.index_again
+    broker.store.on_unindexed(partial(_unindexed, broker))
+
+
+def _unindexed(broker: Broker, position: int, error: Exception) -> None:
+    """A record whose keys cannot be indexed: it is read as ever, but found by no key."""
+    raw = broker.store.message_at(position)
+    place = place_in(raw, "?", 0) if raw else Place("?", 0, 0, position)
+    broker.set_aside.keep(INDEX, place, error, raw)
 
 
 def _warn_of_strays(broker: Broker) -> None:

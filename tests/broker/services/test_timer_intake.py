@@ -77,7 +77,8 @@ def test_a_message_without_a_time_does_not_hold_up_the_others(
     tower.after(b"two", 1_000)
     tower.wait(1_000)
     assert tower.bodies() == [b"one", b"two"]
-    assert "has no delivery time: left out" in caplog.text
+    assert "a timed message has no delivery time" in caplog.text
+    assert tower.set_aside.total == 1
 
 
 def test_a_message_whose_second_is_over_comes_at_once(tower: "Tower") -> None:
