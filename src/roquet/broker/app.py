@@ -54,7 +54,7 @@ from roquet.broker.tables.timings import Timings
 from roquet.broker.tables.topics import Topics, system_topic_names
 from roquet.model import names
 from roquet.model.errors import StoreError
-from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.rules.retention import RetentionPolicy
@@ -83,13 +83,13 @@ class BrokerServer:
     def __init__(
         self,
         config: BrokerConfig | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock | None = None,
         *,
         files: Files | None = None,
         rng: Random | None = None,
     ) -> None:
         self.config = config or BrokerConfig()
-        self._clock = clock
+        self._clock = SteadyClock(SYSTEM_CLOCK) if clock is None else clock
         self._files = files
         self._running = AsyncExitStack()
         self._rng = rng or Random(SystemRandom().getrandbits(64))
@@ -202,16 +202,7 @@ class BrokerServer:
             ),
             news=News(),
             handover=handover,
-            revival=Revival(
-                store=store,
-                put=put,
-                topics=topics,
-                groups=retries.groups,
-                offsets=offsets,
-                clock=clock,
-                broker=(config.cluster_name, config.broker_name),
-                set_aside=set_aside,
-            ),
+            revival=_revival(config, clock, put, store, retries, offsets, set_aside),
             orders=Orders(self._file("consumerOrderInfo.json")),
             filters=Filters(),
             live=Live(config, self._files),
@@ -220,15 +211,7 @@ class BrokerServer:
             delays=Delays(self._file("delayOffset.json")),
             statistics=statistics,
             sampling=Sampling(store, statistics),
-            transactions=Transactions(
-                store=store,
-                put=put,
-                topics=topics,
-                offsets=offsets,
-                clock=clock,
-                config=config,
-                set_aside=set_aside,
-            ),
+            transactions=_transactions_of(config, clock, put, store, topics, offsets, set_aside),
         )
 
     def _retries(self, now_ms: int) -> Retries:
@@ -417,6 +400,36 @@ def _warn_of_long_delays(config: BrokerConfig) -> None:
             longest,
             config.retention,
         )
+
+
+def _revival(
+    config: BrokerConfig,
+    clock: Clock,
+    put: Put,
+    store: Store,
+    retries: Retries,
+    offsets: Offsets,
+    set_aside: SetAside,
+) -> Revival:
+    return Revival(
+        store=store, put=put, topics=retries.topics, groups=retries.groups, offsets=offsets,
+        clock=clock, broker=(config.cluster_name, config.broker_name), set_aside=set_aside,
+    )  # fmt: skip
+
+
+def _transactions_of(
+    config: BrokerConfig,
+    clock: Clock,
+    put: Put,
+    store: Store,
+    topics: Topics,
+    offsets: Offsets,
+    set_aside: SetAside,
+) -> Transactions:
+    return Transactions(
+        store=store, put=put, topics=topics, offsets=offsets, clock=clock, config=config,
+        set_aside=set_aside,
+    )  # fmt: skip
 
 
 def _homes(config: BrokerConfig, topics: Topics, clock: Clock) -> Homes:

@@ -36,6 +36,10 @@ class Scrub:
             self.position = self._until
         return holes
 
+    def skip(self, budget: int) -> None:
+        """Go on behind the next so many bytes, without a look at them."""
+        self.position = min(self.position + budget, max(self._until, self.position))
+
     def _walk(self, stop: int, holes: list[Run]) -> None:
         found = self._log.walk(self.position, stop, self._until, check_crc=True)
         for expected, position, facts in found:

@@ -286,6 +286,11 @@ class Store:
             self._reader.report(hole)
         return not self._scrub.is_over
 
+    def skip_scrub(self, budget_bytes: int) -> bool:
+        """Pass over a piece that cannot be looked at; whether there is more to look at."""
+        self._scrub.skip(budget_bytes)
+        return not self._scrub.is_over
+
     # -- upkeep ------------------------------------------------------------------------------
 
     @property
