@@ -58,9 +58,9 @@ class Homes(msgspec.Struct, kw_only=True):
         if (names.is_retry(topic) or names.is_dlq(topic)) and not names.topic_fault(topic):
             return self.topics.create_for_group(topic, queue_id + 1, now_ms)
         if not self.auto_create or names.topic_fault(topic):
-            log.warning("a delayed message is for topic %s, which is gone: create it", topic)
+            log.warning("a delayed message is for topic %r, which is gone: create it", topic)
             return None
-        log.warning("a delayed message is for topic %s, which is gone: it is made again", topic)
+        log.warning("a delayed message is for topic %r, which is gone: it is made again", topic)
         count = max(self.default_queue_count, queue_id + 1)
         made = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
         self.topics.put(made, now_ms)

@@ -25,6 +25,7 @@ from roquet.cli import (
     messages,
     output,
     serve,
+    set_aside,
     simulate,
     spark,
     spark_repair,
@@ -84,6 +85,7 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
 for _command in COMMANDS:
     app.command()(_command)
 app.add_typer(dlq.app)
+app.add_typer(set_aside.app)
 app.add_typer(group.group)
 app.add_typer(topic.app)
 app.add_typer(message.app)

@@ -138,9 +138,9 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
             ):
                 await self.clock.sleep(NAP_MS)  # nothing came, or the broker is about to stop
             return
-        while (left := at - self.clock.now_ms()) > 0:
-            await self.clock.sleep(min(left, NAP_MS))
-        await asyncio.sleep(0)
+        # Looked at again after each nap: if the clock was set back, it is due sooner than it was.
+        left = at - self.clock.now_ms()
+        await (self.clock.sleep(min(left, NAP_MS)) if left > 0 else asyncio.sleep(0))
 
     def _offset(self, level: int) -> int:
         """Where a level goes on: within what its queue holds, whatever the file said."""
@@ -153,9 +153,9 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
     def _due(self, level: int, record: Record, noted_ms: int, now_ms: int) -> int:
         """When a message is due: what was noted as it was stored, unless the clock went back."""
         offset, ahead = self.firsts.get(level, (-1, 0))
-        if offset != record.queue_offset:
-            known = level <= len(self.levels)
-            longest_ms = self.levels[level - 1] if known else max(self.levels)
+        known = level <= len(self.levels)
+        longest_ms = max(self.levels[level - 1] if known else max(self.levels), 0)
+        if offset != record.queue_offset or noted_ms - ahead > now_ms + longest_ms:
             ahead = ahead_ms(noted_ms, now_ms, longest_ms, ahead)
             self.firsts[level] = (record.queue_offset, ahead)
         return noted_ms - ahead
