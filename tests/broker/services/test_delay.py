@@ -320,3 +320,15 @@ def test_who_waits_at_a_level_that_the_settings_lost_comes_nevertheless(
     post.clock.jump(10_000)
     post.step()
     assert post.bodies() == [b"one"]
+
+
+def test_a_clock_that_was_ahead_for_a_moment_delays_nothing(post: Post, later: Later) -> None:
+    post.clock._start_ms += 30 * 86_400_000
+    later(b"ahead")
+    at = post.step()
+    assert at is not None
+    post.clock._start_ms -= 30 * 86_400_000
+    assert post.step() == post.clock.now_ms() + 10_000
+    post.clock.jump(10_000)
+    post.step()
+    assert post.bodies() == [b"ahead"]
