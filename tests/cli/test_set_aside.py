@@ -11,6 +11,7 @@ from roquet.model.errors import RoquetError, UsageError
 from roquet.store.store import Draft
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.property_text import encode_properties
+from roquet.wire.record import Record
 
 TIMER = "rmq_sys_wheel_timer"
 
@@ -90,7 +91,7 @@ def test_what_cannot_be_put_back_is_told(running: BlockingCluster) -> None:
     poison(running, b"\xff")
     (first,) = listed(running, 1)
 
-    def refuse(_: object) -> None:
+    def refuse(kept: Record) -> None:
         raise ValueError("odd")
 
     running.brokers[0].broker.set_aside.retry = refuse  # type: ignore[method-assign]
