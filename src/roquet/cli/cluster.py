@@ -90,7 +90,7 @@ def _lines(found: "list[Standing]") -> object:
 def _warn_of_set_aside(found: "list[Standing]") -> None:
     for one in found:
         if one.set_aside:
-            typer.echo(
+            output.echo(
                 f"{one.broker} has set {output.counted(one.set_aside, 'message')} aside that it"
                 " cannot handle: see `roquet set-aside ls`",
                 err=True,

@@ -41,7 +41,7 @@ from roquet.model.errors import ConfigError, RoquetError, UsageError
 SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
         "Servers": ("dev", "serve", "namesrv", "broker"),
-        "Messages": ("produce", "consume", "message", "dlq"),
+        "Messages": ("produce", "consume", "message", "dlq", "set-aside"),
         "Operation": ("topic", "group", "cluster", "dump", "check"),
         "Spark": ("spark",),
         "Trying out": ("demo", "balance", "lab", "simulate"),
@@ -58,7 +58,7 @@ class Sections(TyperGroup):
         width = max(map(len, self.commands))
         for title, names in SECTIONS.items():
             with formatter.section(title):
-                room = formatter.width - 6 - width
+                room = formatter.width - 5 - width
                 shown = [(n, self.commands[n].get_short_help_str(room)) for n in names]
                 formatter.write_dl([(name.ljust(width), text) for name, text in shown])
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli import output, running
+from roquet.cli.exit_codes import FAILED
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.cli.output import DryRun, Json, Yes
 from roquet.model.errors import RoquetError, UsageError
@@ -73,9 +74,9 @@ async def _list(namesrv: str, *, as_json: bool) -> None:
         output.echo_json(found)
         return
     if not found:
-        typer.echo("no message is set aside", err=True)
+        output.echo("no message is set aside", err=True)
     for one in found:
-        typer.echo(_line(one))
+        output.echo(_line(one))
 
 
 async def _retry(
@@ -121,7 +122,7 @@ def _tell(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """What became of them; ends with 1 when some could not be put back."""
+    """What became of them; ends with FAILED when some could not be put back."""
     from msgspec.structs import asdict
 
     why = {one.message_id: fault for one, fault in failed}
@@ -130,11 +131,11 @@ def _tell(
             {**asdict(one), "put_back": not dry_run and one.message_id not in why} for one in chosen
         )
     elif not dry_run:
-        typer.echo(f"{len(chosen) - len(why)} put back")
+        output.echo(f"{len(chosen) - len(why)} put back")
     for message_id, fault in why.items():
-        typer.echo(f"{message_id}: {fault}", err=True)
+        output.echo(f"{message_id}: {fault}", err=True)
     if why:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _line(one: "KeptMessage") -> str:
