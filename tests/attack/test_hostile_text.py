@@ -58,6 +58,8 @@ CASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "dlq resend evilgroup --all --dry-run", "dlq resend evilgroup --all --yes --json",
             "dlq resend evilgroup --all --again --yes",
         ),
+        "set-aside ls": ("set-aside ls", "set-aside ls --json"),
+        "set-aside retry": ("set-aside retry --all --dry-run", "set-aside retry evil --yes"),
         "group show": ("group show evilgroup", "group show evilgroup --json", "group show evilno"),
         "group ls": ("group ls", "group ls --system --json"),
         "group create": ("group create evilnew", "group create evilnew --json"),

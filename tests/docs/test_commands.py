@@ -40,7 +40,7 @@ ENDLESS: Final = re.compile(r"roquet consume\b(?!.*(--count|>>))|--every 5s")
 
 ELSEWHERE: Final = {
     r".*…|roquet spark lag DIR": "a form with a placeholder",
-    r"roquet (dlq|topic|group|message|spark \w+)$": "the name of a command",
+    r"roquet (dlq|set-aside|topic|group|message|spark \w+)$": "the name of a command",
     r"roquet (namesrv|broker) .*(tls|advertise)": "tests/client/test_security.py has certificates",
     r"roquet (consume|message find) (TRANS_CHECK|RMQ_SYS_TRACE)": "needs a given-up transaction",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",

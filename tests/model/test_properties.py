@@ -10,7 +10,10 @@ TEXTS = {
     for name, value in vars(properties).items()
     if isinstance(value, str) and name.isupper() and "SEPARATOR" not in name
 }
-OURS = {properties.SINK_ROW, properties.REPLAYED_FROM}
+OURS = {
+    properties.SINK_ROW, properties.REPLAYED_FROM, properties.SET_ASIDE_SERVICE,
+    properties.SET_ASIDE_REASON, properties.SET_ASIDE_PLACE, properties.SET_ASIDE_GOAL,
+}  # fmt: skip
 """No system's: genuine peers see those of a user."""
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from roquet.net.clock import SYSTEM_CLOCK, every
+from roquet.net.clock import SYSTEM_CLOCK, SteadyClock, every
 from roquet.testing.clock import START_MS, in_virtual_time, this_loop
 
 
@@ -75,3 +75,69 @@ async def test_an_interval_may_change_while_it_runs() -> None:
     await clock.sleep(7_500)
     task.cancel()
     assert [at - START_MS for at in told] == [10_000, 20_000, 21_000, 22_000]
+
+
+class SetClock:
+    """A wall clock that somebody sets, beside a stopwatch."""
+
+    def __init__(self) -> None:
+        self.stopwatch_ms, self.ahead_ms = 0, START_MS
+
+    def now_ms(self) -> int:
+        return self.stopwatch_ms + self.ahead_ms
+
+    def monotonic_ms(self) -> int:
+        return self.stopwatch_ms
+
+    async def sleep(self, ms: int) -> None:
+        self.stopwatch_ms += ms
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("jump_ms", [30 * DAY_MS, -30 * DAY_MS, 61_000, -61_000])
+async def test_a_short_jump_leaves_no_trace(jump_ms: int, caplog: pytest.LogCaptureFixture) -> None:
+    wall = SetClock()
+    steady = SteadyClock(wall)
+    wall.ahead_ms += jump_ms
+    for _ in range(99):
+        await steady.sleep(100)
+        assert steady.now_ms() == START_MS + steady.monotonic_ms()
+    wall.ahead_ms -= jump_ms
+    await steady.sleep(100)
+    assert steady.now_ms() == START_MS + steady.monotonic_ms()
+    assert caplog.text.count("the clock jumped by") == 1
+
+
+async def test_a_jump_that_lasts_is_meant() -> None:
+    wall = SetClock()
+    steady = SteadyClock(wall)
+    wall.ahead_ms += 30 * DAY_MS
+    assert steady.now_ms() == START_MS
+    await steady.sleep(9_999)
+    assert steady.now_ms() == START_MS + 9_999
+    await steady.sleep(1)
+    assert steady.now_ms() == START_MS + 10_000 + 30 * DAY_MS
+
+
+async def test_a_jump_on_top_of_another_begins_anew() -> None:
+    wall = SetClock()
+    steady = SteadyClock(wall)
+    wall.ahead_ms += DAY_MS
+    steady.now_ms()
+    await steady.sleep(9_000)
+    wall.ahead_ms += DAY_MS
+    assert steady.now_ms() == START_MS + 9_000
+    await steady.sleep(9_000)
+    assert steady.now_ms() == START_MS + 18_000
+    await steady.sleep(1_000)
+    assert steady.now_ms() == START_MS + 19_000 + 2 * DAY_MS
+
+
+async def test_a_clock_that_is_set_right_by_little_is_believed_at_once() -> None:
+    wall = SetClock()
+    steady = SteadyClock(wall)
+    for step_ms in (500, -2_000, 30_000, -59_000):
+        wall.ahead_ms += step_ms
+        assert steady.now_ms() == wall.now_ms()

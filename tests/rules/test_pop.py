@@ -154,3 +154,12 @@ def test_the_more_are_in_flight_the_further_back_the_oldest_may_be() -> None:
     for n in range(LANE_LAG_MAX):
         flight.add(checkpoint(n, (n,)))
     assert flight.lag_max() == 2 * LANE_LAG_MAX
+
+
+def test_a_clock_that_was_set_back_makes_nothing_wait_longer_than_it_was_to() -> None:
+    flight, found = InFlight(), checkpoint(invisible_ms=900)
+    flight.add(found)
+    before = found.pop_ms - 30 * 86_400_000
+    flight.clock_set_back(before)
+    assert flight.take_due(before + 899) is None
+    assert flight.take_due(before + 900) is found

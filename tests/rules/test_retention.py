@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from roquet.rules.retention import (
     FORCED_FILES_MAX,
     HOUR_MS,
+    AgeClock,
     DiskUsage,
     FileAge,
     RetentionPolicy,
@@ -86,3 +87,19 @@ def test_what_goes_is_a_head_and_never_all(hours: list[int], hour: int, free: in
     gone = list(expendable(files, NOW, hour, DiskUsage(100, free), POLICY))
     assert gone == files[: len(gone)]
     assert len(gone) < max(len(files), 1)
+
+
+def test_by_a_clock_that_has_jumped_nothing_is_old_for_an_hour() -> None:
+    clock = AgeClock()
+    ahead = 30 * 24 * HOUR_MS
+    assert clock.believed_ms(NOW, 0) == NOW
+    assert clock.believed_ms(NOW + 10_500, 10_000) == NOW + 10_500
+    assert clock.believed_ms(NOW + ahead + 20_000, 20_000) == NOW + 20_500
+    half = HOUR_MS // 2
+    assert clock.believed_ms(NOW + ahead + half, half) == NOW + half + 500
+    assert clock.believed_ms(NOW + half + 10, half + 10) == NOW + half + 10, "it is right again"
+    late = 2 * HOUR_MS
+    assert clock.believed_ms(NOW + ahead + late, late) == NOW + late
+    later = late + HOUR_MS
+    assert clock.believed_ms(NOW + ahead + later, later) == NOW + ahead + later, "it is meant"
+    assert clock.believed_ms(NOW, later) == NOW, "a clock that is behind deletes nothing"

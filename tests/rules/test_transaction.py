@@ -186,3 +186,13 @@ def test_ops_are_read_again_from_the_first_that_says_something_new() -> None:
     assert len(ops) == 1
     assert ops.advance(21) == 7
     assert len(ops) == 0
+
+
+def test_one_that_seems_to_be_stored_in_the_future_does_not_hold_up_those_behind_it() -> None:
+    ahead = NOW + 30 * 86_400_000
+    assert judged(10_000, stored_ms=ahead) == Verdict.CHECK
+
+
+def test_one_that_claims_to_be_born_far_in_the_future_is_not_left_alone_until_then() -> None:
+    assert judged(-30 * 86_400_000, immunity="60") == Verdict.CHECK
+    assert judged(-30_000, immunity="60") == Verdict.KEEP

@@ -1,11 +1,13 @@
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.store.conftest import parts
 
+from roquet.model.errors import StoreError
 from roquet.rules.retention import HOUR_MS, DiskUsage
+from roquet.store.dispatch import Dispatcher
 from roquet.store.store import Store
 from roquet.wire.record import encode_properties
 
@@ -201,3 +203,77 @@ def test_keys_that_may_be_there_already_are_looked_for(shelf: "Shelf", fill: "Fi
     while again.step(6):
         pass
     assert len(entries(store)) == len(appended) + 5
+
+
+def test_a_record_that_cannot_be_indexed_is_told_and_the_others_are(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    appended = fill(store, 20)
+    bad, told = appended[5].position, list[tuple[int, Exception]]()
+    collect = Dispatcher._collect
+
+    def stumble(dispatcher: Dispatcher, position: int, *others: Any) -> None:
+        if position == bad:
+            raise OverflowError("odd")
+        collect(dispatcher, position, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Dispatcher, "_hashes", lambda *_: 1 / 0)
+        patch.setattr(Dispatcher, "_collect", stumble)
+        while store.dispatch(4):
+            pass
+        assert "cannot be found by its keys" in caplog.text
+        store._dispatcher.position = 0
+        store._dispatcher._known_until = store.end_position
+        store.on_unindexed(lambda *found: told.append(found))
+        while store.dispatch(4):
+            pass
+    assert [position for position, _ in told] == [bad]
+    assert store.indexed_position == store.end_position
+    assert bad not in store.query("T", "U1", count_max=99).positions
+    store.index_again(bad + 1)
+    assert bad not in store.query("T", "U1", count_max=99).positions
+    store.index_again(bad)
+    assert len(store.query("T", "U1", count_max=99).positions) == 20
+
+
+@pytest.mark.parametrize("error", [StoreError("gone"), OSError(5, "EIO")])
+def test_a_disk_that_fails_is_no_fault_of_a_record(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    for name in ("_step", "_put_one"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
+            patch.setattr(Dispatcher, name, fail)
+            with pytest.raises(type(error)):
+                store.dispatch()
+        assert store.indexed_position == 0
+
+
+def test_a_full_disk_lets_a_record_wait_that_is_indexed_alone(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 1)
+    monkeypatch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
+    monkeypatch.setattr(Dispatcher, "_put_one", lambda *_: False)
+    assert store.dispatch() == 0
+    assert store.indexed_position == 0
+
+
+def test_where_no_record_is_left_the_index_is_at_the_end(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 1)
+    monkeypatch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
+    monkeypatch.setattr(Dispatcher, "_first", lambda *_: None)
+    assert store.dispatch() == 0
+    assert store.indexed_position == store.end_position

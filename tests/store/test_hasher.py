@@ -74,3 +74,7 @@ def test_the_least_number_counts_as_zero_in_columns() -> None:
     keys = [found[1:], "polygenelubricantt"]
     columns = [bytes(column) for column in zip(*(key.encode() for key in keys), strict=True)]
     assert KeyHasher().of_columns(b"", columns) == [java("", key) for key in keys]
+
+
+def test_a_key_that_is_not_utf_8_is_read_as_java_does_it() -> None:
+    assert KeyHasher()(b"T", b"a\xffb") == java("T", "a\ufffdb")

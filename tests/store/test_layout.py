@@ -89,3 +89,10 @@ def test_index_files_are_named_by_the_local_time(monkeypatch: pytest.MonkeyPatch
 
 def test_a_page_cut_behind_the_times_has_no_note() -> None:
     assert unpack_checkpoint(struct.pack(">5q", 1, 2, 3, 4, 5)).note is None
+
+
+@pytest.mark.parametrize("made_ms", [-(2**63), -1, 0, 10**17, 2**63 - 1])
+def test_whatever_time_a_record_claims_names_an_index_file(made_ms: int) -> None:
+    name = index_name(made_ms)
+    assert len(name) == 17
+    assert name.isdigit()

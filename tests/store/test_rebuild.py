@@ -52,7 +52,11 @@ def test_entries_that_are_right_stay_and_wrong_ones_are_set_right(queues: Consum
     assert [e[0] for e in entries(queues)] == [500, 600, 700]
 
 
-@pytest.mark.parametrize(("level", "due"), [(b"1", 1000), (b"18", 7_200_000), (b"99", 7_200_000)])
+@pytest.mark.parametrize(
+    ("level", "due"),
+    [(b"1", 1000), (b"18", 7_200_000), (b"99", 7_200_000), (b"9" * 5_000, -NOW), (b"x", -NOW)],
+    ids=["first", "last", "beyond", "endless", "none"],
+)
 def test_a_delayed_message_says_when_it_is_due(
     queues: ConsumeQueues, level: bytes, due: int
 ) -> None:

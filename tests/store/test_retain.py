@@ -133,3 +133,14 @@ def test_queues_that_are_gone_by_their_settings_go_when_they_are_empty(
     assert (bodies(store), len(bodies(store, "U", 1))) == (before, 1)
     store = shelf.open_after_kill()
     assert (bodies(store), store.bounds("U", 0)) == (before, (0, 0))
+
+
+def test_a_file_is_not_old_because_the_clock_was_set_back_as_the_next_one_began(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    for n in range(30):
+        is_first_of_its_file = n in {7, 14, 21}
+        back_ms = 30 * 24 * HOUR_MS if is_first_of_its_file else 0
+        store.append(draft(b"x" * 1000), NOW - back_ms)
+    assert store.expire(NOW + HOUR_MS, FILLING) == []

@@ -78,3 +78,15 @@ def test_a_hole_up_to_where_it_ends_is_found(shelf: "Shelf", fill: "Fill") -> No
     assert [(d.start, d.stop) for d in store.damage] == [
         (appended[-1].position, store.end_position)
     ]
+
+
+def test_a_piece_that_cannot_be_looked_at_is_passed_over(shelf: "Shelf", fill: "Fill") -> None:
+    store, _ = reopened_with(shelf, fill, lambda _: None)
+    until = store._scrub._until
+    assert until > 5_000
+    assert store.skip_scrub(5_000)
+    assert store._scrub.position == 5_000
+    while store.scrub(1 << 20):
+        pass
+    assert not store.skip_scrub(5_000)
+    assert store._scrub.position >= until

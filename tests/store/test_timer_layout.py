@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from roquet.store.timer_layout import (
     BLANK_SIZE,
     CHECKPOINT_SIZE,
+    DELAY_MIN_MS,
     SLOT_SIZE,
     UNIT_SIZE,
     WHEEL_SLOTS,
@@ -86,3 +87,13 @@ def test_a_short_page_says_nothing_and_one_of_56_bytes_has_no_note() -> None:
     checkpoint = TimerCheckpoint(read_ms=5_000, cursor=(1, 1))
     assert unpack_checkpoint(b"") == TimerCheckpoint()
     assert unpack_checkpoint(encode_checkpoint(checkpoint)) == TimerCheckpoint(read_ms=5_000)
+
+
+@pytest.mark.parametrize("days", [25, 30, 20_000])
+def test_a_unit_that_lies_weeks_back_keeps_its_slot(days: int) -> None:
+    slot_ms = 1_700_000_000_000
+    unit = Unit(1, slot_ms + days * 86_400_000, slot_ms, 5, 100, 7)
+    found = unpack_unit(memoryview(unit.pack(-1)), 0)
+    assert found is not None
+    assert found.slot_ms == slot_ms
+    assert found.write_ms == slot_ms - DELAY_MIN_MS

@@ -240,3 +240,7 @@ def test_the_properties_of_many_records_have_their_places(
     assert [block[at:stop] for at, stop in zip(places, edges[1:], strict=True)] == [
         b"a\x01" + body for _, body in shapes
     ]
+
+
+def test_a_tag_that_is_not_utf_8_has_no_code() -> None:
+    assert tag_code(b"TAGS\x01\xff\x02") == 0

@@ -47,6 +47,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         """Messages handed out a second, likewise."""
         return self.info.get("getTransferredTps", "?")
 
+    @property
+    def set_aside(self) -> int:
+        """Messages that it keeps because a service of it cannot handle them."""
+        text = self.info.get("setAsideTotal", "0")
+        return int(text) if text.isascii() and text.isdecimal() else 0
+
 
 async def standings(reach: Reach) -> list[Standing]:
     """All brokers of all clusters, followers included."""

@@ -39,6 +39,7 @@ from roquet.broker.services.statistics import Sampling
 from roquet.broker.services.timer import Timer, offset_of
 from roquet.broker.services.timer_due import TimerParts
 from roquet.broker.services.transactions import Transactions
+from roquet.broker.set_aside import INDEX, Place, SetAside, place_in
 from roquet.broker.statistics import SAMPLE_MS, Statistics
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.delays import Delays
@@ -51,8 +52,9 @@ from roquet.broker.tables.resets import Resets
 from roquet.broker.tables.table import Table, TableFile
 from roquet.broker.tables.timings import Timings
 from roquet.broker.tables.topics import Topics, system_topic_names
+from roquet.model import names
 from roquet.model.errors import StoreError
-from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.fair_share import FairShare
 from roquet.net.router import Router
 from roquet.net.server import Server
@@ -85,13 +87,13 @@ class BrokerServer:
     def __init__(
         self,
         config: BrokerConfig | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock | None = None,
         *,
         files: Files | None = None,
         rng: Random | None = None,
     ) -> None:
         self.config = config or BrokerConfig()
-        self._clock = clock
+        self._clock = SteadyClock(SYSTEM_CLOCK) if clock is None else clock
         self._files = files
         self._running = AsyncExitStack()
         self._rng = rng or Random(SystemRandom().getrandbits(64))
@@ -125,6 +127,7 @@ class BrokerServer:
         broker.assigning.on_change.append(broker.notify)
         broker.live.judges.append(partial(_fault_of, broker))
         broker.live.on_change.append(partial(_configure, broker))
+        _retry_set_aside(broker)
         broker.revival.restore()
         broker.transactions.restore()
         _warn_of_strays(broker)
@@ -167,6 +170,7 @@ class BrokerServer:
         origin = self._origin(advertised(config, config.port))
         retries = self._retries(now_ms, store)
         put = Put(store, config, clock, origin, arrivals.arrived, retries.dead_letter_topic)
+        set_aside = SetAside(store, put, retries.topics, clock)
         topics, clients, offsets = retries.topics, Clients(), Offsets(self._file(OFFSETS))
         statistics = Statistics(now_ms, system_topic_names(config))
         flush = Flush(store, config, clock)
@@ -186,7 +190,10 @@ class BrokerServer:
             put=put,
             arrivals=arrivals,
             flush=flush,
-            timer=self._timer(put, store, _homes(config, topics, clock), arrivals, flush),
+            set_aside=set_aside,
+            timer=self._timer(
+                put, store, _homes(config, topics, clock), set_aside, arrivals, flush
+            ),
             modes=Modes(self._file("messageRequestMode.json")),
             neighbours=neighbours,
             assigning=Assigning(
@@ -199,15 +206,7 @@ class BrokerServer:
             ),
             news=News(),
             handover=handover,
-            revival=Revival(
-                store=store,
-                put=put,
-                topics=topics,
-                groups=retries.groups,
-                offsets=offsets,
-                clock=clock,
-                broker=(config.cluster_name, config.broker_name),
-            ),
+            revival=_revival(config, clock, put, store, retries, offsets, set_aside),
             orders=Orders(self._file("consumerOrderInfo.json")),
             filters=Filters(),
             live=Live(config, self._files),
@@ -217,9 +216,7 @@ class BrokerServer:
             share=FairShare(clock),
             statistics=statistics,
             sampling=Sampling(store, statistics),
-            transactions=Transactions(
-                store=store, put=put, topics=topics, offsets=offsets, clock=clock, config=config
-            ),
+            transactions=_transactions_of(config, clock, put, store, topics, offsets, set_aside),
         )
 
     def _retries(self, now_ms: int, store: Store) -> Retries:
@@ -232,7 +229,13 @@ class BrokerServer:
         )
 
     def _timer(
-        self, put: Put, store: Store, homes: Homes, arrivals: Arrivals, flush: Flush
+        self,
+        put: Put,
+        store: Store,
+        homes: Homes,
+        set_aside: SetAside,
+        arrivals: Arrivals,
+        flush: Flush,
     ) -> Timer:
         directory, now_ms = self.config.store_dir, self._clock.now_ms()
         files = self._files or (MemoryFiles() if directory is None else RealFiles())
@@ -240,6 +243,7 @@ class BrokerServer:
             store=store,
             put=put,
             homes=homes,
+            set_aside=set_aside,
             timers=Timers(directory or MEMORY, files, partial(offset_of, store), now_ms),
             timings=Timings(self._file("timermetrics")),
             window_ms=window_ms(self.config.retention),
@@ -254,6 +258,7 @@ class BrokerServer:
             store=broker.store,
             put=broker.put,
             homes=broker.timer.parts.homes,
+            set_aside=broker.set_aside,
             delays=broker.delays,
             arrivals=broker.arrivals,
             flush=broker.flush,
@@ -367,6 +372,22 @@ async def _save_last(save: Callable[[int], Awaitable[None]], clock: Clock) -> No
         log.warning("progress since the last save is lost, groups will read twice: %s", error)
 
 
+def _retry_set_aside(broker: Broker) -> None:
+    """Say which services are told of what is put back to them."""
+    kept, revival, transactions = broker.set_aside, broker.revival, broker.transactions
+    kept.on_retry[revival.topic] = revival.retried
+    kept.on_retry[names.OP_HALF_TOPIC] = transactions.retried
+    kept.on_index = broker.store.index_again
+    broker.store.on_unindexed(partial(_unindexed, broker))
+
+
+def _unindexed(broker: Broker, position: int, error: Exception) -> None:
+    """A record whose keys cannot be indexed: it is read as ever, but found by no key."""
+    raw = broker.store.message_at(position)
+    place = place_in(raw, "?", 0) if raw else Place("?", 0, 0, position)
+    broker.set_aside.keep(INDEX, place, error, raw)
+
+
 def _warn_of_strays(broker: Broker) -> None:
     """Say which messages nobody can read because their topic's settings are gone."""
     strays = sorted(t for t in broker.store.topics() if broker.topics.get(t) is None)
@@ -404,6 +425,36 @@ def _warn_of_long_delays(config: BrokerConfig) -> None:
             longest,
             config.retention,
         )
+
+
+def _revival(
+    config: BrokerConfig,
+    clock: Clock,
+    put: Put,
+    store: Store,
+    retries: Retries,
+    offsets: Offsets,
+    set_aside: SetAside,
+) -> Revival:
+    return Revival(
+        store=store, put=put, topics=retries.topics, groups=retries.groups, offsets=offsets,
+        clock=clock, broker=(config.cluster_name, config.broker_name), set_aside=set_aside,
+    )  # fmt: skip
+
+
+def _transactions_of(
+    config: BrokerConfig,
+    clock: Clock,
+    put: Put,
+    store: Store,
+    topics: Topics,
+    offsets: Offsets,
+    set_aside: SetAside,
+) -> Transactions:
+    return Transactions(
+        store=store, put=put, topics=topics, offsets=offsets, clock=clock, config=config,
+        set_aside=set_aside,
+    )  # fmt: skip
 
 
 def _homes(config: BrokerConfig, topics: Topics, clock: Clock) -> Homes:

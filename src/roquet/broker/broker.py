@@ -22,6 +22,7 @@ from roquet.broker.services.revive import Revival
 from roquet.broker.services.statistics import Sampling
 from roquet.broker.services.timer import Timer
 from roquet.broker.services.transactions import Transactions
+from roquet.broker.set_aside import SetAside
 from roquet.broker.statistics import Statistics
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.delays import Delays
@@ -78,6 +79,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     former_readers: FormerReaders = msgspec.field(default_factory=FormerReaders)
     admission: Admission
     timer: Timer
+    set_aside: SetAside
     delays: Delays
     share: FairShare
     """Which requests held all others up."""

@@ -177,8 +177,13 @@ class HalfQueue:
         # Copies of one message, which a topic may hold, are told apart by the rows they are.
         row = half.properties.get(props.SINK_ROW)
         for raw in found.records:
-            record = decode(raw)
-            if record.body == half.record.body and row in (None, _row_of(record)):
+            try:
+                record = decode(raw)
+                other_row = _row_of(record)
+            except RecordError as error:  # it is another message, and this one must not wait for it
+                log.warning("a message of key %r cannot be read: %s", half.unique_key[:80], error)
+                continue
+            if record.body == half.record.body and row in (None, other_row):
                 yield record
 
     async def index(self) -> None:

@@ -5,6 +5,7 @@ is never thrown away for that.
 """
 
 import logging
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,12 @@ from roquet.model.topic import TopicConfig
 from roquet.net.clock import Clock
 
 log = logging.getLogger(__name__)
+
+QUEUES_MAX: Final = 16_384
+"""Of one topic on one broker: some requests look at each of them, so more would stop the others."""
+
+QUEUE_DIGITS_MAX: Final = 10
+"""Of a queue's number in a property; longer ones are not worth reading."""
 
 
 class Homes(msgspec.Struct, kw_only=True):
@@ -35,7 +42,7 @@ class Homes(msgspec.Struct, kw_only=True):
 
         Queues that can only be read are on their way out: whoever is through leaves them.
         """
-        queue_id = int(text) if text.isascii() and text.isdecimal() else 0
+        queue_id = queue_id_of(text)
         found = self.topics.get(topic) or self._made(topic, queue_id)
         if found is None or queue_id < found.write_queue_nums:
             return queue_id
@@ -48,13 +55,19 @@ class Homes(msgspec.Struct, kw_only=True):
         somebody creates it.
         """
         now_ms = self.clock.now_ms()
-        if names.is_retry(topic) or names.is_dlq(topic):
+        if (names.is_retry(topic) or names.is_dlq(topic)) and not names.topic_fault(topic):
             return self.topics.create_for_group(topic, queue_id + 1, now_ms)
         if not self.auto_create or names.topic_fault(topic):
-            log.warning("a delayed message is for topic %s, which is gone: create it", topic)
+            log.warning("a delayed message is for topic %r, which is gone: create it", topic)
             return None
-        log.warning("a delayed message is for topic %s, which is gone: it is made again", topic)
+        log.warning("a delayed message is for topic %r, which is gone: it is made again", topic)
         count = max(self.default_queue_count, queue_id + 1)
         made = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
         self.topics.put(made, now_ms)
         return made
+
+
+def queue_id_of(text: str) -> int:
+    """The queue that a property names; 0 for a number that no queue can have."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= QUEUE_DIGITS_MAX
+    return int(text) if is_number and int(text) < QUEUES_MAX else 0

@@ -215,6 +215,10 @@ class Put:
         """
         return self._kept(self._copy(record, topic, queue_id, properties), self._clock.now_ms())
 
+    def as_it_is(self, draft: Draft) -> Appended:
+        """Store a draft of the broker's own, unchanged. StoreError and MessageIllegal as above."""
+        return self._kept(draft, self._clock.now_ms())
+
     def _copy(
         self, record: Record, topic: str, queue_id: int, properties: Mapping[str, str]
     ) -> Draft:

@@ -53,6 +53,7 @@ async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:
         output.echo_json(found)
     elif broker is None:
         output.console().print(_lines(found))
+        _warn_of_set_aside(found)
     else:
         _print_whole(found)
     silent = [one for one in found if one.fault is not None]
@@ -84,6 +85,16 @@ def _lines(found: "list[Standing]") -> object:
             _first(one.gets_per_s),
         )
     return shown
+
+
+def _warn_of_set_aside(found: "list[Standing]") -> None:
+    for one in found:
+        if one.set_aside:
+            output.echo(
+                f"{one.broker} has set {output.counted(one.set_aside, 'message')} aside that it"
+                " cannot handle: see `roquet set-aside ls`",
+                err=True,
+            )
 
 
 def _first(rates: str) -> str:

@@ -25,6 +25,7 @@ from roquet.cli import (
     messages,
     output,
     serve,
+    set_aside,
     simulate,
     spark,
     spark_repair,
@@ -40,7 +41,7 @@ from roquet.model.errors import ConfigError, RoquetError, UsageError
 SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
         "Servers": ("dev", "serve", "namesrv", "broker"),
-        "Messages": ("produce", "consume", "message", "dlq"),
+        "Messages": ("produce", "consume", "message", "dlq", "set-aside"),
         "Operation": ("topic", "group", "cluster", "dump", "check"),
         "Spark": ("spark",),
         "Trying out": ("demo", "balance", "lab", "simulate"),
@@ -57,7 +58,7 @@ class Sections(TyperGroup):
         width = max(map(len, self.commands))
         for title, names in SECTIONS.items():
             with formatter.section(title):
-                room = formatter.width - 6 - width
+                room = formatter.width - 5 - width
                 shown = [(n, self.commands[n].get_short_help_str(room)) for n in names]
                 formatter.write_dl([(name.ljust(width), text) for name, text in shown])
 
@@ -84,6 +85,7 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
 for _command in COMMANDS:
     app.command()(_command)
 app.add_typer(dlq.app)
+app.add_typer(set_aside.app)
 app.add_typer(group.group)
 app.add_typer(topic.app)
 app.add_typer(message.app)

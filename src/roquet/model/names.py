@@ -23,6 +23,9 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SET_ASIDE_TOPIC: Final = "rmq_sys_roquet_set_aside"
+"""Where the broker keeps copies of messages that one of its services cannot handle."""
+
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 
 NOT_FOR_CLIENTS: Final = frozenset(
@@ -33,6 +36,7 @@ NOT_FOR_CLIENTS: Final = frozenset(
         CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
+        SET_ASIDE_TOPIC,
     }
 )
 """Topics to which the broker itself writes: a client's message to one of them is refused."""

@@ -69,6 +69,15 @@ REPLAYED_FROM: Final = "ROQUET_FROM"
 """Of which message a replayed one is a copy: TOPIC/BROKER/QUEUE/OFFSET. By it a replay that is
 repeated knows what is there already. No system property either."""
 
+SET_ASIDE_SERVICE: Final = "SET_ASIDE_SERVICE"
+SET_ASIDE_REASON: Final = "SET_ASIDE_REASON"
+SET_ASIDE_PLACE: Final = "SET_ASIDE_PLACE"
+"""Of a message set aside: the service that could not handle it, why, and where the original lies:
+TOPIC/QUEUE/OFFSET/POSITION. Ours, no genuine ones; only the broker writes them."""
+
+SET_ASIDE_GOAL: Final = "SET_ASIDE_GOAL"
+"""Where it is stored when it is tried again: QUEUE/TOPIC. Absent if that is where it came from."""
+
 KEYS_SEPARATOR: Final = " "
 """Between the keys of one message."""
 

@@ -45,6 +45,71 @@ class SystemClock:
 
 SYSTEM_CLOCK: Final = SystemClock()
 
+JUMP_MS: Final = 60_000
+"""A wall clock that gains or loses so much at once has jumped; clocks that are set right by less
+are believed at once."""
+
+TRUST_MS: Final = 10_000
+"""A jump that has lasted so long is meant: somebody has set the clock."""
+
+LOOK_MS: Final = 1_000
+"""Between two looks whether the wall clock has jumped: asking both clocks each time costs more."""
+
+
+class SteadyClock:
+    """A wall clock whose jumps are believed only when they last.
+
+    A clock that is set weeks back or ahead for a moment leaves no trace: meanwhile the time goes
+    on as the stopwatch has it. A process that was suspended sees a jump as well, since its
+    stopwatch stood still, and catches up after `TRUST_MS`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looked_ms = clock.now_ms()
+        self._ahead_ms = self._looked_ms - clock.monotonic_ms()
+        """What the believed wall clock shows more than the stopwatch."""
+        self._doubted_ms = 0
+        self._doubted_since_ms: int | None = None
+        """By the stopwatch, when the wall clock began to show something else."""
+
+    def now_ms(self) -> int:
+        """The wall's time in ms since the epoch, without its short jumps."""
+        now_ms = self._clock.now_ms()
+        if 0 <= now_ms - self._looked_ms < LOOK_MS:
+            return now_ms
+        return self._look(now_ms)
+
+    def monotonic_ms(self) -> int:
+        """A time that only grows, in ms."""
+        return self._clock.monotonic_ms()
+
+    async def sleep(self, ms: int) -> None:
+        """Return after so many milliseconds."""
+        await self._clock.sleep(ms)
+
+    def _look(self, now_ms: int) -> int:
+        """Compare both clocks; gives the time that is believed."""
+        stopwatch_ms = self._clock.monotonic_ms()
+        ahead_ms = now_ms - stopwatch_ms
+        jumped_ms = ahead_ms - self._ahead_ms
+        if abs(jumped_ms) > JUMP_MS and not self._has_lasted(ahead_ms, jumped_ms, stopwatch_ms):
+            return stopwatch_ms + self._ahead_ms
+        self._doubted_since_ms = None
+        self._looked_ms, self._ahead_ms = now_ms, ahead_ms
+        return now_ms
+
+    def _has_lasted(self, ahead_ms: int, jumped_ms: int, stopwatch_ms: int) -> bool:
+        """Whether a jump is meant; one that comes on top of another begins anew."""
+        is_known = abs(ahead_ms - self._doubted_ms) <= JUMP_MS
+        if self._doubted_since_ms is None or not is_known:
+            self._doubted_ms, self._doubted_since_ms = ahead_ms, stopwatch_ms
+            log.warning(
+                "the clock jumped by %d s; that is believed when it has lasted for %d s",
+                jumped_ms // 1_000, TRUST_MS // 1_000,
+            )  # fmt: skip
+        return stopwatch_ms - self._doubted_since_ms >= TRUST_MS
+
 
 Step = Callable[[int], Awaitable[object] | object]
 """What a loop does each time: plain or async, given `now_ms`."""

@@ -9,8 +9,12 @@ As the genuine broker decides it (ConsumerOrderInfoManager).
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
+
+BACK_MS: Final = 60_000
+"""A pop that seems to come from so far ahead was made before the clock was set back."""
 
 
 class Held(msgspec.Struct, kw_only=True):
@@ -36,6 +40,8 @@ def blocked_until(held: Held | None, attempt: str | None, now_ms: int) -> int | 
     """Until when nobody else gets messages of the queue; None when they may be had now."""
     if held is None or (held.attempt is not None and held.attempt == attempt):
         return None
+    if held.pop_ms - now_ms > BACK_MS:
+        return None  # the clock was set back: else the queue would wait until it is reached again
     due_ms = held.pop_ms + held.invisible_ms
     times = [
         held.visible_ms.get(offset, due_ms)

@@ -138,6 +138,17 @@ class InFlight:
             self._due = [entry for entry in self._due if entry[2].left]
             heapify(self._due)
 
+    def clock_set_back(self, now_ms: int) -> None:
+        """Nothing waits for longer than it was to be invisible, from now on.
+
+        What was given out while the clock was ahead would else wait until that time comes again.
+        """
+        self._due = [
+            (min(at_ms, now_ms + found.invisible_ms), turn, found)
+            for at_ms, turn, found in self._due
+        ]
+        heapify(self._due)
+
     def lag_max(self) -> int:
         """How many records the oldest of a revive queue may lie back."""
         return max(LANE_LAG_MAX, 2 * len(self))

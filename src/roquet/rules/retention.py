@@ -16,6 +16,36 @@ FORCED_FILES_MAX: Final = 10
 """Files that pressure alone may take in one step; the next look at the disk decides on more."""
 
 
+JUMP_MS: Final = 60_000
+"""A wall clock that gains so much between two looks was set, or the machine slept."""
+
+DOUBT_MS: Final = HOUR_MS
+"""For so long files are not deleted by such a clock: an operator may set it right meanwhile, and a
+file that is gone is gone."""
+
+
+class AgeClock:
+    """By which time the age of files is judged: the wall's, unless that has jumped ahead lately."""
+
+    def __init__(self) -> None:
+        self._ahead_ms: int | None = None
+        """What the wall clock shows more than the stopwatch, as far as it is believed."""
+        self._doubted_since_ms: int | None = None
+
+    def believed_ms(self, now_ms: int, stopwatch_ms: int) -> int:
+        """The time by which files may be old, from both clocks, asked at every look."""
+        ahead_ms = now_ms - stopwatch_ms
+        if self._ahead_ms is None or ahead_ms - self._ahead_ms <= JUMP_MS:
+            self._ahead_ms, self._doubted_since_ms = ahead_ms, None
+            return now_ms
+        if self._doubted_since_ms is None:
+            self._doubted_since_ms = stopwatch_ms
+        if stopwatch_ms - self._doubted_since_ms < DOUBT_MS:
+            return stopwatch_ms + self._ahead_ms
+        self._ahead_ms, self._doubted_since_ms = ahead_ms, None
+        return now_ms
+
+
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator wants kept. Ratios are of the whole disk, at the genuine defaults."""
 

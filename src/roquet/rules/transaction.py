@@ -79,12 +79,15 @@ def verdict(half: Half, policy: Policy, round_ms: int, now_ms: int) -> Verdict:
     if times_checked(half.checked) >= policy.check_max or is_too_old(half, policy, now_ms):
         return Verdict.GIVE_UP
     age_ms = now_ms - half.born_ms
-    if half.stored_ms >= round_ms:
+    # One that seems to be stored in the future was so before the clock was set back: those behind
+    # it must not wait until that time comes again.
+    if round_ms <= half.stored_ms <= now_ms:
         return Verdict.LATER
     if half.immunity is not None:
-        immune = age_ms <= min(immunity_ms(half.immunity, policy.timeout_ms), policy.reserved_ms)
-        return Verdict.KEEP if immune else Verdict.CHECK
-    # One that claims to be born in the future is asked about at once, as in the genuine broker.
+        limit_ms = min(immunity_ms(half.immunity, policy.timeout_ms), policy.reserved_ms)
+        return Verdict.KEEP if abs(age_ms) <= limit_ms else Verdict.CHECK
+    # One that claims to be born in the future is asked about at once, as in the genuine broker;
+    # also one that wants to be left alone, if it claims more than it wants.
     return Verdict.LATER if 0 <= age_ms <= policy.timeout_ms else Verdict.CHECK
 
 

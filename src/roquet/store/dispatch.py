@@ -5,14 +5,18 @@ written behind the log, many records at a time: from what the writer has just ha
 where that does not reach, from the log itself.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from roquet.model.errors import StoreError
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commitlog import CommitLog
 from roquet.store.hasher import KeyHasher
 from roquet.store.index import KeyIndex
 from roquet.wire.skim import Skimmed, index_keys, index_keys_of_all, key_columns
+
+log = logging.getLogger(__name__)
 
 _SHARE: Final = 2
 """One of so many that are in hands is taken in one go: the later the index is, the more, since what
@@ -38,13 +42,62 @@ class Dispatcher:
         """The index lacks nothing in front of it."""
         self._known_until = index.end_position if index.files else -1
         """Some keys of records up to this one may be there already."""
+        self.on_failure: Callable[[int, Exception], object] = _log_failure
+        """Told of a record that cannot be indexed, by its position, and why; it is passed over."""
 
     def hash_of(self, topic: bytes, key: bytes) -> int:
         """The hash by which a key of a topic is found."""
         return self._hash(topic, key)
 
     def step(self, count_max: int) -> int:
-        """Index up to so many records, or more when late; gives how many were looked at."""
+        """Index up to so many records, or more when late; gives how many were looked at.
+
+        One that cannot be indexed is told to `on_failure`, and the next ones are.
+        """
+        try:
+            return self._step(count_max)
+        except (StoreError, OSError, MemoryError):
+            raise
+        except Exception:
+            return self._step_one()
+
+    def again(self, position: int) -> None:
+        """Index the record at a position once more, if there is one."""
+        if (found := self._first(position)) is not None and found[0] == position:
+            self._put_one(*found)
+
+    def _step_one(self) -> int:
+        """Index the next record alone, or pass it over."""
+        found = self._first(max(self.position, self._log.begin))
+        if found is None:
+            self.position = self._log.end
+            return 0
+        position, facts = found
+        try:
+            is_done = self._put_one(position, facts)
+        except (StoreError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            self.on_failure(position, error)
+            is_done = True
+        if not is_done:
+            return 0
+        self.position = position + facts[0]
+        return 1
+
+    def _first(self, position: int) -> tuple[int, Skimmed] | None:
+        """The first record from a position on, and where it begins."""
+        end = self._log.end
+        walk = self._log.walk(position, end, end, check_crc=False)
+        return next(((at, found) for _, at, found in walk), None)
+
+    def _put_one(self, position: int, found: Skimmed) -> bool:
+        """Index one record; False: there is no room for its keys yet."""
+        keys: Keys = [], [], []
+        self._collect(position, found, keys)
+        return self._index.put_many(*keys) == len(keys[0])
+
+    def _step(self, count_max: int) -> int:
         end = self._log.end
         if self.position >= end:
             return 0
@@ -117,3 +170,7 @@ class Dispatcher:
 
     def _is_known(self, key_hash: int, position: int) -> bool:
         return any(found == position for found in self._index.find(key_hash, 0))
+
+
+def _log_failure(position: int, error: Exception) -> None:
+    log.error("the record at %d cannot be found by its keys: %r", position, error)

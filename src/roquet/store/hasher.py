@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from struct import unpack
 from typing import Final, TypeVar
 
+from roquet.model.errors import RecordError
 from roquet.wire.java import hash_code, hash_units
 from roquet.wire.property_text import decode_text
 
@@ -110,8 +111,13 @@ def _positive(hashes: Iterable[int]) -> list[int]:
 
 
 def _hash(topic: bytes, key: bytes) -> int:
-    """The same for a key and a topic of any kind."""
-    return abs(hash_code(decode_text(topic + b"#" + key))) & _POSITIVE
+    """The same for a key and a topic of any kind; what is not UTF-8 is read as Java does it."""
+    raw = topic + b"#" + key
+    try:
+        text = decode_text(raw)
+    except RecordError:
+        text = raw.decode("utf-8", "replace")
+    return abs(hash_code(text)) & _POSITIVE
 
 
 def _keep(known: dict[Text, int], text: Text, hashed: int) -> int:

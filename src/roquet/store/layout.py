@@ -146,7 +146,13 @@ def file_start(name: str) -> int | None:
     return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
 
 
+DATE_MS_MIN: Final = 86_400_000
+DATE_MS_MAX: Final = 253_370_764_800_000
+"""From the second day of 1970 to the year 9999: what has a local time of four digits of a year."""
+
+
 def index_name(made_ms: int) -> str:
     """The name of an index file: yyyyMMddHHmmssSSS, local time as the genuine broker has it."""
+    made_ms = min(max(made_ms, DATE_MS_MIN), DATE_MS_MAX)  # a record may claim any number
     made = datetime.fromtimestamp(made_ms // 1000, tz=UTC).astimezone()
     return f"{made:%Y%m%d%H%M%S}{made_ms % 1000:03d}"

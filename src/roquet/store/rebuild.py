@@ -20,6 +20,9 @@ SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
 JUMP_MAX: Final = 1_000_000
 """Offsets that may be missing between two messages of a queue; more is a damaged number."""
 
+LEVEL_DIGITS_MAX: Final = 10
+"""Of a delay level in a property; a longer number is none."""
+
 CODES_MAX: Final = 1024
 """Hashes of tags that are kept: most topics have a handful."""
 
@@ -34,7 +37,8 @@ class TagCodes:
     def __call__(self, topic: bytes, properties: bytes, stored_ms: int) -> int:
         """The tag code of a record's entry."""
         if topic == SCHEDULE_TOPIC and (level := property_value(properties, b"DELAY")):
-            number = min(int(level), len(self._delay_levels_ms)) if level.isdigit() else 0
+            is_number = level.isdigit() and len(level) <= LEVEL_DIGITS_MAX
+            number = min(int(level), len(self._delay_levels_ms)) if is_number else 0
             if number > 0:
                 return stored_ms + self._delay_levels_ms[number - 1]
         tag = property_value(properties, b"TAGS")

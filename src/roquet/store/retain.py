@@ -54,11 +54,14 @@ def _is_empty(queues: ConsumeQueues, topic: str, queue_id: int, begin: int) -> b
 def _ages(commit_log: CommitLog, now_ms: int) -> list[FileAge]:
     """The log's files up to the one that is written to.
 
-    A file's last record is about as old as the first one of the next file.
+    A file's last record is about as old as the first one of the next file, and no older than its
+    own first one: the clock may have been set back for a moment when the next one began.
     """
     files = [file for file in commit_log.segments.files if file.start <= commit_log.end]
     ages = []
     for file, following in zip(files, [*files[1:], None], strict=False):
-        stored_ms = commit_log.stored_ms(following.start) if following else now_ms
-        ages.append(FileAge(file.start, now_ms if stored_ms is None else stored_ms))
+        times = [commit_log.stored_ms(each.start) for each in (file, following) if each]
+        known = [stored_ms for stored_ms in times if stored_ms is not None]
+        is_closed = following is not None and times[-1] is not None
+        ages.append(FileAge(file.start, max(known) if is_closed else now_ms))
     return ages

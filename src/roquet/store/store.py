@@ -278,10 +278,23 @@ class Store:
         """Bring the key index up to the log, by so many records; gives how many there were."""
         return self._dispatcher.step(count_max)
 
+    def on_unindexed(self, told: Callable[[int, Exception], object]) -> None:
+        """Have someone told of each record that cannot be indexed, which is passed over."""
+        self._dispatcher.on_failure = told
+
+    def index_again(self, position: int) -> None:
+        """Index the record at a position once more."""
+        self._dispatcher.again(position)
+
     def scrub(self, budget_bytes: int) -> bool:
         """Look at a piece of the older log for damage; whether there is more to look at."""
         for hole in self._scrub.step(budget_bytes):
             self._reader.report(hole)
+        return not self._scrub.is_over
+
+    def skip_scrub(self, budget_bytes: int) -> bool:
+        """Pass over a piece that cannot be looked at; whether there is more to look at."""
+        self._scrub.skip(budget_bytes)
         return not self._scrub.is_over
 
     # -- upkeep ------------------------------------------------------------------------------

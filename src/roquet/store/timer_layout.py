@@ -47,6 +47,9 @@ NOTE_AT: Final = 1024
 _NOTE: Final = Struct(">4sIqq")
 _NOTE_MAGIC: Final = b"RQW1"
 
+DELAY_MIN_MS: Final = -(2**31) // 1_000 * 1_000 + 1_000
+"""The least delay that a unit's 32 bits hold, in whole seconds: 24.8 days before it was written."""
+
 NONE: Final = -1
 """Where a slot's first unit has none before it."""
 
@@ -76,9 +79,14 @@ class Unit(msgspec.Struct, frozen=True):
     """Its slot's unit before it."""
 
     def pack(self, before: int) -> bytes:
-        """Its 52 bytes, as the one behind another of its slot."""
+        """Its 52 bytes, as the one behind another of its slot.
+
+        The slot is what counts. Where it lies farther back than a delay can say, after weeks
+        without this process or with another clock, the unit claims to be written earlier.
+        """
+        write_ms = min(self.write_ms, self.slot_ms - DELAY_MIN_MS)
         return UNIT.pack(
-            UNIT_SIZE, before, self.magic, self.write_ms, self.slot_ms - self.write_ms,
+            UNIT_SIZE, before, self.magic, write_ms, self.slot_ms - write_ms,
             self.position, self.size, self.topic_hash, 0,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
+from roquet.model.errors import RecordError
 from roquet.wire.java import hash_code
 from roquet.wire.property_text import decode_properties, decode_text, pairs_well
 from roquet.wire.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
@@ -143,9 +144,15 @@ def property_value(properties: bytes, name: bytes) -> bytes | None:
 
 
 def tag_code(properties: bytes) -> int:
-    """What the queue entry of an ordinary message says of its tag: Java's hash, 0 without one."""
+    """What the queue entry of an ordinary message says of its tag: Java's hash.
+
+    0 without one, and for one that is not UTF-8: such a text has no properties for anyone.
+    """
     tag = _value(properties, b"TAGS\x01")
-    return hash_code(decode_text(tag)) if tag else 0
+    try:
+        return hash_code(decode_text(tag)) if tag else 0
+    except RecordError:
+        return 0
 
 
 def index_keys(properties: bytes) -> list[bytes]:

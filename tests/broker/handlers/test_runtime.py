@@ -7,6 +7,7 @@ import pytest
 from roquet import __version__
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import runtime as handlers
+from roquet.broker.set_aside import Place
 from roquet.model.topic import TopicConfig
 from roquet.wire.calls.stats import GetRuntimeInfo
 from roquet.wire.codes import VERSION
@@ -118,3 +119,10 @@ def test_sizes_are_written_as_people_read_them(count: int, text: str) -> None:
 
 def test_a_time_that_has_passed_is_written_in_its_parts() -> None:
     assert handlers.lasted(90_061_999) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
+
+
+async def test_messages_that_are_set_aside_are_told(broker: Broker) -> None:
+    for _ in range(2):
+        broker.set_aside.keep("timer", Place("t", 0, 0, 10**6), ValueError("odd"))
+    found = await info(broker)
+    assert (found["setAsideTotal"], found["setAside_timer"]) == ("2", "2")

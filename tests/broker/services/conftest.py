@@ -13,6 +13,7 @@ from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.flush import Flush
 from roquet.broker.services.timer import Timer, offset_of
 from roquet.broker.services.timer_due import TimerParts
+from roquet.broker.set_aside import SetAside
 from roquet.broker.tables.timings import Timings
 from roquet.broker.tables.topics import Topics
 from roquet.model.topic import TopicConfig
@@ -67,6 +68,7 @@ class Tower:
             self.arrivals.arrived,
         )  # fmt: skip
         self.flush = Flush(self.store, self.config, self.clock)
+        self.set_aside = SetAside(self.store, self.put, self.topics, self.clock)
         self.timers = Timers(ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel)
         self.parts = TimerParts(
             store=self.store,
@@ -74,6 +76,7 @@ class Tower:
             homes=Homes(
                 topics=self.topics, clock=self.clock, default_queue_count=8, auto_create=True
             ),
+            set_aside=self.set_aside,
             timers=self.timers,
             timings=self.timings,
             window_ms=window_ms(self.retention_ms),

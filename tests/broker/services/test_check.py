@@ -252,7 +252,10 @@ async def test_what_cannot_be_read_is_told_and_passed(
     monkeypatch.setattr(HalfQueue, "at", lambda queue, n: None if n == 1 else at(queue, n))
     await office.checks.step()
     assert asked(peer) == [b"0", b"2"]
-    assert "half message 1 cannot be read" in caplog.text
+    assert "RMQ_SYS_TRANS_HALF_TOPIC/0/1/" in caplog.text
+    assert office.set_aside.total == 1
+    await office.checks.step()
+    assert office.set_aside.total == 1, "it is ended, not looked at again"
 
 
 async def test_what_retention_has_deleted_is_forgotten(

@@ -206,3 +206,59 @@ async def test_progress_is_saved_only_once_the_log_it_speaks_of_is_on_the_disk(
     offsets.commit("g", "orders", 0, 1)
     await keeping.save()
     assert broker.store.flushed_position == broker.store.end_position
+
+
+async def test_a_table_that_cannot_be_saved_does_not_keep_the_others_from_it(
+    keeping: Housekeeping, offsets: Offsets, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Offsets(TableFile(files, Path("/other.json")))
+    for table in (offsets, other):
+        table.commit("group", "topic", 0, 5)
+    replace = files.replace
+
+    def refuse(path: Path, *others: Any, **more: Any) -> None:
+        if path.name == "offsets.json":
+            raise StoreFull("no room")
+        replace(path, *others, **more)
+
+    monkeypatch.setattr(files, "replace", refuse)
+    with pytest.raises(StoreFull):
+        await msgspec.structs.replace(keeping, tables=(offsets, other)).save()
+    assert (offsets.unsaved, other.unsaved) == (True, False)
+
+
+async def test_a_client_that_cannot_be_forgotten_does_not_keep_the_others(
+    keeping: Housekeeping, clock: JumpingClock, new_peer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    peers = [new_peer(), new_peer()]
+    for peer in peers:
+        keeping.clients.seen(peer, Sign(seen_ms=0, limit_ms=1))
+
+    def stumble(peer: Any) -> None:
+        if peer is peers[0]:
+            raise KeyError("odd")
+        keeping.clients.drop(peer)
+
+    clock.ms = 60_000
+    msgspec.structs.replace(keeping, forget=stumble).scan()
+    assert not any(peer in keeping.clients for peer in peers)
+    assert "cannot be forgotten" in caplog.text
+
+
+async def test_a_piece_that_cannot_be_scrubbed_is_passed_over(
+    keeping: Housekeeping, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pieces, skipped = iter([1, 0, 1]), list[int]()
+
+    def scrub(_store: object, _bytes: int) -> bool:
+        return bool(1 // next(pieces))
+
+    def skip(_store: object, count: int) -> bool:
+        skipped.append(count)
+        return len(skipped) < 1
+
+    monkeypatch.setattr(type(keeping.store), "scrub", scrub)
+    monkeypatch.setattr(type(keeping.store), "skip_scrub", skip)
+    await keeping.scrub()
+    assert len(skipped) == 1
+    assert "cannot be looked at" in caplog.text

@@ -1,6 +1,6 @@
 """Intake: each message to the second that it waits for."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -77,7 +77,8 @@ def test_a_message_without_a_time_does_not_hold_up_the_others(
     tower.after(b"two", 1_000)
     tower.wait(1_000)
     assert tower.bodies() == [b"one", b"two"]
-    assert "has no delivery time: left out" in caplog.text
+    assert "a timed message has no delivery time" in caplog.text
+    assert tower.set_aside.total == 1
 
 
 def test_a_message_whose_second_is_over_comes_at_once(tower: "Tower") -> None:
@@ -218,3 +219,51 @@ def test_progress_beyond_the_topic_begins_within_it(tower: "Tower") -> None:
     tower.after(b"one", 1_000)
     tower.wait(1_000)
     assert tower.bodies() == [b"one"]
+
+
+def test_a_message_whose_second_is_weeks_over_is_delivered_and_stops_no_other(
+    tower: "Tower",
+) -> None:
+    """The clock was set back for a moment: the timers followed it, and one message was sent."""
+    tower.after(b"before", 1_000)
+    tower.wait(2_000)
+    tower.clock._start_ms -= 30 * 24 * HOUR_MS
+    for _ in range(9):
+        tower.step()
+        tower.save()
+    tower.send(b"meanwhile", {"TIMER_DELAY_MS": "5000"})
+    tower.clock._start_ms += 30 * 24 * HOUR_MS
+    tower.after(b"after", 3_000)
+    tower.wait(5_000)
+    assert sorted(tower.bodies()) == [b"after", b"before", b"meanwhile"]
+    assert tower.set_aside.total == 0
+    tower.restart()
+    tower.after(b"last", 1_000)
+    tower.wait(2_000)
+    assert len(tower.bodies()) == 4
+
+
+def test_one_message_that_cannot_be_taken_is_set_aside_and_the_disk_is_waited_for(
+    tower: "Tower", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = type(tower.timers).add
+    errors: list[Exception] = [StoreFull("full"), ValueError("odd")]
+
+    def stumble(timers: Any, unit: Any) -> int:
+        if errors:
+            raise errors.pop(0)
+        return add(timers, unit)
+
+    monkeypatch.setattr(type(tower.timers), "add", stumble)
+    for body in (b"one", b"two"):
+        tower.after(body, 1_000)
+    with pytest.raises(StoreFull):
+        tower.step()
+    assert (tower.timers.offset, tower.set_aside.total) == (0, 0)
+    tower.wait(2_000)
+    assert tower.bodies() == [b"two"]
+    assert tower.set_aside.total == 1
+    (kept,) = tower.records("rmq_sys_roquet_set_aside")
+    tower.set_aside.retry(kept)
+    tower.wait(2_000)
+    assert tower.bodies() == [b"two", b"one"]

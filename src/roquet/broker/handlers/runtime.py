@@ -44,6 +44,7 @@ async def runtime_info(broker: Broker, _call: GetRuntimeInfo, _peer: Peer) -> Re
         **_totals(broker),
         **_disk(broker),
         **_timer(broker),
+        **_set_aside(broker),
         **_levels(broker),
         **dict(_pools(broker)),
         **_slow_requests(broker),
@@ -131,6 +132,18 @@ def _timer(broker: Broker) -> dict[str, str]:
         "timerEnqueueTps": "0.0",
         "timerDequeueTps": "0.0",
     }
+
+
+def _set_aside(broker: Broker) -> dict[str, str]:
+    """Messages that services could not handle: kept in all, and by service since the start.
+
+    A genuine broker has no such words, and ours says them only if there is something to be told.
+    """
+    kept = broker.set_aside
+    if not kept.total:
+        return {}
+    counts = {f"setAside_{name}": str(count) for name, count in sorted(kept.counts.items())}
+    return {"setAsideTotal": str(kept.total), **counts}
 
 
 def _levels(broker: Broker) -> dict[str, str]:

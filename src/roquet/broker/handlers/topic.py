@@ -7,6 +7,7 @@ import msgspec
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.paging import page, written
+from roquet.broker.homes import QUEUES_MAX
 from roquet.broker.tables.topics import is_system_topic
 from roquet.model import names
 from roquet.model.errors import CallRefused, UsageError
@@ -25,9 +26,6 @@ from roquet.wire.calls.bodies import (
 from roquet.wire.calls.forbidden import ForbidGroup
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.request_body import decode_body
-
-QUEUES_MAX: Final = 16_384
-"""Of one topic on one broker: some requests look at each of them, so more would stop the others."""
 
 FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 CODES: Final = {Fault.LATE: ResponseCode.ILLEGAL_OPERATION}
 """Of all others the genuine broker says 1, and only the remark tells them apart."""
 
+PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
+"""Topics from which messages are put back, one by one."""
+
 
 def end(broker: Broker, call: EndTransaction, peer: Peer) -> Answer:
     """Delivers a half message, or sees that nobody gets it; each only once."""
@@ -84,29 +87,34 @@ def _is_doubtful(broker: Broker, call: EndTransaction, half: HalfMessage) -> boo
 
 
 def resume(broker: Broker, call: ResumeCheck, _peer: Peer) -> Answer:
-    """Has the producer of a message that was given up asked from the beginning."""
-    record = _given_up(broker, call.msg_id or "")
+    """Has the producer of a message that was given up asked from the beginning.
+
+    A message that a service has set aside goes back to that service, likewise.
+    """
+    record = _put_away(broker, call.msg_id or "")
+    is_set_aside = record.topic == names.SET_ASIDE_TOPIC
+    work = broker.set_aside.retry if is_set_aside else broker.transactions.resume
     try:
-        broker.transactions.resume(record)
-    except (StoreError, MessageIllegal) as error:
-        _refuse(
-            ResponseCode.SYSTEM_ERROR,
-            f"Put message back to {names.HALF_TOPIC} failed. {error}",
-        )
+        work(record)
+    except (StoreError, MessageIllegal, RecordError, ValueError) as error:
+        goal = "its service" if is_set_aside else names.HALF_TOPIC
+        _refuse(ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}")
     return None
 
 
-def _given_up(broker: Broker, message_id: str) -> Record:
+def _put_away(broker: Broker, message_id: str) -> Record:
+    """The message of an id, which was given up or set aside."""
     try:
         _, position = parse_offset_message_id(message_id)
     except RecordError as error:
         _refuse(ResponseCode.SYSTEM_ERROR, str(error))
     found = broker.store.message_at(position) if position >= 0 else None
     record = decode(found) if found is not None else None
-    if record is None or record.topic != names.CHECK_MAX_TIME_TOPIC:
+    if record is None or record.topic not in PUT_AWAY:
         _refuse(
             ResponseCode.SYSTEM_ERROR,
-            f"{message_id} is no message of {names.CHECK_MAX_TIME_TOPIC}",
+            f"{message_id} is no message of {names.CHECK_MAX_TIME_TOPIC}"
+            f" or {names.SET_ASIDE_TOPIC}",
         )
     return record
 

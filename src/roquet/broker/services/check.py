@@ -11,18 +11,19 @@ from random import Random
 from typing import Final
 
 from roquet.broker.halves import PREPARED_OFFSET, HalfMessage
+from roquet.broker.homes import queue_id_of
 from roquet.broker.services.transactions import Transactions
 from roquet.broker.stamp import text_of
 from roquet.broker.tables.clients import Clients
 from roquet.model import names
 from roquet.model import properties as props
-from roquet.model.errors import CallRefused, MessageIllegal
+from roquet.model.errors import CallRefused, MessageIllegal, RecordError
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 from roquet.rules.transaction import Policy, Verdict, is_too_old, times_checked, verdict
 from roquet.wire.calls.transaction import CheckTransactionState
 from roquet.wire.message_id import offset_message_id
-from roquet.wire.record import pack
+from roquet.wire.record import Record, pack
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,12 @@ class Checks:
         offset, count = halves.next_open(least), 0
         await self._transactions.queue.index()
         while offset < end and self._clock.monotonic_ms() < deadline_ms:
-            if not self._look(offset, round_ms):
+            try:
+                goes_on = self._look(offset, round_ms)
+            except Exception as error:  # the others must not wait behind it
+                self._transactions.keep(offset, error)
+                goes_on = True
+            if not goes_on:
                 return
             offset, count = halves.next_open(offset + 1), count + 1
             if count % TOGETHER == 0:
@@ -92,9 +98,7 @@ class Checks:
         transactions = self._transactions
         half = transactions.queue.at(offset)
         if half is None:
-            log.error("half message %d cannot be read: it is neither delivered nor asked", offset)
-            transactions.end(offset)
-            return True
+            raise RecordError("a half message cannot be read")
         if transactions.is_old(half):
             try:
                 if transactions.queue.was_settled(half):
@@ -168,6 +172,12 @@ class Checks:
             return
         self._alone.discard(group)
         record, key = half.record, half.unique_key
+        try:
+            self._tell(peer, half, record, key)
+        except Exception:
+            log.exception("half message %s cannot be shown to a producer: trying again", key)
+
+    def _tell(self, peer: Peer, half: HalfMessage, record: Record, key: str) -> None:
         peer.oneway(
             CheckTransactionState(
                 body=_as_it_will_be(half),
@@ -192,7 +202,7 @@ def _as_it_will_be(half: HalfMessage) -> bytes:
     record = half.record
     text = half.properties.get(props.REAL_QUEUE_ID, "0")
     return pack(
-        int(text) if text.isascii() and text.isdecimal() else 0,
+        queue_id_of(text),
         record.flag, record.queue_offset, record.position, record.sys_flag, record.born_ms,
         record.born_host, record.stored_ms, record.store_host, record.reconsume_times, 0,
         record.body, half.topic.encode(), text_of(half.properties).encode("utf-8", "surrogatepass"),

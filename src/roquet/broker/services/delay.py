@@ -19,6 +19,7 @@ from roquet.broker.homes import Homes
 from roquet.broker.put import Put
 from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.flush import Flush
+from roquet.broker.set_aside import DELAY, SetAside, place_in
 from roquet.broker.tables.delays import Delays
 from roquet.model import names
 from roquet.model import properties as property_names
@@ -57,6 +58,7 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     put: Put
     homes: Homes
+    set_aside: SetAside
     delays: Delays
     arrivals: Arrivals
     flush: Flush
@@ -70,9 +72,9 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
 
         Messages may wait at a level that the settings had once: what is due stands beside them.
         """
-        waiting = (queue_id + 1 for queue_id in self.store.queue_ids(names.SCHEDULE_TOPIC))
-        highest = max([len(self.levels), *waiting])
-        return (self.serve(level) for level in range(1, highest + 1))
+        waiting = {queue_id + 1 for queue_id in self.store.queue_ids(names.SCHEDULE_TOPIC)}
+        levels = waiting.union(range(1, len(self.levels) + 1))
+        return (self.serve(level) for level in sorted(levels))
 
     async def serve(self, level: int) -> None:
         """Deliver the messages of one level, each when it is due and in their order."""
@@ -109,10 +111,17 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
             bytes_max=STEP_BYTES,
             wanted=_noting(due),
         )
-        for record in records_of(found.parts):
+
+        def unreadable(raw: bytes, error: RecordError) -> None:
+            self.set_aside.keep(DELAY, place_in(raw, names.SCHEDULE_TOPIC, queue_id), error, raw)
+
+        for record in records_of(found.parts, unreadable):
             if (at := self._due(level, record, due[record.queue_offset - offset], now_ms)) > now_ms:
                 return at
-            self._deliver(record)
+            try:
+                self._deliver(record)
+            except Exception as error:  # the others must not wait behind it
+                self.set_aside.keep_record(DELAY, record, error)
             self.delays.advance(level, record.queue_offset + 1)
         self.delays.advance(level, found.next_offset)  # past what cannot be read
         more = found.next_offset < self.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
@@ -129,9 +138,9 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
             ):
                 await self.clock.sleep(NAP_MS)  # nothing came, or the broker is about to stop
             return
-        while (left := at - self.clock.now_ms()) > 0:
-            await self.clock.sleep(min(left, NAP_MS))
-        await asyncio.sleep(0)
+        # Looked at again after each nap: if the clock was set back, it is due sooner than it was.
+        left = at - self.clock.now_ms()
+        await (self.clock.sleep(min(left, NAP_MS)) if left > 0 else asyncio.sleep(0))
 
     def _offset(self, level: int) -> int:
         """Where a level goes on: within what its queue holds, whatever the file said."""
@@ -144,9 +153,9 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
     def _due(self, level: int, record: Record, noted_ms: int, now_ms: int) -> int:
         """When a message is due: what was noted as it was stored, unless the clock went back."""
         offset, ahead = self.firsts.get(level, (-1, 0))
-        if offset != record.queue_offset:
-            known = level <= len(self.levels)
-            longest_ms = self.levels[level - 1] if known else max(self.levels)
+        known = level <= len(self.levels)
+        longest_ms = max(self.levels[level - 1] if known else max(self.levels), 0)
+        if offset != record.queue_offset or noted_ms - ahead > now_ms + longest_ms:
             ahead = ahead_ms(noted_ms, now_ms, longest_ms, ahead)
             self.firsts[level] = (record.queue_offset, ahead)
         return noted_ms - ahead
@@ -156,17 +165,13 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
         found = decode_properties(record.properties)
         topic = found.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.NOT_FOR_CLIENTS:
-            log.warning("delayed message at %d is for topic %r: left out", record.position, topic)
-            return
-        try:
-            self.put.delivered(
-                record,
-                topic=topic,
-                queue_id=self.homes.queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
-                properties=found,
-            )
-        except MessageIllegal as error:  # it never can be: the others must not wait behind it
-            log.warning("delayed message at %d cannot be delivered: %s", record.position, error)
+            raise MessageIllegal(f"a delayed message cannot be delivered to topic {topic!r}")
+        self.put.delivered(
+            record,
+            topic=topic,
+            queue_id=self.homes.queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
+            properties=found,
+        )
 
 
 def _noting(found: list[int]) -> Callable[[int], bool]:
@@ -179,14 +184,17 @@ def _noting(found: list[int]) -> Callable[[int], bool]:
     return note
 
 
-def records_of(parts: Sequence[memoryview]) -> Iterator[Record]:
-    """The records of what was read; one that cannot be read is told, and left out."""
+def records_of(
+    parts: Sequence[memoryview], unreadable: Callable[[bytes, RecordError], object]
+) -> Iterator[Record]:
+    """The records of what was read; `unreadable` is told of each that is damaged."""
     for view in parts:
         part, at = bytes(view), 0  # a record is read from bytes in half the time
         while len(part) - at >= RECORD_SIZE_MIN:
             total, _ = TOTAL_AND_MAGIC.unpack_from(part, at)
+            end = at + max(total, RECORD_SIZE_MIN)
             try:
                 yield decode(part, at)
             except RecordError as error:
-                log.warning("a delayed message is damaged and left out: %s", error)
-            at += max(total, RECORD_SIZE_MIN)
+                unreadable(part[at:end], error)
+            at = end

@@ -1,6 +1,7 @@
 """Housekeep: save tables, index, delete expired files, forget the silent; each a small step."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -14,7 +15,10 @@ from roquet.broker.tables.table import Table
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 from roquet.net.threads import in_thread
+from roquet.rules.retention import AgeClock
 from roquet.store.store import Store
+
+log = logging.getLogger(__name__)
 
 RETENTION_MS: Final = 10_000
 """How often the disk is looked at: as often as the genuine broker does."""
@@ -54,16 +58,22 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     locks: Locks
     arrivals: Arrivals
     forget: Callable[[Peer], object]
+    age_clock: AgeClock = msgspec.field(default_factory=AgeClock)
 
     async def save(self, _now_ms: int = 0) -> None:
         """Write the tables that changed, in a thread."""
+        failure: Exception | None = None
         for table in self.tables:
             if work := table.saving():
                 try:
                     await in_thread(partial(self._replace, work))
-                except BaseException:
+                except BaseException as error:
                     table.unsaved = True
-                    raise
+                    if not isinstance(error, Exception):
+                        raise
+                    failure = failure or error  # the others are saved all the same
+        if failure is not None:
+            raise failure
 
     def _replace(self, work: Callable[[], None]) -> None:
         """Write a table; not before what it says of the log is on the disk.
@@ -77,13 +87,17 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
         """Forget clients, locks and marks of those who have gone."""
         now_ms = self.clock.monotonic_ms()
         for peer in self.clients.silent(now_ms):
-            self.forget(peer)
+            try:
+                self.forget(peer)
+            except Exception:  # the others must not be remembered for it
+                log.exception("the silent client at %s cannot be forgotten", peer.address)
+                self.clients.drop(peer)
         self.locks.expire(now_ms)
         self.arrivals.sweep()
 
     def expire(self, now_ms: int) -> None:
-        """Delete what retention lets go."""
-        self.store.expire(now_ms)
+        """Delete what retention lets go; by a clock that has jumped nothing is too old at once."""
+        self.store.expire(self.age_clock.believed_ms(now_ms, self.clock.monotonic_ms()))
 
     async def index(self, _now_ms: int = 0) -> None:
         """Index what was stored, a little at a time; while it is much, every few milliseconds."""
@@ -96,9 +110,17 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
             if count >= INDEX_MANY:
                 await self.clock.sleep(INDEX_SOON_MS)
 
+    def _scrub_piece(self) -> bool:
+        """Look at a piece; whether there is more. One that cannot be looked at is passed over."""
+        try:
+            return self.store.scrub(SCRUB_BYTES)
+        except Exception:
+            log.exception("a piece of the log cannot be looked at; going on behind it")
+            return self.store.skip_scrub(SCRUB_BYTES)
+
     async def scrub(self) -> None:
         """Look through the older log, once, slowly while the broker is busy."""
-        while self.store.scrub(SCRUB_BYTES):
+        while self._scrub_piece():
             for _ in range(SCRUB_PAUSES_MAX):
                 began_ms = self.clock.monotonic_ms()
                 await self.clock.sleep(SCRUB_MS)

@@ -114,7 +114,12 @@ class Registration:
                     await self._news.changed.wait()
             except TimeoutError:
                 pass
-            await self.step()
+            try:
+                await self.step()
+            except Exception:  # the next time there may be other news
+                log.exception("the name servers could not be told; they are told again")
+                await self._clock.sleep(AGAIN_MS)
+                self._news.add()
             await self._clock.sleep(PAUSE_MS)
 
     async def _call_again(self) -> None:
@@ -123,7 +128,11 @@ class Registration:
             await self._missed.wait()
             await self._clock.sleep(AGAIN_MS)
             self._missed.clear()
-            await asyncio.gather(*(self._call(server) for server in self._away))
+            try:
+                await asyncio.gather(*(self._call(server) for server in self._away))
+            except Exception:
+                log.exception("name servers that were away could not be told; trying again")
+                self._missed.set()
 
     async def _call(self, server: str) -> None:
         """Tell a name server everything, if it is there again."""

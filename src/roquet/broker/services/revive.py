@@ -12,11 +12,14 @@ of it. Memory holds the same, so that nothing is searched for on the disk but wh
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from roquet.broker.put import Put
+from roquet.broker.services.delay import records_of
+from roquet.broker.set_aside import REVIVE, SetAside, may_pass, place_in
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.topics import Topics
@@ -42,7 +45,7 @@ from roquet.wire.pop_text import (
     note_properties,
 )
 from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode, decode_many
+from roquet.wire.record import Record, decode
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,9 @@ RENOTE_COUNT: Final = 256
 
 FAILURE_PAUSE_MS: Final = 1_000
 """After what could not be stored: the disk may be full."""
+
+BACK_MS: Final = 60_000
+"""A clock that was set back by more must not keep messages invisible for so much longer."""
 
 READ_BYTES: Final = 1024 * 1024
 """Of the revive topic that are read at one time after a restart."""
@@ -77,7 +83,7 @@ CODES: Final = {tag: hash_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_A
 class Revival:
     """What is given out, and gives out again what was not acknowledged."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a part of its own
         self,
         *,
         store: Store,
@@ -87,9 +93,13 @@ class Revival:
         offsets: Offsets,
         clock: Clock,
         broker: tuple[str, str],
+        set_aside: SetAside,
     ) -> None:
         cluster, self._broker_name = broker
-        self._topic = names.revive_topic(cluster)
+        self.topic = self._topic = names.revive_topic(cluster)
+        self._set_aside = set_aside
+        self._seen_ms = 0
+        """The latest time at which it was looked for what is due."""
         self._store = store
         self._put = put
         self._topics = topics
@@ -174,6 +184,7 @@ class Revival:
 
     async def step(self, now_ms: int) -> None:
         """Give out again what was not acknowledged in time, and note how far all is settled."""
+        self._watch_clock(now_ms)
         while (found := self.in_flight.take_due(now_ms)) is not None:
             try:
                 self._revive(found)
@@ -182,13 +193,39 @@ class Revival:
                 self._complain(error)
                 break
             except Exception as error:  # whatever is wrong with it: the others come again
-                self.in_flight.retry(found, now_ms + FAILURE_PAUSE_MS)
-                self._complain(error)
+                self._give_up(found, now_ms, error)
             else:
                 if found.left:
                     self.in_flight.retry(found, now_ms)
             await asyncio.sleep(0)
         self.commit()
+
+    def _watch_clock(self, now_ms: int) -> None:
+        """See that nothing stays invisible until a clock that was ahead is reached again."""
+        if now_ms < self._seen_ms - BACK_MS:
+            self.in_flight.clock_set_back(now_ms)
+        self._seen_ms = now_ms
+
+    def _give_up(self, found: Checkpoint, now_ms: int, error: Exception) -> None:
+        """Set the messages of a checkpoint aside that cannot come again, each with its goal."""
+        try:
+            for offset in offsets_of(found.left, found.start):
+                self._keep(found, offset, error)
+                self.in_flight.settle(found, found.bit(offset))
+        except Exception as refused:
+            self.in_flight.retry(found, now_ms + FAILURE_PAUSE_MS)
+            self._complain(refused)
+
+    def _keep(self, found: Checkpoint, offset: int, error: Exception) -> None:
+        """Set one message aside; when it is tried again it goes to the group's retry topic."""
+        raw = self._raw(found.topic, found.queue_id, offset)
+        if raw is None:
+            return
+        topic = found.topic
+        if not names.is_retry(topic):
+            topic = names.pop_retry_topic(found.group, topic)
+        place = place_in(raw, found.topic, found.queue_id)
+        self._set_aside.keep(REVIVE, place, error, raw, (topic, 0))
 
     def commit(self) -> None:
         """Note how far the revive topic is settled."""
@@ -220,7 +257,9 @@ class Revival:
             for offset in offsets_of(found.left, found.start)[:REVIVE_COUNT]:
                 try:
                     self._again(found, offset)
-                except (MessageIllegal, RecordError) as error:
+                except Exception as error:  # the others must not wait behind it
+                    if may_pass(error):
+                        raise
                     self._bury(found, offset, error)
                 done |= found.bit(offset)
         finally:
@@ -269,12 +308,13 @@ class Revival:
         )  # fmt: skip
         try:
             self._store_among_dead(found, offset)
-        except MessageIllegal:  # nor will it ever: it stays where it lies
-            log.exception("nor can it be a dead letter")
+        except Exception as error:  # nor can it be a dead letter
+            self._keep(found, offset, error)
 
     def _store_among_dead(self, found: Checkpoint, offset: int) -> None:
         record = self._record(found.topic, found.queue_id, offset)
-        assert record is not None, "it was read before"
+        if record is None:
+            raise RecordError("the message is gone")
         topic, times = names.dlq_topic(found.group), times_after(record.reconsume_times)
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         try:
@@ -286,17 +326,14 @@ class Revival:
             self._put.again(record, topic=topic, queue_id=0, properties={}, reconsume_times=times)
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
+        """The message of an offset; None for one that is gone. RecordError if it is unreadable."""
+        raw = self._raw(topic, queue_id, offset)
+        record = None if raw is None else decode(raw)
+        return record if record is not None and record.queue_offset == offset else None
+
+    def _raw(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         found = self._store.read(topic, queue_id, offset, count_max=1)
-        if not found.count:
-            return None
-        try:
-            record = decode(found.parts[0])
-        except RecordError as error:
-            log.warning(
-                "offset %d of %s queue %d cannot be read: %s", offset, topic, queue_id, error
-            )
-            return None
-        return record if record.queue_offset == offset else None
+        return bytes(found.parts[0]) if found.count else None
 
     def _complain(self, error: Exception) -> None:
         if type(error) not in self._complained:
@@ -317,11 +354,19 @@ class Revival:
                 found = self._store.read(
                     self._topic, lane, at, count_max=1_000, bytes_max=READ_BYTES
                 )
-                for part in found.parts:
-                    for record in decode_many(part):
-                        self._take(record, lane, is_new=record.queue_offset >= noted)
+                unreadable = partial(self._unreadable, lane)
+                for record in records_of(found.parts, unreadable):
+                    self._take(record, lane, is_new=record.queue_offset >= noted)
                 at = max(found.next_offset, at + 1)
+        self.in_flight.clock_set_back(self._clock.now_ms())
         log.info("%d pops are in flight", len(self.in_flight))
+
+    def _unreadable(self, lane: int, raw: bytes, error: RecordError) -> None:
+        self._set_aside.keep(REVIVE, place_in(raw, self._topic, lane), error, raw)
+
+    def retried(self, record: Record) -> None:
+        """A note that had been set aside was put back."""
+        self._take(record, record.queue_id, is_new=True)
 
     def noted(self, record: Record, lane: int, offset: int) -> None:
         """A note of a genuine broker came, which had waited in its timer until now.
@@ -341,10 +386,8 @@ class Revival:
                 self._take_checkpoint(record, lane, is_new, waits_until_ms)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(decode_ack(record.body))
-        except (FieldError, RecordError) as error:
-            log.warning(
-                "queue %d of %s, offset %d: %s", lane, self._topic, record.queue_offset, error
-            )
+        except Exception as error:  # the other notes count
+            self._set_aside.keep_record(REVIVE, record, error)
 
     def _take_checkpoint(
         self, record: Record, lane: int, is_new: bool, waits_until_ms: int
@@ -352,7 +395,10 @@ class Revival:
         body = decode_checkpoint(record.body)
         if record.position < self._store.deleted_before(body.topic):
             return  # it speaks of messages that were deleted with their topic
+        end = self._store.bounds(body.topic, body.queue_id)[1]
         offsets = body.offsets()
+        if max(offsets) >= end:
+            raise FieldError(f"it gives out messages up to {max(offsets)}, there are {end}")
         given = bits_of(offsets, body.start)
         acked = bits_of((o for n, o in enumerate(offsets) if body.acked >> n & 1), body.start)
         found = Checkpoint(

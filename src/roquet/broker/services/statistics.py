@@ -1,11 +1,14 @@
 """Sampling: finds what was put by looking where each queue ends, and takes the samples."""
 
 import asyncio
+import logging
 from typing import Final
 
 from roquet.broker.statistics import Statistics
 from roquet.model.names import OP_HALF_TOPIC, REVIVE_PREFIX
 from roquet.store.store import Store
+
+log = logging.getLogger(__name__)
 
 LOOK_COUNT: Final = 4_096
 """Entries whose sizes are added up before others have their turn: a third of a millisecond."""
@@ -27,6 +30,8 @@ class Sampling:
         self._begin = store.end_position
         """What lies behind it was put by this process."""
         self._ends: dict[tuple[str, int], int] = {}
+        self._uncounted: set[tuple[str, int]] = set()
+        """Queues that could not be counted once, each told once."""
         self._turn = asyncio.Lock()
         """Who looks: another, who knows of other ends, would count the same again."""
 
@@ -46,10 +51,20 @@ class Sampling:
         for number, place in enumerate(queues, 1):
             if number % QUEUES_COUNT == 0:
                 await asyncio.sleep(0)
-            while self._count(*place):  # noqa: ASYNC110 - lets others go first
-                await asyncio.sleep(0)
+            await self._count_all(place)
         if topic is None and len(self._ends) > 2 * len(queues) + ENDS_SPARE:
             self._forget_deleted()
+
+    async def _count_all(self, place: tuple[str, int, int]) -> None:
+        """All new messages of a queue; one that cannot be counted does not hold up the others."""
+        try:
+            while self._count(*place):  # noqa: ASYNC110 - lets others go first
+                await asyncio.sleep(0)
+        except Exception:
+            if place[:2] not in self._uncounted:
+                self._uncounted.add(place[:2])
+                log.exception("%s queue %d cannot be counted", *place[:2])
+            self._ends[place[:2]] = place[2]
 
     def _of(self, topic: str) -> list[tuple[str, int, int]]:
         store = self._store

@@ -18,14 +18,16 @@ from typing import Any, Final
 
 from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.flush import Flush
-from roquet.broker.services.timer_due import Deliveries, TimerParts, record_of
+from roquet.broker.services.timer_due import Deliveries, TimerParts, raw_of
 from roquet.broker.services.timer_intake import Intake
 from roquet.model import names
+from roquet.model.errors import RecordError
 from roquet.net.clock import Clock, every
 from roquet.net.threads import in_thread
 from roquet.rules.timer import floor_ms, recall_fault, slot_ms, window_ms
 from roquet.store.store import Store
 from roquet.store.timer_layout import TimerCheckpoint, Unit
+from roquet.wire.record import decode
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +199,13 @@ class Timer:
 
 
 def offset_of(store: Store, unit: Unit) -> int | None:
-    """The offset in the timer topic of the message that a unit speaks of."""
-    record = record_of(store, unit)
-    return None if record is None else record.queue_offset
+    """The offset in the timer topic of the message that a unit speaks of; None if unreadable."""
+    raw = raw_of(store, unit)
+    if raw is None:
+        return None
+    try:
+        record = decode(raw)
+    except RecordError as error:
+        log.warning("timed message at %d is damaged: %s", unit.position, error)
+        return None
+    return record.queue_offset if record.topic == names.TIMER_TOPIC else None

@@ -12,6 +12,7 @@ import msgspec
 
 from roquet.broker.homes import Homes
 from roquet.broker.put import Put
+from roquet.broker.set_aside import TIMER, SetAside, place_in
 from roquet.broker.tables.timings import Timings
 from roquet.model import names
 from roquet.model import properties as props
@@ -48,6 +49,7 @@ class TimerParts(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     put: Put
     homes: Homes
+    set_aside: SetAside
     timers: Timers
     timings: Timings
     window_ms: int
@@ -111,7 +113,7 @@ class Deliveries:
         """A unit was written; if into the second that is being delivered, it is in time."""
         second = self._second
         if second is not None and slot_ms == second.begin_ms:
-            _see(second, position, kind, record)
+            self._see(second, position, kind, record)
 
     def _next_second(self, now_ms: int) -> Second | None:
         """The first second of the past, or this one, that holds something."""
@@ -150,19 +152,44 @@ class Deliveries:
                 second.next = NONE
                 return
             second.next = unit.before if unit.before < position else NONE
-            record = record_of(self._parts.store, unit)
-            if record is not None:
-                _see(second, position, unit.magic, record)
+            raw = raw_of(self._parts.store, unit)
+            if raw is not None:
+                self._see_raw(second, position, unit.magic, raw)
             left -= unit.size
             if left <= 0:
                 return
 
+    def _see_raw(self, second: Second, position: int, kind: int, raw: bytes) -> None:
+        """Take a unit into the order of its second; one that cannot be read is due at once."""
+        try:
+            record = decode(raw)
+        except RecordError:  # it is set aside when its turn comes, and only once
+            second.add(second.begin_ms, position)
+        else:
+            self._see(second, position, kind, record)
+
+    def _see(self, second: Second, position: int, kind: int, record: Record) -> None:
+        if record.topic != names.TIMER_TOPIC:
+            return  # other bytes lie there now
+        try:
+            _see(second, position, kind, record)
+        except Exception:  # as above
+            second.add(second.begin_ms, position)
+
     def _unit_due(self, second: Second, position: int, now_ms: int) -> None:
-        """A unit whose time has come: its message is delivered, or goes on, or is taken back."""
+        """A unit whose time has come: its message is dealt with, or set aside."""
         unit = self._timers.unit(position)
-        record = record_of(self._parts.store, unit) if unit else None
-        if unit is None or record is None:
+        raw = raw_of(self._parts.store, unit) if unit else None
+        if unit is None or raw is None:
             return
+        try:
+            self._message_due(second, unit, decode(raw), now_ms)
+        except Exception as error:  # the others must not wait behind it
+            place = place_in(raw, names.TIMER_TOPIC, 0)
+            self._parts.set_aside.keep(TIMER, place, error, raw)
+
+    def _message_due(self, second: Second, unit: Unit, record: Record, now_ms: int) -> None:
+        """A message whose time has come: it is delivered, or goes on, or is taken back."""
         found = decode_properties(record.properties)
         topic = found.get(props.REAL_TOPIC, "")
         if rolls_on(unit.magic):
@@ -176,7 +203,7 @@ class Deliveries:
     def _roll(self, record: Record, found: dict[str, str], unit: Unit, now_ms: int) -> None:
         """Write a message again, for a second that is now in reach."""
         text = found.get(props.TIMER_ROLL_TIMES, "0")
-        times = int(text) + 1 if text.isascii() and text.isdecimal() else 1
+        times = int(text) + 1 if text.isascii() and text.isdecimal() and len(text) < 10 else 1
         more = {
             props.TIMER_ENQUEUE_MS: str(unit.write_ms),
             props.TIMER_ROLL_TIMES: str(times),
@@ -188,46 +215,40 @@ class Deliveries:
         """Store a message where it was sent to."""
         topic = found.get(props.REAL_TOPIC, "")
         if not topic or topic in names.NOT_FOR_CLIENTS or topic == names.TIMER_TOPIC:
-            log.warning("timed message at %d is for topic %r: left out", record.position, topic)
-            return
+            raise MessageIllegal(f"a timed message cannot be delivered to topic {topic!r}")
         queue_id = self._parts.homes.queue(topic, found.get(props.REAL_QUEUE_ID, "0"))
         more = {props.TIMER_ENQUEUE_MS: str(write_ms), props.TIMER_DEQUEUE_MS: str(now_ms)}
         offset = self._store_again(record, found, more, (topic, queue_id))
-        if offset is not None and topic.startswith(names.REVIVE_PREFIX):
+        if topic.startswith(names.REVIVE_PREFIX):
             self._parts.noted(record, queue_id, offset)
 
     def _store_again(
         self, record: Record, found: dict[str, str], more: dict[str, str], place: tuple[str, int]
-    ) -> int | None:
-        """The offset of a message that is stored again; None for one that never can be."""
-        for properties in (found | more, found):  # there may be no room for more
-            try:
-                appended = self._parts.put.again(
-                    record,
-                    topic=place[0],
-                    queue_id=place[1],
-                    properties=properties,
-                    reconsume_times=record.reconsume_times,
-                )
-            except MessageIllegal as error:  # the others must not wait behind it
-                log.warning("timed message at %d: %s", record.position, error)
-            else:
-                return appended.queue_offset
-        return None
+    ) -> int:
+        """The offset of a message that is stored again. Raises MessageIllegal if it cannot be."""
+        try:
+            return self._append(record, found | more, place)
+        except MessageIllegal:  # there may be no room for more
+            return self._append(record, found, place)
+
+    def _append(self, record: Record, properties: dict[str, str], place: tuple[str, int]) -> int:
+        appended = self._parts.put.again(
+            record,
+            topic=place[0],
+            queue_id=place[1],
+            properties=properties,
+            reconsume_times=record.reconsume_times,
+        )
+        return appended.queue_offset
 
 
-def record_of(store: Store, unit: Unit) -> Record | None:
-    """The message that a unit speaks of, if it is still there."""
+def raw_of(store: Store, unit: Unit) -> bytes | None:
+    """The record that a unit speaks of, unread; None when it is gone."""
     found = store.record_at(unit.position, unit.size)
     if found is None:
         log.warning("timed message at %d is gone", unit.position)
         return None
-    try:
-        record = decode(bytes(found))  # quicker than through a view
-    except RecordError as error:
-        log.warning("timed message at %d is damaged: %s", unit.position, error)
-        return None
-    return record if record.topic == names.TIMER_TOPIC else None
+    return bytes(found)  # read in half the time of a view
 
 
 def _see(second: Second, position: int, kind: int, record: Record) -> None:

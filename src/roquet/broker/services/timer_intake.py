@@ -10,8 +10,10 @@ from typing import Final
 
 from roquet.broker.services.delay import records_of
 from roquet.broker.services.timer_due import Deliveries, TimerParts, out_of
+from roquet.broker.set_aside import TIMER, place_in
 from roquet.model import names
 from roquet.model import properties as props
+from roquet.model.errors import MessageIllegal, RecordError
 from roquet.rules.timer import (
     NEVER_WAITED_MS,
     PRECISION_MS,
@@ -32,6 +34,9 @@ STEP_COUNT: Final = 64
 
 STEP_BYTES: Final = 1024 * 1024
 """Bytes of them, for the same reason: the largest messages take as long as many small ones."""
+
+FAR_MS: Final = 366 * 86_400_000
+"""No message may wait for so long (40 days are allowed), whatever the clock did since."""
 
 TOPICS_MAX: Final = 1_024
 """Topics whose hashes are remembered."""
@@ -81,8 +86,8 @@ class Intake:
             found = store.read(
                 names.TIMER_TOPIC, 0, offset, count_max=STEP_COUNT, bytes_max=STEP_BYTES
             )
-            for record in records_of(found.parts):
-                if not self._take(record, now_ms):
+            for record in records_of(found.parts, self._unreadable):
+                if not self._taken(record, now_ms):
                     timers.took(record.queue_offset)
                     self.is_held_up = True
                     return
@@ -90,13 +95,25 @@ class Intake:
             offset = found.next_offset  # past what cannot be read
         timers.took(offset)
 
+    def _taken(self, record: Record, now_ms: int) -> bool:
+        """Take one message, or set it aside; False: there is no place for it yet."""
+        try:
+            return self._take(record, now_ms)
+        except Exception as error:  # the others must not wait behind it
+            self._parts.set_aside.keep_record(TIMER, record, error)
+            return True
+
+    def _unreadable(self, raw: bytes, error: RecordError) -> None:
+        self._parts.set_aside.keep(TIMER, place_in(raw, names.TIMER_TOPIC, 0), error, raw)
+
     def _take(self, record: Record, now_ms: int) -> bool:
         """One message onto the wheel, or delivered at once; False: there is no place for it yet."""
         timers, found = self._timers, decode_properties(record.properties)
         out = out_of(found)
         if out is None:
-            log.warning("message at %d has no delivery time: left out", record.position)
-            return True
+            raise MessageIllegal("a timed message has no delivery time")
+        if out - now_ms > FAR_MS:
+            raise MessageIllegal(f"a timed message is for {out}, years ahead")
         offset, read_ms = timers.replayed
         if record.queue_offset < offset and out < read_ms:
             return True

@@ -20,6 +20,8 @@ from roquet.broker.config import BrokerConfig
 from roquet.broker.halves import HalfMessage, HalfQueue
 from roquet.broker.homes import Homes
 from roquet.broker.put import Put
+from roquet.broker.services.delay import records_of
+from roquet.broker.set_aside import TRANSACTIONS, SetAside, place_in
 from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.topics import Topics
 from roquet.model import names
@@ -31,7 +33,7 @@ from roquet.rules.transaction import COMMIT, REMOVE_TAG, Halves, Ops, offsets_of
 from roquet.store.store import Draft, Store
 from roquet.wire.java import hash_code
 from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode_many
+from roquet.wire.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class Transactions:
         offsets: Offsets,
         clock: Clock,
         config: BrokerConfig,
+        set_aside: SetAside,
     ) -> None:
         self._store = store
         self._put = put
@@ -71,6 +74,7 @@ class Transactions:
         self._offsets = offsets
         self._clock = clock
         self.config = config
+        self._set_aside = set_aside
         self._homes = Homes(
             topics=topics,
             clock=clock,
@@ -139,6 +143,20 @@ class Transactions:
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         self._again(half.record, topic, half.properties)
         self.end(half.offset)
+
+    def keep(self, offset: int, error: Exception) -> None:
+        """Set a half message aside that cannot be handled: it counts as ended.
+
+        Raises StoreError as long as that cannot be stored.
+        """
+        found = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
+        if found.count:
+            raw = bytes(found.parts[0])
+            place = place_in(raw, names.HALF_TOPIC, 0)
+            self._set_aside.keep(TRANSACTIONS, place, error, raw)
+        else:
+            log.error("half message %d is lost: nothing can be read there", offset)
+        self.end(offset)
 
     def resume(self, record: Record) -> None:
         """Put back what was given up: its producer is asked from the beginning."""
@@ -212,8 +230,8 @@ class Transactions:
             found = self._store.read(
                 names.OP_HALF_TOPIC, 0, at, count_max=READ_COUNT, bytes_max=READ_BYTES
             )
-            for part in found.parts:
-                self._take(part, end)
+            for record in records_of(found.parts, self._unreadable):
+                self._take(record, end)
             at = max(found.next_offset, at + 1)
         if (start := self.halves.advance()) < end:
             log.info("half messages are open, the first of them at offset %d of %d", start, end)
@@ -222,15 +240,25 @@ class Transactions:
         """How far a queue was read; never behind its end, which a crash may have taken back."""
         return min(max(self._offsets.get(GROUP, topic, 0) or 0, least), end)
 
-    def _take(self, part: memoryview, end: int) -> None:
+    def _take(self, record: Record, end: int) -> None:
         try:
-            for record in decode_many(part):
-                tag = decode_properties(record.properties).get(props.TAGS)
-                ended = offsets_of(record.body) if tag == REMOVE_TAG else []
-                # One that is not there was lost in a crash: another message will get its offset.
-                ended = [offset for offset in ended if offset < end]
-                for offset in ended:
-                    self.halves.end(offset)
-                self._ops.note(record.queue_offset, ended)
-        except RecordError as error:
-            log.warning("an op message is unreadable, producers are asked instead: %s", error)
+            self._take_op(record, end)
+        except Exception as error:  # producers are asked instead
+            self._set_aside.keep_record(TRANSACTIONS, record, error)
+
+    def _take_op(self, record: Record, end: int) -> None:
+        tag = decode_properties(record.properties).get(props.TAGS)
+        ended = offsets_of(record.body) if tag == REMOVE_TAG else []
+        # One that is not there was lost in a crash: another message will get its offset.
+        ended = [offset for offset in ended if offset < end]
+        for offset in ended:
+            self.halves.end(offset)
+        self._ops.note(record.queue_offset, ended)
+
+    def retried(self, record: Record) -> None:
+        """An op message that had been set aside was put back."""
+        self._take(record, self.queue.bounds()[1])
+
+    def _unreadable(self, raw: bytes, error: RecordError) -> None:
+        place = place_in(raw, names.OP_HALF_TOPIC, 0)
+        self._set_aside.keep(TRANSACTIONS, place, error, raw)

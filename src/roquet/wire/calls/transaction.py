@@ -57,7 +57,10 @@ class CheckTransactionState(Call[Reply], frozen=True, kw_only=True):
 
 
 class ResumeCheck(Call[Reply], frozen=True, kw_only=True):
-    """A half message that was given up is put back, and its producer asked from the beginning."""
+    """A half message that was given up is put back, and its producer asked from the beginning.
+
+    Of our brokers also a message that one of their services has set aside.
+    """
 
     code: ClassVar = RequestCode.RESUME_CHECK_HALF_MESSAGE
 
