@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from roquet.model.errors import StoreFailed
 from roquet.net.clock import SYSTEM_CLOCK, every
 from roquet.testing.clock import START_MS, in_virtual_time, this_loop
 
@@ -75,3 +76,22 @@ async def test_an_interval_may_change_while_it_runs() -> None:
     await clock.sleep(7_500)
     task.cancel()
     assert [at - START_MS for at in told] == [10_000, 20_000, 21_000, 22_000]
+
+
+def test_a_disk_that_failed_is_not_told_of_by_every_loop(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[int] = []
+
+    def step(now_ms: int) -> None:
+        calls.append(now_ms)
+        raise StoreFailed("the store has told of it")
+
+    @in_virtual_time
+    async def scene() -> None:
+        task = asyncio.create_task(every(100, step, this_loop().clock))
+        await this_loop().clock.sleep(350)
+        assert not task.done()
+        task.cancel()
+
+    scene()
+    assert len(calls) == 3
+    assert not caplog.records

@@ -161,8 +161,7 @@ class RealFiles:
         handle = os.open(path, os.O_WRONLY | _O_BINARY)
         try:
             os.lseek(handle, start, os.SEEK_SET)
-            if os.write(handle, data) != len(data):
-                raise OSError(errno.EIO, "not all was written", str(path))
+            _write_all(handle, data)
         finally:
             os.close(handle)
 
@@ -244,10 +243,13 @@ class RealFiles:
 
     def remove(self, path: Path) -> None:
         """See Files."""
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise refused(path, error) from error
 
     def lock(self, path: Path, holder: str) -> Lock:
         """See Files."""
@@ -261,10 +263,24 @@ class RealFiles:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb", opener=opened) as file:
-        file.write(data)
-        file.flush()
-        _sync(file.fileno())
+    """A file with these bytes, durable but for its name.
+
+    Always a new one: of a file whose flush failed a second flush would prove nothing.
+    """
+    path.unlink(missing_ok=True)
+    handle = opened(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _O_BINARY)
+    try:
+        _write_all(handle, data)
+        _sync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    """Write all of it: the system may take a part at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
 
 
 def _create(path: Path) -> int:

@@ -206,3 +206,23 @@ async def test_progress_is_saved_only_once_the_log_it_speaks_of_is_on_the_disk(
     offsets.commit("g", "orders", 0, 1)
     await keeping.save()
     assert broker.store.flushed_position == broker.store.end_position
+
+
+async def test_a_table_that_cannot_be_saved_does_not_keep_others_from_it(
+    keeping: Housekeeping, offsets: Offsets, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Offsets(TableFile(files, Path("/first.json")))
+    first.commit("group", "topic", 0, 5)
+    offsets.commit("group", "topic", 0, 5)
+    replace = files.replace
+
+    def refuse(path: Path, data: bytes, *, keep: bool = False) -> None:
+        if path.name == "first.json":
+            raise StoreFull("no room")
+        replace(path, data, keep=keep)
+
+    monkeypatch.setattr(files, "replace", refuse)
+    both = msgspec.structs.replace(keeping, tables=(first, offsets))
+    with pytest.raises(StoreFull):
+        await both.save()
+    assert (first.unsaved, offsets.unsaved) == (True, False)

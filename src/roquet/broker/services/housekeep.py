@@ -11,6 +11,7 @@ from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.table import Table
+from roquet.model.errors import StoreError
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 from roquet.net.threads import in_thread
@@ -56,14 +57,26 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     forget: Callable[[Peer], object]
 
     async def save(self, _now_ms: int = 0) -> None:
-        """Write the tables that changed, in a thread."""
+        """Write the tables that changed, in a thread; what fails is tried again the next time.
+
+        One that cannot be written does not keep the others from it. Raises the last StoreError.
+        """
+        failure: StoreError | None = None
         for table in self.tables:
-            if work := table.saving():
-                try:
-                    await in_thread(partial(self._replace, work))
-                except BaseException:
-                    table.unsaved = True
-                    raise
+            try:
+                await self._save(table)
+            except StoreError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _save(self, table: Table[Any]) -> None:
+        if work := table.saving():
+            try:
+                await in_thread(partial(self._replace, work))
+            except BaseException:
+                table.unsaved = True
+                raise
 
     def _replace(self, work: Callable[[], None]) -> None:
         """Write a table; not before what it says of the log is on the disk.
