@@ -328,3 +328,14 @@ def test_some_bytes_are_read_without_a_map(files: Files, tmp_path: Path) -> None
 def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be used: Is a directory; move away what is there"):
         RealFiles().peek(tmp_path, 0, 5)
+
+
+def test_a_file_in_a_new_directory_is_durable_with_the_names_that_lead_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(real_files, "_sync_directory", synced.append)
+    RealFiles().replace(tmp_path / "a" / "b" / "table", b"one")
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    RealFiles().replace(tmp_path / "a" / "b" / "table", b"two")
+    assert synced[3:] == [tmp_path / "a" / "b"]

@@ -19,7 +19,7 @@ from roquet.rules.retention import DiskUsage
 from roquet.store import clib
 from roquet.store.disk import WholeDisk, find_disk
 from roquet.store.locks import FileLock, Lock, refused
-from roquet.store.private import FILE_MODE, make_directories, opened
+from roquet.store.private import DIRECTORY_MODE, FILE_MODE, make_directories, opened
 
 _PIECE_SIZE: Final = 64 * 1024
 
@@ -230,7 +230,7 @@ class RealFiles:
         """See Files."""
         fresh = path.with_name(path.name + ".tmp")
         try:
-            make_directories(path.parent)
+            _make_directory(path.parent)
             _write(fresh, data)
             if keep and path.exists():
                 old = path.with_name(path.name + ".old")
@@ -260,6 +260,14 @@ class RealFiles:
         usage = shutil.disk_usage(directory)
         # As `df` counts: blocks that only root may use are neither used nor free.
         return DiskUsage(usage.used + usage.free, usage.free)
+
+
+def _make_directory(path: Path) -> None:
+    """A directory whose name is durable, unless it is there."""
+    if not path.is_dir():
+        _make_directory(path.parent)
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        _sync_directory(path.parent)
 
 
 def _write(path: Path, data: bytes) -> None:
