@@ -219,9 +219,10 @@ class Disk(MemoryFiles):
 
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
         with self.refusing(path):
-            if path.parent not in self.directories():
+            if path.parent not in (known := self.directories()):
                 self.made.add(path.parent)
-                self.sync(path.parent.parent)
+                if path.parent.parent in known:
+                    self.sync(path.parent.parent)
             self._write_anew(path)
             if keep and path in self.contents:
                 self._write_anew(path)
