@@ -182,7 +182,8 @@ class Disk(MemoryFiles):
 
     def _keep_names(self, path: Path) -> None:
         self.kept |= self._children(path) - self.doomed
-        self.ghosts = {p: data for p, data in self.ghosts.items() if p.parent != path}
+        left = self.ghosts.items()
+        self.ghosts = {p: d for p, d in left if p.parent != path or p in self.doomed}
 
     def _drop(self, path: Path) -> None:
         """The system forgets that these pages are to be written."""
@@ -362,6 +363,8 @@ class History:
         self.begin = 0
         """The log began there when it was last looked at."""
         self.answers: Counter[str] = Counter()
+        self.has_sure_keys = True
+        """Whether keys must be found."""
 
 
 Where = Literal["place", "waits"]
@@ -592,6 +595,9 @@ def live(round_: Round) -> tuple[Disk, History, Outcome]:
     outcome.calls = Counter(disk.calls)
     disk.end_process()
     if round_.ending == "restarted":
+        # The next process writes entries of the index again, through a map and as they were: this
+        # disk does not see that, a real one does.
+        history.has_sure_keys = disk.hit is None or "index" not in disk.hit.parts
         run(work(disk, history, parts=(after,), ends=False), seed=round_.seed)
         disk.end_process()
     return disk.after_power_loss(Random(round_.seed)), history, outcome
@@ -634,8 +640,9 @@ async def look(disk: Disk, history: History) -> None:
         for queue_id, offset in history.progress.items():
             assert broker.offsets.get("G", "T", queue_id) == offset, "what an operator set is lost"
         compare(read_all(broker.store), history, broker.store.begin_position)
-        for one, place in history.stored.items():
-            if one.startswith((b"one-", b"two-")) and place.position >= broker.store.begin_position:
+        begin = broker.store.begin_position
+        for one, place in history.stored.items() if history.has_sure_keys else ():
+            if one.startswith((b"one-", b"two-")) and place.position >= begin:
                 found = broker.store.query("T", f"k{one[4:5].decode()}").positions
                 assert place.position in found, f"{one[:12]!r} is not found by its key"
 
