@@ -57,6 +57,7 @@ ADVICE = {
     "RemoteProtocolError": ("", "Look at the address: something else than a broker answers there."),
     "FieldError": ("", "Look at the versions of both sides: a reply lacks a field."),
     "StoreError": ("", "Of brokers only: do what the text says to the directory that it names."),
+    "StoreFailed": ("", "Of brokers only: look at the disk, then restart the broker."),
     "StoreFull": ("yes", "Of brokers only: make room; clients get `CallRefused`."),
     "StoreLocked": ("yes", "Of brokers only: stop the other process, or give another directory."),
     "CallError": ("`error.definite`", "Ask `definite`; see below."),

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from roquet.model.errors import StoreFailed
 from roquet.net.clock import SYSTEM_CLOCK, SteadyClock, every
 from roquet.testing.clock import START_MS, in_virtual_time, this_loop
 
@@ -141,3 +142,22 @@ async def test_a_clock_that_is_set_right_by_little_is_believed_at_once() -> None
     for step_ms in (500, -2_000, 30_000, -59_000):
         wall.ahead_ms += step_ms
         assert steady.now_ms() == wall.now_ms()
+
+
+def test_a_disk_that_failed_is_not_told_of_by_every_loop(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[int] = []
+
+    def step(now_ms: int) -> None:
+        calls.append(now_ms)
+        raise StoreFailed("the store has told of it")
+
+    @in_virtual_time
+    async def scene() -> None:
+        task = asyncio.create_task(every(100, step, this_loop().clock))
+        await this_loop().clock.sleep(350)
+        assert not task.done()
+        task.cancel()
+
+    scene()
+    assert len(calls) == 3
+    assert not caplog.records

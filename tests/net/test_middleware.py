@@ -2,7 +2,7 @@
 
 import pytest
 
-from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreFull
+from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreFailed, StoreFull
 from roquet.net import middleware
 from roquet.wire.codes import FLAG_ONEWAY, VERSION_GO_AWAY, ResponseCode
 from roquet.wire.command import Command, decode
@@ -16,6 +16,7 @@ from roquet.wire.command import Command, decode
         (FieldError("GetKV (101): field key is missing"), 1, "GetKV (101): field key is missing"),
         (MessageIllegal("body of 5 MiB"), 13, "body of 5 MiB"),
         (StoreFull("1 GiB left"), 14, "1 GiB left"),
+        (StoreFailed("the disk fails"), 1, "the disk fails"),
     ],
 )
 def test_a_refusal_has_a_code_and_a_reason(error: Exception, code: int, remark: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.model.errors import StoreError
+from roquet.model.errors import StoreError, StoreFailed
 from roquet.rules.retention import HOUR_MS, DiskUsage
 from roquet.store.check import check
 from roquet.store.deleted import FILE_NAME, Deleted
@@ -204,3 +204,48 @@ def test_a_topic_has_messages_until_it_is_deleted(shelf: "Shelf", fill: "Fill") 
     store.delete_topic("T")
     fill(store, 1)
     assert not store.has_messages("T"), "what lies there came after it was deleted"
+
+
+class Refusing(MemoryFiles):
+    """Files that take what they are given, and say that they did not, so many times."""
+
+    refusals = 0
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        super().replace(path, data, keep=keep)
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreError(f"{path} cannot be used: Input/output error")
+
+
+def test_a_mark_that_may_be_on_the_disk_is_taken_back() -> None:
+    files = Refusing()
+    marks = Deleted(files, DIRECTORY)
+    marks.note("old", 500)
+    files.refusals = 1
+    with pytest.raises(StoreError, match="Input/output error") as caught:
+        marks.note("orders", 900)
+    assert not isinstance(caught.value, StoreFailed)
+    assert Deleted(files, DIRECTORY).positions == marks.positions == {b"old": 500}
+
+
+def test_a_mark_that_cannot_be_taken_back_ends_writing(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    monkeypatch.setattr(shelf.files, "replace", Refusing.replace.__get__(Refusing()))
+    monkeypatch.setattr(Refusing, "refusals", 2)
+    with pytest.raises(StoreFailed, match="look at the disk"):
+        store.delete_topic("T")
+    with pytest.raises(StoreFailed):
+        fill(store, 1)
+
+
+def test_marks_that_cannot_be_dropped_do_not_matter(caplog: pytest.LogCaptureFixture) -> None:
+    files = Refusing()
+    marks = Deleted(files, DIRECTORY)
+    marks.note("old", 500)
+    files.refusals = 1
+    marks.forget_before(600)
+    assert "stay until the next time" in caplog.text

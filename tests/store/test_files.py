@@ -183,11 +183,49 @@ def test_bytes_go_to_a_file_without_a_map(files: Files, tmp_path: Path) -> None:
     assert "none" not in files.list(tmp_path)
 
 
-def test_half_a_write_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    RealFiles().create(tmp_path / "file", 4096)
-    monkeypatch.setattr(os, "write", lambda *_: 1)
-    with pytest.raises(OSError, match="not all was written"):
-        RealFiles().write(tmp_path / "file", 0, b"abc")
+def test_of_a_write_that_took_a_part_the_rest_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "file", os.write
+    RealFiles().create(path, 4096)
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, bytes(data[:2])))
+    RealFiles().write(path, 1, b"abcde")
+    RealFiles().replace(tmp_path / "table", b"seven b")
+    assert path.read_bytes()[:7] == b"\0abcde\0"
+    assert (tmp_path / "table").read_bytes() == b"seven b"
+
+
+def test_a_save_that_fails_leaves_the_old_content_and_the_next_one_uses_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table"
+    RealFiles().replace(path, b"one")
+    begun: list[int] = []
+
+    def failing(handle: int) -> None:
+        begun.append(os.dup(handle))  # keeps the file, so that none after it can be the same one
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(real_files, "_sync", failing)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="table cannot be used: Input/output error"):
+                RealFiles().replace(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert len({os.fstat(handle).st_ino for handle in begun}) == 2
+    for handle in begun:
+        os.close(handle)
+    RealFiles().replace(path, b"three")
+    assert path.read_bytes() == b"three"
+
+
+def test_what_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "unlink", failing)
+    with pytest.raises(StoreError, match="file cannot be used: Input/output error"):
+        RealFiles().remove(tmp_path / "file")
 
 
 def test_a_sync_needs_a_file_or_a_directory(tmp_path: Path) -> None:
@@ -290,3 +328,14 @@ def test_some_bytes_are_read_without_a_map(files: Files, tmp_path: Path) -> None
 def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be used: Is a directory; move away what is there"):
         RealFiles().peek(tmp_path, 0, 5)
+
+
+def test_a_file_in_a_new_directory_is_durable_with_the_names_that_lead_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(real_files, "_sync_directory", synced.append)
+    RealFiles().replace(tmp_path / "a" / "b" / "table", b"one")
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    RealFiles().replace(tmp_path / "a" / "b" / "table", b"two")
+    assert synced[3:] == [tmp_path / "a" / "b"]

@@ -1,11 +1,11 @@
 from pathlib import Path
 from random import Random
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.model.errors import StoreError, StoreFull
+from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.store.layout import Checkpoint, unpack_checkpoint
 
 if TYPE_CHECKING:
@@ -392,3 +392,109 @@ def test_a_checkpoint_waits_for_room(
     assert "the checkpoint waits for room: no room" in caplog.text
     store.close(NOW)
     assert shelf.open().bounds("T", 0) == (0, 6)
+
+
+class FailingOnce:
+    """Makes one sync of a path fail; whatever comes later succeeds, as on Linux."""
+
+    def __init__(self, shelf: "Shelf", monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+        self._sync, self._part = shelf.files.sync, part
+        self.failures = 0
+        monkeypatch.setattr(shelf.files, "sync", self.sync)
+
+    def sync(self, path: Path, view: memoryview | None = None) -> None:
+        if not self.failures and self._part in str(path):
+            self.failures += 1
+            raise OSError(5, "Input/output error")
+        self._sync(path, view)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["commitlog/0", "commitlog", "consumequeue", "consumequeue/T/0/", "index/", "checkpoint"],
+)
+def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    store.flush_all(NOW)
+    good = noted(shelf)
+    fill(store, 2, topic="U")
+    fill(store, 60)
+    store.dispatch()
+    disk = FailingOnce(shelf, monkeypatch, part)
+    end = store.flushed_position
+    for _ in range(3):
+        with pytest.raises(StoreFailed, match="look at the disk, then restart"):
+            store.flush_all(NOW)
+    assert disk.failures == 1
+    assert store.flushed_position in (end, store.end_position)
+    assert store.failure is not None
+    with pytest.raises(StoreFailed):
+        fill(store, 1)
+    store.close(NOW)
+    if part != "checkpoint":  # that one may be there: all that it speaks of is
+        assert noted(shelf) == good
+
+
+def test_what_was_durable_before_the_disk_failed_stays_so(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    end = store.flush_log()
+    FailingOnce(shelf, monkeypatch, "consumequeue")
+    with pytest.raises(StoreFailed):
+        store.flush_all(NOW)
+    assert store.flush_log() == end, "progress that speaks of it may be saved"
+
+
+def test_a_thread_that_flushes_beside_one_that_fails_proves_nothing(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    sync, told, may_go_on = shelf.files.sync, Event(), Event()
+
+    def failing_late(path: Path, view: memoryview | None = None) -> None:
+        if told.is_set():
+            return sync(path, view)
+        told.set()  # Linux has told the first one, who has not noted it yet
+        may_go_on.wait(5)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(shelf.files, "sync", failing_late)
+    failures: list[StoreFailed] = []
+
+    def flush() -> None:
+        try:
+            store.flush_log()
+        except StoreFailed as error:
+            failures.append(error)
+
+    first, second = Thread(target=flush), Thread(target=flush)
+    first.start()
+    assert told.wait(5)
+    second.start()
+    second.join(0.05)
+    may_go_on.set()
+    first.join()
+    second.join()
+    assert len(failures) == 2
+    assert store.flushed_position == 0
+
+
+def test_the_operator_is_told_once_what_to_do(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    FailingOnce(shelf, monkeypatch, "commitlog/0")
+    for _ in range(3):
+        with pytest.raises(StoreFailed):
+            store.flush_log()
+    store.fail("something else")
+    (line,) = [r.getMessage() for r in caplog.records if r.levelname == "CRITICAL"]
+    assert "could not be made durable" in line
+    assert "look at the disk, then restart" in line

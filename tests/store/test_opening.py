@@ -299,3 +299,43 @@ def test_a_checkpoint_that_cannot_be_read_is_named(
         StoreError, match="checkpoint cannot be used: Permission denied; let the user"
     ):
         shelf.open()
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_start_on_a_disk_that_fails_says_why(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, *, was_killed: bool
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    if not was_killed:
+        store.close(0)
+    shelf.files = shelf.files.copy()
+
+    def broken(_path: Path, _view: memoryview | None = None) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shelf.files, "sync", broken)
+        if was_killed:
+            with pytest.raises(StoreError, match="/data cannot be used: Input/output error"):
+                shelf.open()
+        else:
+            shelf.open()
+    assert shelf.open_after_kill().bounds("T", 0) == (0, 2)
+
+
+def test_a_store_whose_last_name_is_not_durable_is_closed_all_the_same(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    store.flush_all(0)
+    remove = shelf.files.remove
+
+    def failing(path: Path) -> None:
+        remove(path)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(shelf.files, "remove", failing)
+    store.close(0)
+    assert "may look as if it was not closed" in caplog.text

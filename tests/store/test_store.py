@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.store.conftest import parts
 
-from roquet.model.errors import StoreError, StoreFull, StoreLocked
+from roquet.model.errors import StoreError, StoreFailed, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
 from roquet.store import reader
 from roquet.store.check import check
@@ -311,6 +311,79 @@ def test_a_disk_that_does_not_keep_its_word_ends_writing(
         store.flush_all(NOW)
     store.close(NOW)
     assert shelf.path("abort") in shelf.files.contents
+
+
+def test_once_the_disk_has_failed_reads_go_on_and_nothing_is_deleted(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 200)
+    store.fail("a disk")
+    assert store.expire(NOW + 100 * 24 * 3_600_000, at_once=True) == []
+    assert len(bodies(store)) == 200
+
+
+def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_them(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    fill(store, 3, topic="U")
+
+    def failing(_: Path) -> None:
+        raise StoreError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shelf.files, "remove", failing)
+        with pytest.raises(StoreFailed, match="queues of topic U could not be removed"):
+            store.delete_topic("U")
+    with pytest.raises(StoreFailed):
+        fill(store, 1, topic="U")
+    store.close(NOW)
+    store = shelf.open_after_kill()
+    assert store.bounds("U", 0) == (0, 0)
+    assert len(bodies(store)) == 3
+
+
+def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    create = shelf.files.create
+
+    def failing(path: Path, size: int) -> None:
+        if "index" in path.parts:
+            raise StoreError("no")
+        create(path, size)
+
+    monkeypatch.setattr(shelf.files, "create", failing)
+    store.close(NOW)
+    assert "the key index goes on after the next start" in caplog.text
+    assert shelf.path("abort") not in shelf.files.contents
+    monkeypatch.undo()
+    assert shelf.open().query("T", "U1").records
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_what_a_killed_process_left_to_the_system_is_made_durable_by_the_next(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", *, is_checkpointed: bool
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    if is_checkpointed:
+        store.flush_all(NOW)
+    fill(store, 60)  # two files of the queue, of the log
+    fill(store, 3, topic="U")
+    shelf.files.durable = {p: d for p, d in shelf.files.durable.items() if p.name == "checkpoint"}
+    if is_checkpointed:
+        shelf.files.durable |= shelf.files.copy().durable
+    store = shelf.open_after_kill()
+    fill(store, 1)
+    store.flush_all(NOW)
+    shelf.files = shelf.files.after_power_loss(Random(3))
+    store = shelf.open()
+    assert (len(bodies(store)), len(bodies(store, "U"))) == (64, 3)
 
 
 def test_a_closed_store_refuses_and_closing_again_does_nothing(

@@ -253,11 +253,46 @@ def test_a_disk_that_fails_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("input/output error")
 
     monkeypatch.setattr(files, "sync", broken)
+    told: list[str] = []
+    timers.on_failure = told.append
     with pytest.raises(StoreError, match="could not be made durable"):
         work()
+    assert len(told) == 1
+    assert "could not be made durable" in told[0]
     monkeypatch.undo()
     with pytest.raises(StoreError, match="could not be made durable"):
         timers.saving(NOW)
+
+
+def test_a_file_that_retention_deletes_meanwhile_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = MemoryFiles()
+    timers = opened(files)
+    add(timers, 0, 5)
+    work = timers.saving(NOW)
+    assert work is not None
+
+    def gone(path: Path, _view: memoryview | None = None) -> None:
+        if path.parent.name == "timerlog":
+            raise FileNotFoundError(path)
+
+    monkeypatch.setattr(files, "sync", gone)
+    work()
+    assert timers.is_saved
+
+
+def test_a_start_on_a_disk_that_fails_names_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    timers = opened(files)
+    add(timers, 0, 5)
+
+    def broken(_path: Path, _view: memoryview | None = None) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "sync", broken)
+    with pytest.raises(StoreError, match="cannot be used: Input/output error"):
+        opened(files)
 
 
 def test_what_was_not_saved_after_all_is_saved_the_next_time(

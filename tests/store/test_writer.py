@@ -1,10 +1,11 @@
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from tests.store.conftest import parts
 
-from roquet.model.errors import MessageIllegal, StoreFull
+from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
 from roquet.store.store import Draft
 from roquet.wire.record import decode
 
@@ -172,3 +173,91 @@ def test_a_full_disk_on_the_way_into_the_next_file_changes_nothing(
     store.append(draft(b"y" * 3000), NOW)
     assert [len(body) for body in bodies(store)] == [6000, 100, 3000]
     assert [len(body) for body in bodies(shelf.open_after_kill())] == [6000, 100, 3000]
+
+
+def forbid_maps(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch, *parts_of_paths: str) -> None:
+    """No more maps of these files."""
+    map_file = shelf.files.map
+
+    def failing(path: Path, size: int, *, writable: bool = True) -> memoryview:
+        if any(part in str(path) for part in parts_of_paths):
+            raise StoreError("no memory")
+        return map_file(path, size, writable=writable)
+
+    monkeypatch.setattr(shelf.files, "map", failing)
+
+
+def test_a_message_whose_queue_cannot_be_written_is_taken_back(
+    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    store.append(draft(b"first", queue_id=1), NOW)
+    before = store.end_position
+    with monkeypatch.context() as patch:
+        forbid_maps(shelf, patch, "consumequeue/T/0")
+        with pytest.raises(StoreError, match="no memory"):
+            store.append(draft(b"refused"), NOW)
+    assert store.end_position == before
+    files = shelf.files
+    assert bodies(shelf.open_after_kill(), "T", 0) == []
+    shelf.files = files
+    store.append(draft(b"second"), NOW)
+    assert bodies(shelf.open_after_kill(), "T", 0) == [b"second"]
+
+
+@pytest.mark.parametrize(("count", "file"), [(10, 1000), (60, 2000)])
+def test_of_a_batch_of_which_one_queue_file_cannot_be_written_nothing_stays(
+    shelf: "Shelf",
+    draft: "MakeDraft",
+    bodies: "ReadBodies",
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    file: int,
+) -> None:
+    store = shelf.open()
+    for _ in range(45):
+        store.append(draft(), NOW)
+    rows = parts([(0, b"refused", b"", 0)] * count)
+    before = store.end_position
+    with monkeypatch.context() as patch:
+        forbid_maps(shelf, patch, f"consumequeue/T/0/{file:020d}")
+        with pytest.raises(StoreError, match="no memory"):
+            store.append_batch(draft(), rows, NOW)
+    assert store.bounds("T", 0) == (0, 45)
+    assert store.end_position in (before, 8192), "a blank may have been written, and no record"
+    assert shelf.entry("T", 0, 45) == (0, 0, 0)
+    files = shelf.files
+    assert bodies(shelf.open_after_kill()) == [b"body"] * 45
+    shelf.files = files
+    assert store.append_batch(draft(), rows, NOW).queue_offset == 45
+    assert bodies(store)[45:] == [b"refused"] * count
+
+
+def test_what_cannot_even_be_taken_back_ends_writing(
+    shelf: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    store.append(draft(queue_id=1), NOW)
+
+    def failing(*_: object) -> None:
+        raise StoreError("no memory")
+
+    monkeypatch.setattr("roquet.store.queues.ConsumeQueue.put", failing)
+    monkeypatch.setattr("roquet.store.queues.ConsumeQueue.take_back", failing)
+    with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is taken"):
+        store.append(draft(queue_id=1), NOW)
+    assert store.failure is not None
+
+
+def test_a_queue_that_begins_late_is_filled_although_the_first_try_failed(
+    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    queue = store._queues.obtain("T", 0)
+    queue.end = 3
+    with monkeypatch.context() as patch:
+        forbid_maps(shelf, patch, "consumequeue/T/0")
+        with pytest.raises(StoreError, match="no memory"):
+            store.append(draft(), NOW)
+    assert store.append(draft(), NOW).queue_offset == 3
+    assert shelf.entry("T", 0, 2)[1] > 0, "else a recovery would take the queue for empty"

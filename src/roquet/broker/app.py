@@ -139,6 +139,7 @@ class BrokerServer:
         running.callback(broker.transactions.step)
         delay, timer = self._delay(broker), broker.timer
         running.push_async_callback(_save_last, delay.save, self._clock)
+        timer.parts.timers.on_failure = store.fail
         running.callback(timer.close)
         running.push_async_callback(_save_last, timer.save, self._clock)
         loops = _Loops()

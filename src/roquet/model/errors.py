@@ -9,6 +9,7 @@ RoquetError
 ├── FieldError            a call whose fields are missing or ill-typed; the connection goes on
 ├── StoreError            the disk: what it holds, or what it refuses
 │   ├── StoreFull         refused before the disk is full
+│   ├── StoreFailed       the disk lost what it was given: nothing more is taken until a restart
 │   └── StoreLocked       another process holds the directory
 └── CallError             a conversation that did not end well
     ├── CallRefused       the peer answered, and said no
@@ -50,6 +51,14 @@ class StoreError(RoquetError):
 
 class StoreFull(StoreError):
     """A write that was refused because the disk is, or soon would be, full. Nothing was stored."""
+
+
+class StoreFailed(StoreError):
+    """A disk that lost what it was given: nothing is taken or called durable until a restart.
+
+    Whether the messages that waited for the disk survive a loss of power is unknown; of those that
+    are refused from then on nothing was stored.
+    """
 
 
 class StoreLocked(StoreError):

@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from roquet.model.errors import StoreFailed
+
 log = logging.getLogger(__name__)
 
 
@@ -123,7 +125,7 @@ async def every(interval_ms: Interval, step: Step, clock: Clock = SYSTEM_CLOCK) 
     """Run a step after each interval, for ever: `create_task(every(10_000, step, clock))`.
 
     A step that raises is logged with its traceback, the same kind of error only once until the
-    step succeeds again; and the loop goes on.
+    step succeeds again; and the loop goes on. Of a disk that failed the store itself has told.
     """
     complained: set[type[Exception]] = set()
     while True:
@@ -133,6 +135,8 @@ async def every(interval_ms: Interval, step: Step, clock: Clock = SYSTEM_CLOCK) 
             outcome = step(clock.now_ms())
             if isinstance(outcome, Awaitable):
                 await outcome
+        except StoreFailed:
+            continue
         except Exception as error:
             if type(error) not in complained:
                 complained.add(type(error))

@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from roquet.model.errors import CallRefused, FieldError, MessageIllegal, RoquetError, StoreFull
+from roquet.model.errors import (
+    CallRefused,
+    FieldError,
+    MessageIllegal,
+    RoquetError,
+    StoreFailed,
+    StoreFull,
+)
 from roquet.wire.call import Reply
 from roquet.wire.codes import FLAG_ONEWAY, VERSION_GO_AWAY, ResponseCode
 from roquet.wire.command import Command
@@ -15,6 +22,7 @@ REFUSALS: Final[Mapping[type[RoquetError], ResponseCode]] = MappingProxyType(
         FieldError: ResponseCode.SYSTEM_ERROR,  # what Java answers when a field is missing
         MessageIllegal: ResponseCode.MESSAGE_ILLEGAL,
         StoreFull: ResponseCode.SERVICE_NOT_AVAILABLE,
+        StoreFailed: ResponseCode.SYSTEM_ERROR,  # what was done is unknown
     }
 )
 """Errors that are the peer's fault or the world's, and their codes. They are not logged."""

@@ -95,6 +95,12 @@ class CommitLog:
         self.room = 0
         return (self.tail is not None and self.tail.clear(end - self.tail.start)) or bool(gone)
 
+    def redo(self, durable: int) -> None:
+        """Have the next flush keep all that is not known to be durable. Raises OSError."""
+        for file in self.segments.files:
+            if file.start < self.end and durable < file.start + file.size:
+                file.redo(max(durable - file.start, 0), min(self.end - file.start, file.size))
+
     def sync_tail(self) -> None:
         """Make it durable that nothing is left behind the end, also where no file is left."""
         files = self._pool.files

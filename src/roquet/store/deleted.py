@@ -5,15 +5,18 @@ them queue entries: the topic may have been made anew meanwhile, and its offsets
 The file is ours alone: a genuine broker passes it over.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from roquet.model.errors import StoreError
+from roquet.model.errors import StoreError, StoreFailed
 from roquet.store.files import Files
 from roquet.store.locks import refused
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "deleted-topics.json"
 
@@ -31,14 +34,30 @@ class Deleted:
         return self.positions.get(topic.encode(), 0) if self.positions else 0
 
     def note(self, topic: str, end: int) -> None:
-        """A topic is deleted, now that the log reaches so far. Durable when this returns."""
-        self._save(self.positions | {topic.encode(): end})
+        """A topic is deleted, now that the log reaches so far. Durable when this returns.
+
+        Raises StoreError: then the file says what it said before. Raises StoreFailed where even
+        that is not sure: a recovery may take the topic for deleted, so nothing more may be stored.
+        """
+        try:
+            self._save(self.positions | {topic.encode(): end})
+        except StoreError as error:
+            try:
+                self._save(self.positions)
+            except StoreError:
+                raise StoreFailed(*error.args) from error
+            raise
 
     def forget_before(self, begin: int) -> None:
         """The log begins there now: what lay in front of it needs no word any more."""
         left = {topic: end for topic, end in self.positions.items() if end > begin}
         if left != self.positions:
-            self._save(left)
+            try:
+                self._save(left)
+            except StoreError as error:
+                log.warning(
+                    "words about topics deleted long ago stay until the next time: %s", error
+                )
 
     def limit(self, end: int) -> None:
         """The log ends there: what will be written from there on is not deleted."""

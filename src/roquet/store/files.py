@@ -19,7 +19,7 @@ from roquet.rules.retention import DiskUsage
 from roquet.store import clib
 from roquet.store.disk import WholeDisk, find_disk
 from roquet.store.locks import FileLock, Lock, refused
-from roquet.store.private import FILE_MODE, make_directories, opened
+from roquet.store.private import DIRECTORY_MODE, FILE_MODE, make_directories, opened
 
 _PIECE_SIZE: Final = 64 * 1024
 
@@ -161,8 +161,7 @@ class RealFiles:
         handle = os.open(path, os.O_WRONLY | _O_BINARY)
         try:
             os.lseek(handle, start, os.SEEK_SET)
-            if os.write(handle, data) != len(data):
-                raise OSError(errno.EIO, "not all was written", str(path))
+            _write_all(handle, data)
         finally:
             os.close(handle)
 
@@ -231,7 +230,7 @@ class RealFiles:
         """See Files."""
         fresh = path.with_name(path.name + ".tmp")
         try:
-            make_directories(path.parent)
+            _make_directory(path.parent)
             _write(fresh, data)
             if keep and path.exists():
                 old = path.with_name(path.name + ".old")
@@ -244,10 +243,13 @@ class RealFiles:
 
     def remove(self, path: Path) -> None:
         """See Files."""
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise refused(path, error) from error
 
     def lock(self, path: Path, holder: str) -> Lock:
         """See Files."""
@@ -260,11 +262,33 @@ class RealFiles:
         return DiskUsage(usage.used + usage.free, usage.free)
 
 
+def _make_directory(path: Path) -> None:
+    """A directory whose name is durable, unless it is there."""
+    if not path.is_dir():
+        _make_directory(path.parent)
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        _sync_directory(path.parent)
+
+
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb", opener=opened) as file:
-        file.write(data)
-        file.flush()
-        _sync(file.fileno())
+    """A file with these bytes, durable but for its name.
+
+    Always a new one: of a file whose flush failed a second flush would prove nothing.
+    """
+    path.unlink(missing_ok=True)
+    handle = opened(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _O_BINARY)
+    try:
+        _write_all(handle, data)
+        _sync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    """Write all of it: the system may take a part at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
 
 
 def _create(path: Path) -> int:

@@ -5,16 +5,20 @@
 The checkpoint names a position in front of which all three are durable: a scan after a crash
 begins there. Work that waits for the disk may run in another thread while records are appended:
 it is given a snapshot and touches nothing else.
+
+A failed flush is final. The system may have dropped what it could not write, so that the next flush
+succeeds and proves nothing: from then on nothing more is called durable by this process.
 """
 
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from threading import RLock
 from typing import Final
 
-from roquet.model.errors import StoreError, StoreFull
+from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import MIB
 from roquet.store.index import KeyIndex
@@ -52,30 +56,18 @@ class Flushing:
         self._waiting = waiting
         self._write = write
         self._run = run
-        self.failed: Callable[[StoreError], None] = lambda _: None
-        """Told of a failure, besides who called."""
 
     def write(self, count_max: int = sys.maxsize) -> bool:
         """Write what so many files without maps have kept; whether there are more."""
-        with self._telling():
-            for _ in range(min(count_max, len(self._waiting))):
-                self._write(self._waiting.pop())
+        for _ in range(min(count_max, len(self._waiting))):
+            self._write(self._waiting.pop())
         return bool(self._waiting)
 
     def __call__(self) -> None:
         """Make durable what was written."""
         if self._waiting:  # never an assertion: a checkpoint would promise what is not there
             raise RuntimeError("files have kept what was not written")
-        with self._telling():
-            self._run()
-
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        try:
-            yield
-        except StoreError as error:
-            self.failed(error)
-            raise
+        self._run()
 
 
 class Flusher:
@@ -89,22 +81,47 @@ class Flusher:
         self._page: memoryview | None = None
         self._disk = pool.files.whole_disk(directory)
         self._unfinished: list[MappedFile] = []
+        # Linux tells of a failed write once. A thread that asked for the same bytes a moment later
+        # would hear of none: it waits until the first one has noted what it heard.
+        self._turn = RLock()
         self.position = durable
         """The log in front of it is durable."""
-        self.failure: StoreError | None = None
+        self.failure: StoreFailed | None = None
         """Why the store must not take more: the disk did not keep what it was given."""
+        self.on_failure: Callable[[StoreFailed], None] = lambda _: None
+        """Told of the first failure at once, by the thread that met it."""
 
     def flush_log(self) -> int:
-        """Make the log durable up to its end of now; may run in another thread."""
-        end, start = self._log.end, self.position
-        if start >= end:
-            return start
-        files = self._log.segments.files
-        touched = [f for f in files if f.start < end and f.start + f.size > start]
-        self._sync(touched)
-        # Two threads may come here; both have synced what they say.
-        self.position = max(self.position, end)
-        return self.position
+        """Make the log durable up to its end of now; may run in another thread.
+
+        Raises StoreFailed where the disk fails, and for ever after it has.
+        """
+        with self._turn:
+            end, start = self._log.end, self.position
+            if start >= end:
+                return start
+            self.check()
+            files = self._log.segments.files
+            self._sync([f for f in files if f.start < end and f.start + f.size > start])
+            self.check()
+            self.position = end
+            return end
+
+    def check(self) -> None:
+        """Raise StoreFailed if the disk has ever failed."""
+        if (failure := self.failure) is not None:
+            raise StoreFailed(*failure.args)
+
+    def fail(self, text: str) -> StoreFailed:
+        """Note for good that the disk failed, and say so to whoever listens; gives the error."""
+        failure = StoreFailed(
+            f"{text}: nothing more is taken or called durable; look at the disk, then restart"
+        )
+        with self._turn:
+            if self.failure is None:
+                self.failure = failure
+                self.on_failure(failure)
+        return failure
 
     def work(self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int) -> Flushing:
         """A snapshot of what is to be done, as something that does it."""
@@ -115,14 +132,16 @@ class Flusher:
         self._unfinished = dirty
 
         def run() -> None:
+            self.check()
             self.flush_log()
             self._sync_all(dirty)
             # Before the checkpoint: it must never say more than what is known of its queues.
             try:
-                self._pool.files.replace(self._directory / ENDS_NAME, ends)
+                self._replace(self._directory / ENDS_NAME, ends)
             except StoreFull as error:
                 log.warning("the checkpoint waits for room: %s", error)
                 return
+            self.check()
             self._save(checkpoint)
             self._let_go(dirty, checkpoint.flushed_position - LOG_KEPT)
             if self._unfinished is dirty:
@@ -182,7 +201,7 @@ class Flusher:
         if self._page is None:
             files.create(self._checkpoint, CHECKPOINT_SIZE)
             files.allocate(self._checkpoint, 0, CHECKPOINT_SIZE)
-            files.sync(self._directory)
+            self._attempt(self._directory, None)
             self._page = files.map(self._checkpoint, CHECKPOINT_SIZE)
         self._page[:] = pack_checkpoint(checkpoint)
         self._attempt(self._checkpoint, self._page)
@@ -231,8 +250,19 @@ class Flusher:
                 directory = directory.parent
         return found
 
+    def _replace(self, path: Path, data: bytes) -> None:
+        """Put a file's content in the store's own directory, whose names others rely on as well."""
+        with self._turn:
+            try:
+                self._pool.files.replace(path, data)
+            except StoreFull:
+                raise
+            except StoreError as error:
+                raise self.fail(str(error)) from error
+
     def _attempt(self, path: Path, view: memoryview | None) -> None:
-        with self._noting(path):
+        # The store's own directory is the one that two threads may flush at once.
+        with self._turn if path == self._directory else nullcontext(), self._noting(path):
             self._pool.files.sync(path, view)
 
     @contextmanager
@@ -243,8 +273,4 @@ class Flusher:
         except FileNotFoundError:
             raise
         except OSError as error:
-            # The kernel has dropped the pages: a second try would succeed and prove nothing.
-            self.failure = StoreError(
-                f"{path} could not be made durable ({error}): look at the disk, then restart"
-            )
-            raise self.failure from error
+            raise self.fail(f"{path} could not be made durable ({error})") from error

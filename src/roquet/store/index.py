@@ -71,6 +71,7 @@ class IndexFile:
         self.file.extend(self._entries_at + (first + count) * INDEX_ENTRY.size, self._step)
         if not count:
             return 0
+        self.file.view()  # a map that cannot be had must be missed before anything is counted
         if first == 1:
             self.begin_position, self.begin_ms = positions[0], times[0]
         # Counted before they are there: a slot must never lead to an entry that does not count.
@@ -140,9 +141,9 @@ class IndexFile:
             _, self.end_position, seconds, _ = self.entry(count - 1)
             self.end_ms = self.begin_ms + seconds * 1000
         self.save()
-        return is_sound or self._newest() < count
+        return is_sound or self.newest() < count
 
-    def _newest(self) -> int:
+    def newest(self) -> int:
         """The greatest number in any slot."""
         return max(_swapped(self.file.view()[INDEX_HEAD.size : self._entries_at].tobytes()))
 

@@ -165,6 +165,22 @@ class MappedFile:
             self.mark()
         return found
 
+    def redo(self, start: int, stop: int) -> None:
+        """Write what the file holds between two places once more, for the next flush to keep.
+
+        The process before may have died, or been told that the disk failed, before these bytes
+        were durable. The system shows them and may believe that they are on the disk already.
+        Zeros are left out: they may have no blocks. Raises OSError.
+        """
+        if start >= stop:
+            return
+        view = self.view()
+        for at in range(start // PAGE_SIZE * PAGE_SIZE, stop, REDO_SIZE):
+            data = bytes(view[at : min(at + REDO_SIZE, stop)])
+            if data.strip(b"\0"):
+                self.pool.files.write(self.path, at, data)
+        self.mark()
+
     def mark(self) -> None:
         """Remember that there is something to be made durable."""
         if not self.is_dirty:
@@ -173,6 +189,9 @@ class MappedFile:
 
 
 PAGE_SIZE = 4096
+
+REDO_SIZE: Final = 64 * 1024
+"""Bytes written once more at a time."""
 
 KEPT_MAX: Final = 4096
 """So many bytes within one flush, and a file is written to often enough to be worth a map."""
@@ -185,6 +204,8 @@ class MapPool:
         self.files = files
         self._maps_max = maps_max
         self._writable = writable
+        self.has_sure_names = True
+        """Whether the names of files that were found are durable: not after a crash."""
         self._held: dict[MappedFile, None] = {}
         self.dirty: list[MappedFile] = []
         """Files written to since `take_dirty`."""

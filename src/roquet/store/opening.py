@@ -36,6 +36,7 @@ class Opened:
         self._lock = lock
         self._abort = directory / "abort"
         self.pool = MapPool(files, config.maps_max or files.maps_max())
+        is_clean = self.pool.has_sure_names = "abort" not in files.list(directory)
         self.checkpoint = read_checkpoint(files, directory)
         self.log = load_log(self.pool, directory, config, self.checkpoint)
         self.queues = load_queues(self.pool, directory, config, self.checkpoint)
@@ -46,8 +47,9 @@ class Opened:
         self.index.load(files.list(directory / "index"))
         self.deleted = Deleted(files, directory)
         take_ends(self.queues, directory, self.checkpoint.note, self.deleted.positions)
-        is_clean = "abort" not in files.list(directory)
         self._recover(config, is_clean=is_clean)
+        if not is_clean:
+            self._keep_names()
 
     def _recover(self, config: StoreConfig, *, is_clean: bool) -> None:
         found = recover(
@@ -66,14 +68,23 @@ class Opened:
         if not is_clean:
             log.warning("%s was not closed: recovered up to position %d", self.directory, found.end)
 
+    def _keep_names(self) -> None:
+        """Make names durable that the process before left behind: others now build on them."""
+        for path in (self.directory / "config", self.directory):
+            if self.pool.files.list(path):
+                self.pool.files.sync(path)
+
     def enter(self, pid: int) -> None:
         """Mark the directory as in use: whoever finds the mark later knows of a crash."""
         self.pool.files.replace(self._abort, str(pid).encode())
 
     def leave(self) -> None:
         """Take the mark away: everything is durable."""
-        self.pool.files.remove(self._abort)
-        self.pool.files.sync(self.directory)
+        try:
+            self.pool.files.remove(self._abort)
+            self.pool.files.sync(self.directory)
+        except OSError as error:  # the next start looks for traces of a crash, and finds none
+            log.warning("%s may look as if it was not closed: %s", self.directory, error)
 
     def release(self) -> None:
         """Let others have the directory."""
@@ -88,6 +99,9 @@ def open_directory(directory: Path, config: StoreConfig, files: Files, pid: int)
     try:
         opened = Opened(directory, config, files, lock)
         opened.enter(pid)
+    except OSError as error:
+        lock.release()
+        raise refused(directory, error) from error
     except BaseException:
         lock.release()
         raise

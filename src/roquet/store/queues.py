@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from roquet.model.errors import MessageIllegal
+from roquet.model.errors import MessageIllegal, StoreError
 from roquet.rules.recovery import Lost
 from roquet.store.files import Files
 from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE
@@ -133,6 +133,27 @@ class ConsumeQueue:
         ENTRY.pack_into(file.view(), at, position, size, tag_code)
         file.mark()
 
+    def redo(self, start: int, stop: int) -> None:
+        """Have the next flush write and keep the entries from an offset up to another."""
+        for file in self.segments.files:
+            first, behind = start * ENTRY_SIZE - file.start, stop * ENTRY_SIZE - file.start
+            if first < file.size and behind > 0:
+                file.redo(max(first, 0), min(behind, file.size))
+
+    def take_back(self, end: int) -> None:
+        """Forget the entries from an offset on, written a moment ago, and ask for room anew."""
+        file = self.segments.file_at(end * ENTRY_SIZE)
+        if self.end > end and file is not None:
+            at, stop = end * ENTRY_SIZE - file.start, self.end * ENTRY_SIZE - file.start
+            view = file.view()
+            view[at : min(stop, file.size)] = bytes(min(stop, file.size) - at)
+            for later in self.segments.files[self.segments.files.index(file) + 1 :]:
+                if later.start < self.end * ENTRY_SIZE:
+                    later.clear(0)
+        self.end = end
+        self.room = 0
+        self.tail = None
+
     def make_room(self, count: int = 1) -> None:
         """Blocks for that many entries more. Raises StoreFull."""
         segments, first, stop = (
@@ -156,8 +177,12 @@ class ConsumeQueue:
     def _begin_inside(self, start: int, first: int) -> None:
         """A first file whose first entries are of messages that are long gone."""
         file = self.segments.obtain(start)
-        file.extend(first - start, self._step)
-        view = file.view()
+        try:
+            file.extend(first - start, self._step)
+            view = file.view()
+        except StoreError:
+            self.segments.files = []  # the next try must not take the file for one that is filled
+            raise
         view[: first - start] = FILLER * ((first - start) // ENTRY_SIZE)
         file.mark()
 

@@ -102,6 +102,7 @@ class Rebuilder:
         for cursor in self._cursors.values():
             if cursor is not None:
                 cursor.queue.settle(_behind_holes(cursor.queue, cursor.next, holes))
+                cursor.queue.redo(cursor.first, cursor.next)
 
     def settle_others(self, start: int, holes: Sequence[Run]) -> None:
         """Let all other queues forget entries that lead behind the scan's start.
@@ -171,11 +172,11 @@ def _behind_holes(queue: ConsumeQueue, offset: int, holes: Sequence[Run]) -> int
 class _Cursor:
     """Where the scan is in one queue."""
 
-    __slots__ = ("_keeps_codes", "next", "queue")
+    __slots__ = ("_keeps_codes", "first", "next", "queue")
 
     def __init__(self, queue: ConsumeQueue, following: int) -> None:
         self.queue = queue
-        self.next = following
+        self.first = self.next = following
         queue.checked_from = min(queue.checked_from, following)
         # When a delayed message is due, the one who stored it knew better.
         self._keeps_codes = queue.name == SCHEDULE_TOPIC

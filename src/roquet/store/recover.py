@@ -268,6 +268,7 @@ class _Scan:
         self.rebuilder.settle(verdict.damage)
         if self._log.settle(verdict.end):
             self._log.sync_tail()
+        self._log.redo(self._start.durable)
         self._log.last = self.rebuilder.last if self.rebuilder.last >= 0 else last_record
         self._log.checked_from = self._start.position
         return verdict.end
@@ -278,7 +279,7 @@ def settle_index(
 ) -> int:
     """Take back what the index may hold of a lost end; gives where it has to go on."""
     note = checkpoint.note
-    if note is not None and _rewind(index, note):
+    if note is not None and _rewind(index, note, is_clean=is_clean):
         return note.index_position
     if note is None and not is_clean:
         # As the genuine broker does: files that were not durable are made again.
@@ -287,7 +288,7 @@ def settle_index(
     return max(index.end_position, commit_log.begin)
 
 
-def _rewind(index: KeyIndex, note: Note) -> bool:
+def _rewind(index: KeyIndex, note: Note, *, is_clean: bool) -> bool:
     """Bring the index back to what the note says; False when it holds less than that."""
     for file in [file for file in index.files if file.name > note.index_name]:
         index.drop(file)
@@ -299,6 +300,8 @@ def _rewind(index: KeyIndex, note: Note) -> bool:
     if newest.next < note.index_count:
         index.drop(newest)
         return False
-    if newest.next > note.index_count and not newest.rewind(note.index_count):
+    is_sound = newest.next == note.index_count or newest.rewind(note.index_count)
+    # A loss of power may keep slots, and not the head that counts what they lead to.
+    if not is_sound or not (is_clean or newest.newest() < note.index_count):
         newest.thread_anew()
     return True

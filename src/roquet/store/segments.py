@@ -42,7 +42,9 @@ class Segments:
                 raise odd_size(path, sizes[start], self.file_size)
             if following is not None and following != start + self.file_size:
                 raise _missing(path, directory / file_name(start + self.file_size))
-            self.files.append(MappedFile(self.pool, path, start, self.file_size))
+            file = MappedFile(self.pool, path, start, self.file_size)
+            file.is_new = not self.pool.has_sure_names
+            self.files.append(file)
 
     @property
     def begin(self) -> int:

@@ -1,13 +1,14 @@
 """Store: the one door: append, read, search, close."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
 import msgspec
 
-from roquet.model.errors import StoreError, StoreFull
+from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.rules.recovery import Damage
 from roquet.rules.retention import DiskUsage, RetentionPolicy, must_refuse
 from roquet.store import retain
@@ -55,7 +56,8 @@ class Store:
         self._index = opened.index
         self._dispatcher = opened.dispatcher
         self._flusher = opened.flusher
-        self._writer = Writer(opened.log, opened.queues)
+        self._flusher.on_failure = self._refuse
+        self._writer = Writer(opened.log, opened.queues, self._flusher.fail)
         self._write = self._writer.append
         repair = QueueRepair(opened.log, opened.queues, opened.deleted, config.delay_levels_ms)
         self._reader = Reader(opened.log, opened.queues, opened.index, repair)
@@ -242,22 +244,29 @@ class Store:
     # -- durability --------------------------------------------------------------------------
 
     def flush_log(self) -> int:
-        """Make the log durable; may run in another thread. Gives the position reached."""
-        try:
-            return self._flusher.flush_log()
-        except StoreError as error:
-            self._refuse(error)
-            raise
+        """Make the log durable; may run in another thread. Gives the position reached.
+
+        Raises StoreFailed, for good: see `failure`.
+        """
+        return self._flusher.flush_log()
+
+    @property
+    def failure(self) -> StoreFailed | None:
+        """Why nothing more is taken or called durable: the disk lost what it was given."""
+        return self._flusher.failure
+
+    def fail(self, reason: str) -> None:
+        """Take nothing more: files that belong to this directory were lost by the disk."""
+        self._flusher.fail(reason)
 
     def flushing(self, now_ms: int) -> Flushing:
         """What `flush_all` would do now: first to be written here, then to be called anywhere."""
         indexed = self._dispatcher.position
-        work = self._flusher.work(self._queues, self._index, indexed, now_ms)
-        work.failed = self._refuse
-        return work
+        return self._flusher.work(self._queues, self._index, indexed, now_ms)
 
-    def _refuse(self, error: StoreError) -> None:
-        self._refusal = error
+    def _refuse(self, failure: StoreFailed) -> None:
+        self._refusal = failure
+        log.critical("%s", failure)
 
     @property
     def dirty_files(self) -> int:
@@ -324,8 +333,11 @@ class Store:
     ) -> list[str]:
         """Delete what retention lets go; gives the paths of deleted files.
 
-        With `at_once` what is old enough goes at any hour.
+        With `at_once` what is old enough goes at any hour. Nothing goes once the disk has failed:
+        the checkpoint stays where it is, and the next start reads the log from there.
         """
+        if self.failure is not None:
+            return []
         usage = usage or self._files.usage(self._opened.directory)
         policy = self._config.retention
         if at_once:
@@ -345,8 +357,21 @@ class Store:
             return
         # What is in front of the mark must be durable: other messages must never get its place.
         self.flush_log()
-        self._opened.deleted.note(topic, self._log.end)
-        self._queues.remove(topic)
+        try:
+            self._opened.deleted.note(topic, self._log.end)
+        except StoreFailed as error:
+            raise self._flusher.fail(str(error)) from error
+        with self._removing(topic):
+            self._queues.remove(topic)
+
+    @contextmanager
+    def _removing(self, topic: str) -> Iterator[None]:
+        """Take nothing more if queues cannot be removed: what is left would be a successor's."""
+        try:
+            yield
+        except (StoreError, OSError) as error:
+            reason = f"the queues of topic {topic} could not be removed ({error})"
+            raise self._flusher.fail(reason) from error
 
     def deleted_before(self, topic: str) -> int:
         """Records of a topic in front of this position were deleted with it; 0 for none."""
@@ -362,7 +387,8 @@ class Store:
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
         """Delete a queue that is spent, whose progress nobody remembers."""
-        self._queues.remove_one(topic, queue_id)
+        with self._removing(topic):
+            self._queues.remove_one(topic, queue_id)
 
     def trim_queue(self, topic: str, queue_id: int) -> None:
         """Delete what a queue holds of deleted files of the log."""
@@ -379,10 +405,16 @@ class Store:
         self._is_closed = True
         try:
             if self._flusher.failure is None:
-                for _ in range(0, INDEX_AT_CLOSE_COUNT, 1000):
-                    self.dispatch(1000)
+                self._index_last()
                 self.flush_all(now_ms)
                 self._opened.leave()
         finally:
             self._refusal = StoreError(f"{self._opened.directory} is closed")
             self._opened.release()
+
+    def _index_last(self) -> None:
+        try:
+            for _ in range(0, INDEX_AT_CLOSE_COUNT, 1000):
+                self.dispatch(1000)
+        except StoreError as error:
+            log.warning("the key index goes on after the next start: %s", error)

@@ -46,6 +46,7 @@ class Wheel:
                 " from a copy, or delete it to have it made again from the timer log"
             )
         self.exists = bool(size)
+        self._file.is_new = not self._pool.has_sure_names
 
     def make(self) -> None:
         """See to it that slots can be written. Raises StoreFull."""

@@ -10,12 +10,13 @@ files before the first message. What the checkpoint says was on the disk before 
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from roquet.model.errors import StoreError
+from roquet.model.errors import StoreFailed
 from roquet.rules.timer import PRECISION_MS, floor_ms, is_delete
 from roquet.store.config import MIB
 from roquet.store.files import Files
@@ -73,14 +74,20 @@ class Timers:
         self._path = directory / "config" / "timercheck"
         self._page: memoryview | None = None
         self._pool = MapPool(files, MAPS_MAX)
+        self._pool.has_sure_names = False  # whether the process before was killed is not known here
         self._wheel = Wheel(self._pool, directory / "timerwheel", config.wheel_slots)
         self._log = TimerLog(
             self._pool, directory / "timerlog", config.log_file_size, config.log_step
         )
         self._unsynced: dict[MappedFile, None] = {}
         self._saved = self._read()
-        self._failure: StoreError | None = None
-        self._load(offset_of, now_ms)
+        self._failure: StoreFailed | None = None
+        self.on_failure: Callable[[str], object] = lambda _: None
+        """Told why, when the disk has lost what it was given."""
+        try:
+            self._load(offset_of, now_ms)
+        except OSError as error:
+            raise refused(directory, error) from error
 
     def _load(self, offset_of: OffsetOf, now_ms: int) -> None:
         saved = self._saved
@@ -232,10 +239,10 @@ class Timers:
                 self._sync(dirty)
                 self._write(checkpoint)
             except OSError as error:
-                # The kernel has dropped the pages: a second try would succeed and prove nothing.
-                self._failure = StoreError(
-                    f"{self._path} could not be made durable ({error}): look at the disk, restart"
-                )
+                # The system may have dropped them: a second try would succeed and prove nothing.
+                reason = f"{self._path} could not be made durable ({error})"
+                self._failure = StoreFailed(f"{reason}: look at the disk, then restart")
+                self.on_failure(reason)
                 raise self._failure from error
             self._saved = checkpoint
             for file in dirty:
@@ -245,7 +252,8 @@ class Timers:
 
     def _sync(self, dirty: list[MappedFile]) -> None:
         for file in dirty:
-            self._files.sync(file.path, file.held)
+            with suppress(FileNotFoundError):  # it was deleted meanwhile
+                self._files.sync(file.path, file.held)
         fresh = [file for file in dirty if file.is_new]
         for directory in sorted({file.path.parent for file in fresh}, reverse=True):
             self._files.sync(directory)

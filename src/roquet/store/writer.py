@@ -1,10 +1,11 @@
 """Writer: a message becomes a record and a queue entry."""
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from roquet.model.errors import MessageIllegal
+from roquet.model.errors import MessageIllegal, StoreError, StoreFailed
 from roquet.store.commitlog import CommitLog
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rebuild import has_entry
@@ -52,9 +53,15 @@ class AppendedBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Writer:
-    """The one writer of log and queues. Room is made first, so what follows cannot fail."""
+    """The one writer of log and queues.
 
-    def __init__(self, commit_log: CommitLog, queues: ConsumeQueues) -> None:
+    Room is made first, so that almost nothing of what follows can fail; what does is taken back.
+    """
+
+    def __init__(
+        self, commit_log: CommitLog, queues: ConsumeQueues, fail: Callable[[str], StoreFailed]
+    ) -> None:
+        self._fail = fail
         self._log = commit_log
         self._queues = queues
         self._loaded = queues.loaded
@@ -77,7 +84,11 @@ class Writer:
             position = commit_log.end
             record = _pack(queue, draft, offset, position, now_ms)
         commit_log.write(position, record)
-        queue.put(position, size, draft.tag_code)
+        try:
+            queue.put(position, size, draft.tag_code)
+        except StoreError as error:
+            self._take_back(queue, offset, position, size, error)
+            raise
         commit_log.fresh.add(position, size, queue.name, draft.properties, now_ms)
         commit_log.last, commit_log.end = position, position + size
         return Appended(offset, position, size)
@@ -104,11 +115,28 @@ class Writer:
             position = commit_log.end
             records, entries = _pack_run(queue, draft, parts, position, now_ms)
         commit_log.write(position, records)
-        queue.put_many(entries)
+        try:
+            queue.put_many(entries)
+        except StoreError as error:
+            self._take_back(queue, offset, position, size, error)
+            raise
         positions = entries[::3]
         commit_log.fresh.add_run(positions, entries[1::3], queue.name, parts.properties, now_ms)
         commit_log.last, commit_log.end = positions[-1], position + size
         return AppendedBatch(offset, positions, position + size)
+
+    def _take_back(
+        self, queue: ConsumeQueue, offset: int, position: int, size: int, error: StoreError
+    ) -> None:
+        """Nothing of what was begun stays: a recovery must not find what was refused.
+
+        Raises StoreFailed when that cannot be, and then whether it is stored is unknown.
+        """
+        try:
+            queue.take_back(offset)
+            self._log.write(position, bytes(size))
+        except StoreError:
+            raise self._fail(f"{queue.topic}/{queue.queue_id}: {error}") from error
 
     def _append_apart(self, queue: ConsumeQueue, draft: Draft, now_ms: int) -> Appended:
         """A record that stands in no queue: it has offset 0."""

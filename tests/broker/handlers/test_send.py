@@ -1,3 +1,4 @@
+import asyncio
 import re
 from pathlib import Path
 from threading import Event
@@ -7,8 +8,9 @@ import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.send import send, send_batch
-from roquet.model.errors import StoreFull
+from roquet.model.errors import StoreFailed, StoreFull
 from roquet.model.topic import TopicConfig
+from roquet.store.files import RealFiles
 from roquet.wire.batch import BatchItem, encode_batch
 from roquet.wire.calls.send import SendBatch, SendLongNames
 from roquet.wire.codes import ResponseCode
@@ -220,3 +222,67 @@ class TestSlowDisk:
         assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
         assert (reply.queue_id, reply.queue_offset) == (0, 0)
         assert broker.store.read("orders", 0, 0).count == 1
+
+
+class TestFailingDisk:
+    """One sync of the log fails, and every later one succeeds."""
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> dict[str, Any]:
+        return {"sync_flush": True, "store_dir": tmp_path, "log_file_size": 1 << 20}
+
+    @pytest.fixture
+    def failures(self, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+        """The files whose sync has failed."""
+        sync, failed = RealFiles.sync, list[Path]()
+
+        def failing_once(files: RealFiles, path: Path, view: memoryview | None = None) -> None:
+            if path.parent.name == "commitlog" and not failed:
+                failed.append(path)
+                raise OSError(5, "Input/output error")
+            sync(files, path, view)
+
+        monkeypatch.setattr(RealFiles, "sync", failing_once)
+        return failed
+
+    async def test_who_waits_is_told_that_nobody_knows_and_who_comes_later_that_it_is_not_stored(
+        self, broker: Broker, peer: Any, message: Any, failures: list[Path]
+    ) -> None:
+        first = send(broker, message(b"first"), peer)
+        second = send(broker, message(BATCH, batch=True), peer)
+        replies = await asyncio.gather(waiting(first), waiting(second))
+        assert len(failures) == 1
+        assert [reply.code for reply in replies] == [ResponseCode.SYSTEM_ERROR] * 2
+        assert "look at the disk, then restart" in replies[0].remark
+        end = broker.store.end_position
+        for answer in (
+            send(broker, message(), peer),
+            send(broker, message(BATCH, batch=True), peer),
+            send(broker, message(properties="WAIT\x01false\x02"), peer),
+        ):
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE  # type: ignore[union-attr]
+        assert broker.store.end_position == end
+        assert broker.store.flushed_position == 0
+        assert broker.store.read("orders", 0, 0).count == 3, "reads go on"
+
+    async def test_also_where_nobody_waits_for_the_disk_later_messages_are_refused(
+        self, broker: Broker, peer: Any, message: Any, failures: list[Path]
+    ) -> None:
+        reply: Any = send(broker, message(properties="WAIT\x01false\x02"), peer)
+        assert reply.code == ResponseCode.SUCCESS
+        with pytest.raises(StoreFailed):
+            await broker.flush.step()
+        assert len(failures) == 1
+        reply = send(broker, message(properties="WAIT\x01false\x02"), peer)
+        assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+    async def test_no_checkpoint_speaks_of_what_was_lost(
+        self, broker: Broker, peer: Any, message: Any, failures: list[Path], tmp_path: Path
+    ) -> None:
+        await waiting(send(broker, message(), peer))
+        assert failures
+        with pytest.raises(StoreFailed):
+            await broker.flush.checkpoint(0)
+        with pytest.raises(StoreFailed):
+            broker.save_progress()
+        assert not (tmp_path / "checkpoint").exists()

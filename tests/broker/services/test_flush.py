@@ -8,7 +8,7 @@ import pytest
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.services.flush import FILES_AT_ONCE, Flush
-from roquet.model.errors import StoreError
+from roquet.model.errors import StoreError, StoreFailed
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.store.flush import Flushing
 from roquet.store.mapped import MappedFile, MapPool
@@ -22,6 +22,15 @@ class Disk(Store):
 
     end_position = 0
     flushed_position = 0
+    broken: StoreFailed | None = None
+
+    @property
+    def failure(self) -> StoreFailed | None:
+        return self.broken
+
+    def break_down(self) -> None:
+        """The disk loses what it is given, as Flusher.fail has it."""
+        self.broken = StoreFailed("the disk is broken: look at it, then restart")
 
     def __init__(self) -> None:
         self.flushes = 0
@@ -48,6 +57,8 @@ class Disk(Store):
         self.flushes += 1
         end = self.end_position
         assert self.may_finish.wait(5)
+        if self.broken:
+            raise StoreFailed(*self.broken.args)
         if self.failures:
             self.failures -= 1
             raise StoreError("the disk is broken")
@@ -177,3 +188,44 @@ async def test_others_are_served_while_many_files_are_written(disk: Disk) -> Non
     await task
     assert (len(disk.written), disk.checkpoints) == (FILES_AT_ONCE * 3, 1)
     flush.close()
+
+
+async def test_who_waits_when_the_disk_fails_is_told_at_once(disk: Disk, flush: Flush) -> None:
+    serving = asyncio.create_task(flush.serve())
+    disk.may_finish.clear()
+    disk.end_position = 10
+    waiting = [asyncio.create_task(flush.durable(position)) for position in (5, 10)]
+    await asyncio.sleep(0.02)
+    disk.break_down()
+    disk.may_finish.set()
+    async with asyncio.timeout(1):
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(one) for one in found] == [StoreFailed, StoreFailed]
+    serving.cancel()
+
+
+async def test_after_the_disk_has_failed_nobody_waits_and_nothing_is_called_durable(
+    disk: Disk, flush: Flush
+) -> None:
+    disk.end_position = 10
+    await flush.step()
+    disk.end_position = 20
+    disk.break_down()
+    with pytest.raises(StoreFailed, match="then restart"):
+        await flush.step()
+    with pytest.raises(StoreFailed, match="then restart"):
+        await flush.durable(20)
+    assert await flush.durable(10), "what was on the disk before is there"
+
+
+async def test_what_another_thread_made_durable_in_time_is_acknowledged(
+    disk: Disk, flush: Flush
+) -> None:
+    serving = asyncio.create_task(flush.serve())
+    disk.end_position = 20
+    disk.flushed_position = 10
+    disk.break_down()
+    with pytest.raises(StoreFailed):
+        await flush.step()
+    assert await flush.durable(10)
+    serving.cancel()

@@ -6,6 +6,7 @@ import pytest
 from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.table import TableFile
+from roquet.model.errors import StoreFull
 from roquet.model.names import SYSTEM_GROUPS
 from roquet.model.topic import SubscriptionGroup
 from roquet.store.files import RealFiles
@@ -131,3 +132,31 @@ def test_automatic_creation_may_be_switched() -> None:
     assert groups.find("new", NOW) is None
     groups.configure(BrokerConfig())
     assert groups.find("new", NOW) is not None
+
+
+class FullDisk(MemoryFiles):
+    full = False
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        if self.full:
+            raise StoreFull("no room")
+        super().replace(path, data, keep=keep)
+
+
+def test_what_the_disk_has_refused_is_not_called_saved_the_second_time() -> None:
+    files = FullDisk()
+    groups = groups_of(files)
+    groups.put(SubscriptionGroup(group_name="old"), NOW)
+    files.full = True
+    for _ in range(2):
+        with pytest.raises(StoreFull):
+            groups.put(SubscriptionGroup(group_name="billing"), NOW)
+        with pytest.raises(StoreFull):
+            groups.remove("old", NOW)
+        with pytest.raises(StoreFull):
+            groups.forbid("billing", "orders", NOW, readable=False)
+    files.full = False
+    groups.put(SubscriptionGroup(group_name="billing"), NOW)
+    saved = groups_of(files)
+    assert (saved.get("billing") is not None, saved.get("old")) == (True, None)
+    assert not saved.may_read("billing", "orders")

@@ -289,3 +289,30 @@ def test_ids_are_renewed_before_their_topics_are_deleted() -> None:
     topics.renew_ids(["orders", "unknown"], NOW)
     assert is_another(first, topics_of(files).ids["orders"])
     assert "unknown" not in topics.ids
+
+
+def test_a_topic_that_is_gone_from_memory_alone_is_not_said_to_be_removed() -> None:
+    files = FullDisk()
+    topics = topics_of(files)
+    create(topics, "orders")
+    files.full = True
+    for _ in range(2):
+        with pytest.raises(StoreFull):
+            topics.remove("orders", NOW)
+    files.full = False
+    topics.remove("orders", NOW)
+    assert topics_of(files).get("orders") is None
+
+
+def test_what_was_refused_once_is_saved_with_the_next_try() -> None:
+    files = FullDisk()
+    topics = topics_of(files)
+    create(topics, "orders")
+    files.full = True
+    with pytest.raises(StoreFull):
+        create(topics, "other")
+    with pytest.raises(StoreFull):
+        topics.put_all([], NOW)
+    files.full = False
+    topics.put_all([], NOW)
+    assert not topics.unsaved

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from roquet.broker.broker import Broker
 from roquet.broker.put import SendCall
 from roquet.model import names
-from roquet.model.errors import CallRefused, MessageIllegal, StoreError
+from roquet.model.errors import CallRefused, MessageIllegal, StoreError, StoreFailed
 from roquet.model.topic import TopicConfig
 from roquet.net.router import Answer, Peer
 from roquet.wire.calls.send import SendReply
@@ -66,9 +66,15 @@ def _batch(broker: Broker, call: SendCall, queue_id: int, peer: Peer) -> Answer:
 
 
 async def _when_durable(broker: Broker, reply: SendReply, position: int) -> SendReply:
-    """The reply, once the message is on the disk; it says so when that takes too long."""
-    if await broker.flush.durable(position):
-        return reply
+    """The reply, once the message is on the disk; it says so when that takes too long.
+
+    Where the disk has failed the code is the one that leaves open whether the message is stored.
+    """
+    try:
+        if await broker.flush.durable(position):
+            return reply
+    except StoreFailed as error:
+        return replace(reply, code=ResponseCode.SYSTEM_ERROR, remark=str(error))
     remark = "the message is stored, but not yet on the disk"
     return replace(reply, code=ResponseCode.FLUSH_DISK_TIMEOUT, remark=remark)
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from roquet.broker.broker import Broker
 from roquet.model import properties as names
-from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError
+from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError, StoreFailed
 from roquet.model.flags import SysFlag
 from roquet.net.router import Answer, Peer
 from roquet.store.timer_layout import encode_checkpoint
@@ -111,5 +111,9 @@ def _note(broker: Broker, call: Recall, handle: RecallHandle, peer: Peer) -> int
 
 async def _when_durable(broker: Broker, reply: RecallReply, position: int) -> RecallReply:
     """The reply, once it is on the disk; as in the genuine broker also when that takes long."""
-    await broker.flush.durable(position)
+    try:
+        await broker.flush.durable(position)
+    except StoreFailed as error:
+        remark = f"recall failed, execute error: {error}"
+        return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=reply.region)
     return reply

@@ -23,7 +23,7 @@ from roquet.broker.set_aside import DELAY, SetAside, place_in
 from roquet.broker.tables.delays import Delays
 from roquet.model import names
 from roquet.model import properties as property_names
-from roquet.model.errors import MessageIllegal, RecordError
+from roquet.model.errors import MessageIllegal, RecordError, StoreFailed
 from roquet.net.clock import Clock
 from roquet.net.threads import in_thread
 from roquet.rules.schedule import ahead_ms
@@ -81,6 +81,8 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
         while True:
             try:
                 await self._round(level)
+            except StoreFailed:  # the store has said so
+                await self.clock.sleep(FAILURE_PAUSE_MS)
             except Exception:
                 log.exception("messages of delay level %d wait longer than they should", level)
                 await self.clock.sleep(FAILURE_PAUSE_MS)

@@ -5,6 +5,8 @@
 
 With sync flush somebody waits for every message, and a flush begins as soon as one does; whoever
 comes while it runs is served by the next one. Otherwise the log is flushed at intervals.
+
+Once the disk has failed nobody waits any more: all are told, and what was not durable never is.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from roquet.broker.config import BrokerConfig
+from roquet.model.errors import StoreFailed
 from roquet.net.clock import Clock
 from roquet.net.waiting import Mark
 from roquet.store.store import Store
@@ -61,11 +64,22 @@ class Flush:
         self._timeout_ms = config.sync_flush_timeout
 
     async def durable(self, position: int) -> bool:
-        """Wait until the log is durable up to a position; False when the time for it is over."""
+        """Wait until the log is durable up to a position; False when the time for it is over.
+
+        Raises StoreFailed when it will never be: whether the message survives is unknown.
+        """
         if self._mark.value >= position:
             return True
+        self._check()
         self._asked.set()
-        return await self._mark.reach(position, self._clock.monotonic_ms() + self._timeout_ms)
+        if await self._mark.reach(position, self._clock.monotonic_ms() + self._timeout_ms):
+            return True
+        self._check()
+        return False
+
+    def _check(self) -> None:
+        if (failure := self._store.failure) is not None:
+            raise StoreFailed(*failure.args)
 
     async def serve(self) -> None:
         """Flush whenever somebody waits, for ever."""
@@ -74,6 +88,8 @@ class Flush:
             self._asked.clear()
             try:
                 await self.step()
+            except StoreFailed:  # the store has said so
+                self._mark.release()
             except Exception:
                 log.exception("the log could not be flushed; it is tried again")
                 await self._clock.sleep(FAILURE_PAUSE_MS)
@@ -81,10 +97,12 @@ class Flush:
 
     async def step(self, _now_ms: int = 0) -> None:
         """Flush the log, if it holds something new."""
-        if self._store.flushed_position < self._store.end_position:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads, self._store.flush_log)
-        self._mark.advance(self._store.flushed_position)
+        try:
+            if self._store.flushed_position < self._store.end_position:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._threads, self._store.flush_log)
+        finally:
+            self._mark.advance(self._store.flushed_position)
 
     async def checkpoint(self, now_ms: int) -> None:
         """Flush everything, and note how far: recovery begins there."""

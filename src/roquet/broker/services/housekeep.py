@@ -61,19 +61,26 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     age_clock: AgeClock = msgspec.field(default_factory=AgeClock)
 
     async def save(self, _now_ms: int = 0) -> None:
-        """Write the tables that changed, in a thread."""
+        """Write the tables that changed, in a thread; what fails is tried again the next time.
+
+        One that cannot be written does not keep the others from it. Raises the last error.
+        """
         failure: Exception | None = None
         for table in self.tables:
-            if work := table.saving():
-                try:
-                    await in_thread(partial(self._replace, work))
-                except BaseException as error:
-                    table.unsaved = True
-                    if not isinstance(error, Exception):
-                        raise
-                    failure = failure or error  # the others are saved all the same
+            try:
+                await self._save(table)
+            except Exception as error:
+                failure = error
         if failure is not None:
             raise failure
+
+    async def _save(self, table: Table[Any]) -> None:
+        if work := table.saving():
+            try:
+                await in_thread(partial(self._replace, work))
+            except BaseException:
+                table.unsaved = True
+                raise
 
     def _replace(self, work: Callable[[], None]) -> None:
         """Write a table; not before what it says of the log is on the disk.

@@ -21,7 +21,7 @@ from roquet.broker.services.flush import Flush
 from roquet.broker.services.timer_due import Deliveries, TimerParts, raw_of
 from roquet.broker.services.timer_intake import Intake
 from roquet.model import names
-from roquet.model.errors import RecordError
+from roquet.model.errors import RecordError, StoreFailed
 from roquet.net.clock import Clock, every
 from roquet.net.threads import in_thread
 from roquet.rules.timer import floor_ms, recall_fault, slot_ms, window_ms
@@ -115,6 +115,8 @@ class Timer:
         while True:
             try:
                 await self._round()
+            except StoreFailed:  # the store has said so
+                await self._clock.sleep(FAILURE_PAUSE_MS)
             except Exception:
                 log.exception("messages with a delivery time wait longer than they should")
                 await self._clock.sleep(FAILURE_PAUSE_MS)

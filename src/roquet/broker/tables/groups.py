@@ -71,14 +71,14 @@ class Groups(Table[GroupTable]):
         if fresh:
             self._configs |= fresh
             self.touch(now_ms)
-            self.save()
+        self.save()  # also what the disk has refused before: it must not be called saved now
 
     def remove(self, group: str, now_ms: int) -> None:
         """Forget a group."""
         if self._configs.pop(group, None) is not None:
             self.forbidden.pop(group, None)
             self.touch(now_ms)
-            self.save()
+        self.save()
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether nobody forbade a group to read a topic."""
@@ -88,6 +88,7 @@ class Groups(Table[GroupTable]):
     def forbid(self, group: str, topic: str, now_ms: int, *, readable: bool) -> None:
         """Allow a group to read a topic, or forbid it."""
         if self.may_read(group, topic) == readable:
+            self.save()
             return
         bits = self.forbidden.setdefault(group, {}).get(topic, 0) ^ FORBIDDEN_READ
         self.forbidden[group][topic] = bits

@@ -64,6 +64,7 @@ class Topics(Table[TopicTable]):
         """The same for several: all of them or none."""
         fresh = [c for c in configs if self._configs.get(c.topic_name) != c]
         if not fresh:
+            self.save()  # what the disk has refused before must not be called saved now
             return
         before = {c.topic_name: self._configs.get(c.topic_name) for c in fresh}
         ids_before = dict(self.ids)
@@ -92,6 +93,8 @@ class Topics(Table[TopicTable]):
             self._drop(topic)
         if gone:
             self._changed(now_ms)
+        else:
+            self.save()
 
     def renew_ids(self, topics: Iterable[str], now_ms: int) -> None:
         """Topics are about to be deleted: what is left of them is another topic, on the disk too.
