@@ -9,6 +9,7 @@ from roquet.rules.retention import (
     FileAge,
     RetentionPolicy,
     expendable,
+    free_wanted,
     must_refuse,
 )
 
@@ -103,3 +104,8 @@ def test_by_a_clock_that_has_jumped_nothing_is_old_for_an_hour() -> None:
     later = late + HOUR_MS
     assert clock.believed_ms(NOW + ahead + later, later) == NOW + ahead + later, "it is meant"
     assert clock.believed_ms(NOW, later) == NOW, "a clock that is behind deletes nothing"
+
+
+def test_how_much_has_to_be_free_is_told() -> None:
+    assert free_wanted(DiskUsage(1_000, 500), RetentionPolicy(refuse_ratio=0.9)) == 100
+    assert free_wanted(DiskUsage(1_000, 500), RetentionPolicy(free_min=700)) == 700

@@ -280,10 +280,12 @@ def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(
     store = shelf.open()
     store.append(draft(b"one"), NOW)
     assert store.watch_disk(DiskUsage(100, 9))
-    with pytest.raises(StoreFull, match="9 of 100 bytes free"):
+    with pytest.raises(StoreFull, match="9 of 100 bytes free, and 10 are wanted"):
         store.append(draft(), NOW)
+    assert isinstance(store.refusal, StoreFull)
     assert bodies(store) == [b"one"]
     assert not store.watch_disk(DiskUsage(100, 50))
+    assert store.refusal is None
     assert store.append(draft(), NOW).queue_offset == 1
 
 

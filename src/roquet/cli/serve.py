@@ -3,7 +3,7 @@
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -17,6 +17,9 @@ from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.tls import ServerTls
+
+if TYPE_CHECKING:
+    from roquet.broker.app import BrokerServer
 
 DEV_DATA: Final = Path("roquet-data")
 """Below the directory where `roquet dev` starts: seen, and easily removed."""
@@ -173,7 +176,14 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
                 data=config.store_dir.resolve() if config.store_dir else "in memory",
             )
         )
+        _warn_of_refusal(started)
         await stop.wait()
+
+
+def _warn_of_refusal(server: "BrokerServer") -> None:
+    """Say it below "ready" when a broker takes no messages: it serves readers all the same."""
+    if (refusal := server.broker.store.refusal) is not None:
+        output.echo(f"no messages are taken: {refusal}", err=True)
 
 
 async def _namesrv(config: NameServerConfig) -> None:
@@ -193,6 +203,7 @@ async def _broker(config: BrokerConfig) -> None:
     stop = running.stop_signal()
     async with BrokerServer(config) as server:
         output.echo(f"broker {config.broker_name} ready at {server.address}")
+        _warn_of_refusal(server)
         await stop.wait()
 
 

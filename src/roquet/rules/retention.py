@@ -5,6 +5,7 @@ disk used   0 %            75 %             85 %              90 %
             │ at one hour   │ at any hour    │ at any age      │ refused
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -80,9 +81,14 @@ class FileAge(msgspec.Struct, frozen=True):
 
 def must_refuse(usage: DiskUsage, policy: RetentionPolicy) -> bool:
     """Whether writes have to be refused: the disk is almost full."""
+    return usage.free < free_wanted(usage, policy)
+
+
+def free_wanted(usage: DiskUsage, policy: RetentionPolicy) -> int:
+    """Bytes of a disk that have to be free for writes to be taken."""
     if policy.free_min is not None:
-        return usage.free < policy.free_min
-    return usage.ratio > policy.refuse_ratio
+        return policy.free_min
+    return math.ceil(usage.total * (1 - policy.refuse_ratio))
 
 
 def expendable(

@@ -9,7 +9,6 @@ import msgspec
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.names import check_group, check_topic
 from roquet.model.settings import (
-    nearest,
     parse_addresses,
     parse_bool,
     parse_bytes,
@@ -18,6 +17,7 @@ from roquet.model.settings import (
 )
 from roquet.spark import edges
 from roquet.spark.edges import Edge
+from roquet.spark.kafka_names import OPTIONS, hint
 from roquet.spark.schema import DEFAULT, TYPES, chosen
 from roquet.spark.topics import matching, parse_pattern
 
@@ -76,7 +76,7 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
     for given, text in options.items():
         name = known.get(given.lower())
         if name is None:
-            raise ConfigError(f"no option {given!r}{nearest(given, _READERS)}")
+            raise ConfigError(f"no option {given!r}{hint(given, _READERS, OPTIONS)}")
         field, read = _READERS[name]
         found[field] = read(text, name)
     if "namesrv" not in found:

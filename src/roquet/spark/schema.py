@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from roquet.model.errors import ConfigError
-from roquet.model.settings import nearest
+from roquet.spark.kafka_names import COLUMNS, hint
 
 TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -48,7 +48,7 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
     columns = tuple(names)
     for name in columns:
         if name not in TYPES:
-            raise ConfigError(f"no column {name!r}{nearest(name, TYPES)}")
+            raise ConfigError(f"no column {name!r}{hint(name, TYPES, COLUMNS)}")
         if columns.count(name) > 1:
             raise ConfigError(f"column {name!r} is named twice")
     if not columns:

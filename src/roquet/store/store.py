@@ -10,7 +10,7 @@ import msgspec
 
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.rules.recovery import Damage
-from roquet.rules.retention import DiskUsage, RetentionPolicy, must_refuse
+from roquet.rules.retention import DiskUsage, RetentionPolicy, free_wanted, must_refuse
 from roquet.store import retain
 from roquet.store.census import Census
 from roquet.store.config import StoreConfig
@@ -251,6 +251,11 @@ class Store:
         return self._flusher.flush_log()
 
     @property
+    def refusal(self) -> StoreError | None:
+        """Why messages are refused now; None while they are taken."""
+        return self._refusal
+
+    @property
     def failure(self) -> StoreFailed | None:
         """Why nothing more is taken or called durable: the disk lost what it was given."""
         return self._flusher.failure
@@ -318,9 +323,10 @@ class Store:
         usage = usage or self._files.usage(self._opened.directory)
         is_full = must_refuse(usage, self._config.retention)
         if is_full and self._refusal is None:
+            wanted = free_wanted(usage, self._config.retention)
             self._refusal = StoreFull(
                 f"{self._opened.directory} is on a disk with {usage.free} of {usage.total} bytes"
-                " free: writes are refused until there is room"
+                f" free, and {wanted} are wanted (free_min): writes are refused until there is room"
             )
             log.error("%s", self._refusal)
         elif not is_full and isinstance(self._refusal, StoreFull):

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from roquet.model.errors import ConfigError
-from roquet.model.settings import nearest
+from roquet.spark.kafka_names import COLUMNS, hint
 from roquet.spark.sink.options import SinkOptions
 
 TEXT: Final = ("string",)
@@ -40,7 +40,7 @@ def chosen(fields: Iterable[tuple[str, str]], options: SinkOptions) -> tuple[str
         if known not in TYPES:
             if not options.ignores_others:
                 raise ConfigError(
-                    f"no column {name!r} in a message{nearest(name, TYPES)}: drop it, or say "
+                    f"no column {name!r} in a message{hint(name, TYPES, COLUMNS)}: drop it, or say "
                     f"otherColumns=ignore. There are {', '.join(TYPES)}"
                 )
             continue

@@ -13,7 +13,8 @@ import msgspec
 from roquet.client.config import name_servers
 from roquet.model.errors import ConfigError
 from roquet.model.names import check_group, check_topic, takes_clients
-from roquet.model.settings import nearest, parse_addresses, parse_bool, parse_bytes, parse_millis
+from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_millis
+from roquet.spark.kafka_names import OPTIONS, hint
 
 GROUP: Final = "roquet-spark-sink"
 """The producer group. Nobody else's: a producer of it would be asked about our half messages."""
@@ -66,7 +67,7 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SinkOptions
             continue
         name = known.get(given.lower())
         if name is None:
-            raise ConfigError(f"no option {given!r} of a write{nearest(given, _READERS)}")
+            raise ConfigError(f"no option {given!r} of a write{hint(given, _READERS, OPTIONS)}")
         field, read = _READERS[name]
         found[field] = read(text, name)
     found.setdefault("namesrv", name_servers(None, environ) if environ.get(_VARIABLE) else None)
