@@ -42,6 +42,7 @@ class Scrub:
     def skip(self, budget: int) -> None:
         """Go on behind the next so many bytes, without a look at them."""
         self.position = min(self.position + budget, max(self._until, self.position))
+        self._repair.end_step(is_over=self.is_over)
 
     def _walk(self, stop: int, holes: list[Run]) -> bool:
         """Walk on; False when so many queues were met that others should have their turn."""

@@ -262,3 +262,18 @@ async def test_a_piece_that_cannot_be_scrubbed_is_passed_over(
     await keeping.scrub()
     assert len(skipped) == 1
     assert "cannot be looked at" in caplog.text
+
+
+async def test_a_scrub_ends_when_the_disk_takes_nothing(
+    keeping: Housekeeping, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def refuse(_store: object, count: int) -> bool:
+        calls.append(count)
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(type(keeping.store), "scrub", refuse)
+    await keeping.scrub()
+    assert len(calls) == 1
+    assert "after the next start: no room" in caplog.text

@@ -12,6 +12,7 @@ from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.table import Table
+from roquet.model.errors import StoreError
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 from roquet.net.threads import in_thread
@@ -121,6 +122,9 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
         """Look at a piece; whether there is more. One that cannot be looked at is passed over."""
         try:
             return self.store.scrub(SCRUB_BYTES)
+        except StoreError as error:  # what is to be set right there cannot be
+            log.warning("the older log is looked at after the next start: %s", error)
+            return False
         except Exception:
             log.exception("a piece of the log cannot be looked at; going on behind it")
             return self.store.skip_scrub(SCRUB_BYTES)
