@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import UsageError
-from roquet.rules.filter import codes, matches, tags
+from roquet.rules.filter import can_be_named, codes, matches, tags
 from roquet.wire.java import hash_code
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "tags.jsonl"
@@ -78,3 +78,12 @@ def test_tags_of_one_hash_cannot_be_told_apart_here() -> None:
 def test_each_named_tag_is_wanted(named: list[str], separator: str) -> None:
     wanted = codes(separator.join(named), hash_code)
     assert all(matches(wanted, hash_code(tag)) for tag in named)
+
+
+@pytest.mark.parametrize(
+    ("tag", "may"),
+    [("paid", True), ("\u3000a\u00a0", True), ("", False), ("*", False), ("a||b", False), ("||", False),
+     (" a", False), ("\r", False)],
+)  # fmt: skip
+def test_a_tag_is_one_that_a_subscription_can_name(tag: str, may: bool) -> None:
+    assert can_be_named(tag) == may

@@ -15,8 +15,7 @@ from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.message import Message
 from roquet.model.names import NOT_FOR_CLIENTS, check_topic, is_retry, is_text
 from roquet.model.namespaces import wrap
-from roquet.model.subscription import ALL
-from roquet.rules.filter import SEPARATOR
+from roquet.rules.filter import can_be_named
 from roquet.wire.batch import BATCH_ITEM_SIZE_MIN, encode_item
 from roquet.wire.compression import compress, flagged
 from roquet.wire.java import hash_code
@@ -31,6 +30,8 @@ TAGS_MAX: Final = 1_024
 """Tags that are known to be fine: they come again and again."""
 
 _SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
+
+_can_be_named: Final = lru_cache(TAGS_MAX)(can_be_named)
 
 _order_hash: Final = lru_cache(ORDER_KEYS_MAX)(hash_code)
 
@@ -258,11 +259,6 @@ def _checked_tag(tag: str) -> str:
             "tags, and blanks around a tag are dropped"
         )
     return tag
-
-
-@lru_cache(TAGS_MAX)
-def _can_be_named(tag: str) -> bool:
-    return tag != ALL and tag == tag.strip() and SEPARATOR not in tag
 
 
 def _users(properties: Mapping[str, str]) -> str:

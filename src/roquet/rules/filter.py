@@ -33,6 +33,11 @@ def tags(expression: str | None) -> frozenset[str] | None:
     return frozenset(tag for piece in pieces if (tag := piece.strip(BLANKS)))
 
 
+def can_be_named(tag: str) -> bool:
+    """Whether a subscription can ask for just this tag."""
+    return any(tag.split(SEPARATOR)) and tags(tag) == {tag}
+
+
 def codes(expression: str | None, hash_of: Hash) -> frozenset[int] | None:
     """The numbers of the tags that an expression names; None when it wants every message."""
     named = tags(expression)

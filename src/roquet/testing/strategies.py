@@ -9,6 +9,7 @@ from roquet.model.names import GROUP_LENGTH_MAX, NOT_FOR_CLIENTS, is_system_grou
 from roquet.model.properties import KEYS_SEPARATOR, RESERVED
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import TopicConfig
+from roquet.rules.filter import can_be_named
 
 _NAME: Final = "%|_-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SHORT: Final = 40
@@ -48,7 +49,7 @@ def messages(topic: str | None = None) -> st.SearchStrategy[Message]:
         Message,
         topic=topic_names() if topic is None else st.just(topic),
         body=st.binary(min_size=1, max_size=1000),
-        tag=st.none() | words,
+        tag=st.none() | words.filter(can_be_named),
         keys=st.lists(words, max_size=3).map(tuple),
         order_key=st.none() | texts(),
         properties=properties(),
