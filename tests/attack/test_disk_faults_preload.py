@@ -39,7 +39,7 @@ CASES: Final = (
     ("fdatasync", "commitlog", 1),
     ("fdatasync", "consumequeue", 1),
     ("fsync", "commitlog", 1),
-    ("rename", "config/topics.json", 2),
+    ("rename", "config/topics.json", 5),
     ("fdatasync", "commitlog", 7),
     ("write", "commitlog", 1),
     ("fallocate", "commitlog", 1),
