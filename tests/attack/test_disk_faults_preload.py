@@ -39,7 +39,7 @@ CASES: Final = (
     ("fdatasync", "commitlog", 1),
     ("fdatasync", "consumequeue", 1),
     ("fsync", "commitlog", 1),
-    ("rename", "config/topics.json", 2),
+    ("rename", "config/topics.json", 4),
     ("fdatasync", "commitlog", 7),
     ("write", "commitlog", 1),
     ("fallocate", "commitlog", 1),
@@ -156,10 +156,14 @@ def test_no_answer_of_a_real_broker_is_false(
         "FAULT_ERROR": str(errno.EIO),
         "FAULT_LOG": str(noted),
     }
-    with broker(tmp_path, port, fault):
-        asyncio.run(send_all(port, history))
+    try:
+        with broker(tmp_path, port, fault):
+            asyncio.run(send_all(port, history))
+    except RuntimeError as error:  # it did not start, and has to say why in a line
+        if "cannot be used: Input/output error" not in str(error):
+            raise
     with broker(tmp_path, port, {}):
-        bodies = asyncio.run(read_all(port))
+        bodies = asyncio.run(read_all(port)) if history.answers else []
     assert noted.exists(), "the call was made, and failed"
     for one, offset in history.stored.items():
         assert bodies[offset] == one, f"{one[:8]!r} was acknowledged at {offset}"
