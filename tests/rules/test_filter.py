@@ -82,8 +82,10 @@ def test_each_named_tag_is_wanted(named: list[str], separator: str) -> None:
 
 @pytest.mark.parametrize(
     ("tag", "may"),
-    [("paid", True), ("\u3000a\u00a0", True), ("", False), ("*", False), ("a||b", False), ("||", False),
-     (" a", False), ("\r", False)],
+    [
+        ("paid", True), ("\u3000a\u00a0", True), ("", False), ("*", False), ("a||b", False),
+        ("||", False), (" a", False), ("\r", False),
+    ],
 )  # fmt: skip
 def test_a_tag_is_one_that_a_subscription_can_name(tag: str, may: bool) -> None:
     assert can_be_named(tag) == may
