@@ -38,7 +38,7 @@ def test_everything_is_a_taste_too() -> None:
 
 def test_an_expression_without_tags_is_refused() -> None:
     with pytest.raises(UsageError, match="names no tag"):
-        Taste.of("t", " || ", 7)
+        Taste.of("t", "||", 7)
 
 
 def test_a_taste_may_be_an_expression_on_properties() -> None:

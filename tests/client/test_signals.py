@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from roquet.client import signals
 from roquet.client.signals import StopSignals, is_interactive, is_main_thread
 
 
@@ -28,6 +29,7 @@ class Told:
 @pytest.fixture(autouse=True)
 def _defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(signals, "_PROCESS", signals._Process())  # no consumers of other tests
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -47,6 +49,17 @@ def test_all_open_consumers_are_stopped_and_the_defaults_are_back_afterwards() -
     two.signals.close()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_that_were_set_back_are_ours_again_with_the_next_consumer() -> None:
+    one, two = Told(), Told()
+    one.signals.open()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    two.signals.open()
+    two.hear(signal.SIGTERM)
+    assert one.said == two.said == ["stop", "end"]
+    one.signals.close()
+    two.signals.close()
 
 
 def test_a_main_thread_that_reads_is_not_ended_by_force() -> None:

@@ -101,7 +101,7 @@ class _Process:
         """One more to tell; handlers that others have set stay."""
         if threading.current_thread() is not threading.main_thread() or is_interactive():
             return
-        if not self._open:
+        if not self._open or self._received is None:  # a consumer may be left that nobody closed
             for number in STOPS:
                 if _is_default(before := signal.getsignal(number)):
                     self._before[number] = before

@@ -35,7 +35,7 @@ def tags(expression: str | None) -> frozenset[str] | None:
 
 def can_be_named(tag: str) -> bool:
     """Whether a subscription can ask for just this tag."""
-    return any(tag.split(SEPARATOR)) and tags(tag) == {tag}
+    return any(tag.split(SEPARATOR)) and tags(tag) == frozenset({tag})
 
 
 def codes(expression: str | None, hash_of: Hash) -> frozenset[int] | None:
