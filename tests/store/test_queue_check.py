@@ -298,3 +298,19 @@ def test_a_checkpoint_without_our_note_is_told(
     shelf.content("checkpoint")[1024:1100] = bytes(76)
     assert shelf.open().bounds("T", 0) == (0, 5)
     assert "checkpoint is damaged, or a genuine broker has written it" in caplog.text
+
+
+def test_a_log_without_its_first_files_is_told_apart_from_one_that_retention_cut(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 300)
+    store.close(NOW)
+    names = sorted(n for n in shelf.files.list(shelf.path("commitlog")) if n.isdigit())
+    assert len(names) > 2
+    lose(shelf, f"commitlog/{names[0]}")
+    shelf.open().close(NOW)
+    assert f"lacks its files from position 0 to {int(names[1])}" in caplog.text
+    caplog.clear()
+    shelf.open().close(NOW)
+    assert "lacks its files" not in caplog.text

@@ -126,7 +126,7 @@ class Flusher:
     def work(self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int) -> Flushing:
         """A snapshot of what is to be done, as something that does it."""
         checkpoint = self._describe(queues.file_size, index, indexed, now_ms)
-        ends = queues.packed_ends(checkpoint.flushed_position)
+        ends = queues.packed_ends(self._log.begin, checkpoint.flushed_position)
         # What was taken before and not done, since somebody gave up waiting, is still to be done.
         dirty = list(dict.fromkeys([*self._unfinished, *self._pool.take_dirty()]))
         self._unfinished = dirty

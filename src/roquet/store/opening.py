@@ -46,7 +46,14 @@ class Opened:
         )  # fmt: skip
         self.index.load(files.list(directory / "index"))
         self.deleted = Deleted(files, directory)
-        take_ends(self.queues, directory, self.checkpoint.note, self.deleted.positions)
+        begin = take_ends(self.queues, directory, self.checkpoint.note, self.deleted.positions)
+        if is_clean and begin is not None and begin < self.log.begin:
+            # Retention notes what it deletes before a store is closed: somebody else took these.
+            log.error(
+                "%s lacks its files from position %d to %d, which were there when it was closed:"
+                " their messages are lost unless the files are put back before this store is used",
+                directory / "commitlog", begin, self.log.begin,
+            )  # fmt: skip
         self._recover(config, is_clean=is_clean)
         if not is_clean:
             self._keep_names()

@@ -24,17 +24,17 @@ LIGHT_PREFIX: Final = "%LMQ%"
 
 def take_ends(
     queues: ConsumeQueues, directory: Path, note: Note | None, deleted: Mapping[bytes, int]
-) -> None:
+) -> int | None:
     """Let queues know where they ended at the checkpoint with that note, as far as it is known.
 
-    Queues of topics that were deleted since are left out. Raises StoreError for a file that cannot
-    be read.
+    Queues of topics that were deleted since are left out. Gives where the log began then; None when
+    that is not known. Raises StoreError for a file that cannot be read.
     """
     path = directory / FILE_NAME
     try:
         found = unpack_ends(queues.files.read(path))
     except FileNotFoundError:
-        return
+        return None
     except OSError as error:
         raise refused(path, error) from error
     if note is None:
@@ -42,14 +42,15 @@ def take_ends(
             "%s is damaged, or a genuine broker has written it: the files themselves say how far"
             " they go", directory / "checkpoint",
         )  # fmt: skip
-        return
+        return None
     if found is None or found.position < note.position:
         state = "damaged" if found is None else "older than the checkpoint"
         log.warning("%s is %s: it is not used, and made again", path, state)
-        return
+        return None
     queues.take_ends(
         {n: end for n, end in found.ends.items() if end.last >= deleted.get(n[0].encode(), -1)}
     )
+    return found.log_begin
 
 
 def faults(

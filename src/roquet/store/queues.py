@@ -408,13 +408,13 @@ class ConsumeQueues:
         else:
             self._forget_end(name)
 
-    def packed_ends(self, position: int) -> bytes:
-        """Where all queues end now that the log reaches a position, as a file's content."""
+    def packed_ends(self, log_begin: int, position: int) -> bytes:
+        """Where all queues end now that the log reaches so far, as a file's content."""
         for queue in self.loaded.values():
             self.note_end(queue)
         if len(self._rows) < len(self.ends):
             self._rows = {name: pack_end(name, end) for name, end in self.ends.items()}
-        return pack_ends(position, self._rows.values())
+        return pack_ends(log_begin, position, self._rows.values())
 
     def _forget_end(self, name: QueueName) -> None:
         self.ends.pop(name, None)
