@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -124,3 +125,8 @@ def test_clients_are_told_in_genuine_words_what_is_wrong_with_a_topic(
     topic: str, remark: str | None
 ) -> None:
     assert names.topic_remark(topic) == remark
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    not_text: Any = 5
+    assert names.group_fault(not_text) == "the group name is a text, not 5"

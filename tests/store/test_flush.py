@@ -394,6 +394,22 @@ def test_a_checkpoint_waits_for_room(
     assert shelf.open().bounds("T", 0) == (0, 6)
 
 
+def test_ends_of_queues_that_the_disk_does_not_take_end_writing(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreError("queue-ends cannot be used: Input/output error")
+
+    monkeypatch.setattr(shelf.files, "replace", refuse)
+    with pytest.raises(StoreFailed, match="look at the disk, then restart"):
+        store.flush_all(NOW)
+    with pytest.raises(StoreFailed):
+        fill(store, 1)
+
+
 class FailingOnce:
     """Makes one sync of a path fail; whatever comes later succeeds, as on Linux."""
 

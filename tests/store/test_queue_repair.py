@@ -292,7 +292,7 @@ def test_entries_that_this_process_wrote_are_believed(filled: "Shelf", fill: "Fi
     assert store.read("T", 0, 110).count == 32
 
 
-def test_a_file_of_entries_without_records_is_no_damage(shelf: "Shelf", fill: "Fill") -> None:
+def test_first_entries_without_records_are_no_damage(shelf: "Shelf", fill: "Fill") -> None:
     store = shelf.open()
     fill(store, 60)
     store.close(NOW)
@@ -302,9 +302,34 @@ def test_a_file_of_entries_without_records_is_no_damage(shelf: "Shelf", fill: "F
     assert store.damage == []
 
 
+def test_a_file_of_entries_without_records_is_no_damage(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 160)
+    store.close(NOW)
+    position, _, _ = ENTRY.unpack_from(shelf.content(name(50)))
+    spoil(shelf, 0, ENTRY.pack(position, FILLER_SIZE, 0) * 50, 50)
+    store = shelf.open()
+    assert store.read("T", 0, 40, count_max=10).count == 10
+    assert store.read("T", 0, 100).count == 32
+    assert store.damage == []
+
+
 def test_one_entry_that_takes_long_is_set_right_at_once(
     filled: "Shelf", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "WALK_BYTES", 1)
     shift(filled)
     assert len(all_of(filled.open(), "whole")) == 120
+
+
+def test_a_record_that_claims_an_offset_which_its_queue_lacks_is_left_alone(
+    filled: "Shelf",
+) -> None:
+    position = filled.entry("T", 0, 7)[0]
+    log = filled.content("commitlog/" + "0" * 20)
+    log[position + 20 : position + 28] = (10**6).to_bytes(8, "big")
+    store = filled.open()
+    while store.scrub(2000):
+        pass
+    assert store.bounds("T", 0) == (0, 120)
+    assert store.read("T", 0, 8).count == 32
