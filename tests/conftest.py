@@ -1,6 +1,8 @@
 """What holds for all tests."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,13 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Whoever runs the tests in the background may have had Ctrl-C ignored, and processes inherit that.
+if (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first example of a test may load a library, and cores are shared: slow is no failure.
 settings.register_profile("hunt", deadline=None)
