@@ -5,6 +5,7 @@ tries everything.
 """
 
 import os
+from collections.abc import Generator
 from typing import Any, Literal
 
 import pytest
@@ -33,3 +34,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for row in [*rows, {name: "all", **sums}]:
             cells = "".join(f"{row.get(column, 0):10,}" for column in columns)
             terminalreporter.write_line(f"{row[name]:>12}{cells}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Make what tests of hostile text have logged fit to be sent to the process that shows it."""
+    report = yield
+    report.sections = [(name, _encodable(text)) for name, text in report.sections]
+    return report
+
+
+def _encodable(text: str) -> str:
+    """Text without halves of surrogate pairs, which UTF-8 does not have."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 import roquet
 from hostile_relay import HOSTILE, HostileRelay
 from roquet.admin import dead_letters
+from roquet.broker.set_aside import TIMER, Place
 from roquet.cli import main
 from roquet.client import blocking
 from roquet.client.config import ConsumerConfig
@@ -150,6 +151,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, st
                 properties={"evil": HOSTILE},
             )
         bury(cluster, receipt.offset_message_id)
+        set_aside(cluster)
         config = ConsumerConfig(instance="evilinstance")
         with (
             HostileRelay(cluster.namesrv_addr, *cluster.broker_addrs) as relay,
@@ -187,6 +189,16 @@ def bury(cluster: BlockingCluster, message_id: str) -> None:
                 await asyncio.sleep(0.02)
 
     asyncio.run(send_back())
+
+
+def set_aside(cluster: BlockingCluster) -> None:
+    """Have the broker set a message aside whose topic and whose fault are hostile text."""
+    kept = cluster.brokers[0].broker.set_aside
+
+    async def keep() -> None:
+        kept.keep(TIMER, Place(HOSTILE, 0, 0, 0), ValueError(HOSTILE), raw=HOSTILE.encode())
+
+    cluster._do(keep())
 
 
 def printed(command: str, places: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
