@@ -291,7 +291,7 @@ async def test_an_expression_longer_than_any_header_ends_its_connection_alone() 
     async with started(93) as running:
         bad, good = [await Channel.connect("127.0.0.1", running.brokers[0].port) for _ in range(2)]
         with pytest.raises(ConnectionLost):
-            await bad.call(pull_of("a = '" + "x" * 1_000_000 + "'"))
+            await bad.call(pull_of("a = '" + "x" * 3_000_000 + "'"))
         assert (await good.call(pull_of("amount >= 0 OR amount < 0"))).code == 0
         await bad.close()
         await good.close()

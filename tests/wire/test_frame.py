@@ -126,5 +126,5 @@ def test_a_header_is_read_up_to_256_kib() -> None:
     frame = struct.pack(">I", HEADER_READ_MAX) + bytes(HEADER_READ_MAX)
     assert header_end(frame) == HEADER_READ_MAX + 4
     frame = struct.pack(">I", HEADER_READ_MAX + 1) + bytes(HEADER_READ_MAX + 1)
-    with pytest.raises(RemoteProtocolError, match="262145 bytes is over the limit 262144"):
+    with pytest.raises(RemoteProtocolError, match="2621441 bytes is over the limit 2621440"):
         header_end(frame)

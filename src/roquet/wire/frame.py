@@ -19,9 +19,9 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 HEADER_SIZE_MAX: Final = (1 << 24) - 1
 """The header's length has three bytes."""
 
-HEADER_READ_MAX: Final = 256 * 1024
-"""Bytes of a header that is read. The largest part of genuine ones are a message's properties:
-32 KiB, in JSON up to six times as many."""
+HEADER_READ_MAX: Final = 2_560 * 1024
+"""Bytes of a header that is read. The largest are a genuine broker's answers to batches, which name
+each message by 32 characters: 65,000 of the smallest fit into a batch of 4 MiB."""
 
 LENGTH_SIZE: Final = 4
 WORD_SIZE: Final = 4
