@@ -134,23 +134,21 @@ def _moved(broker: Broker, call: Pull) -> PullReply | None:
     offset = broker.resets.take(call.consumer_group, call.topic, call.queue_id)
     if offset is None:
         return None
-    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
-    return PullReply(
-        code=MOVED,
-        remark="OFFSET_RESET",
-        next_begin_offset=offset,
-        min_offset=minimum,
-        max_offset=maximum,
-    )
+    return _sent_to(broker, call, offset, "OFFSET_RESET")
 
 
 def _begun_anew(broker: Broker, call: Pull) -> PullReply:
     """Where a reader of a deleted topic goes on in the one that was made anew, told once."""
+    return _sent_to(broker, call, None, "the topic was deleted and made anew")
+
+
+def _sent_to(broker: Broker, call: Pull, offset: int | None, remark: str) -> PullReply:
+    """The answer that has a reader go on at an offset; None is the queue's first."""
     minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
     return PullReply(
         code=MOVED,
-        remark="the topic was deleted and made anew",
-        next_begin_offset=minimum,
+        remark=remark,
+        next_begin_offset=minimum if offset is None else offset,
         min_offset=minimum,
         max_offset=maximum,
     )
