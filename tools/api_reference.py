@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
 
+from roquet.client import config
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "roquet"
 REFERENCE = ROOT / "docs" / "reference"
@@ -197,6 +199,12 @@ def fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
             yield name, kind, default, documented(after)
 
 
+def worth(default: str) -> str:
+    """A default of the client's settings; of a constant its value, since its name tells nobody."""
+    value = getattr(config, default, None) if default.isidentifier() and default.isupper() else None
+    return repr(value) if isinstance(value, int | str) else default
+
+
 def documented(node: ast.stmt) -> str:
     """The text below a field, in one line."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -224,7 +232,7 @@ def class_page(node: ast.ClassDef) -> str:
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     shown = f"\n### {node.name}\n\n```text\n{head.removesuffix(' -> None')}\n```\n\n"
     shown += text_of(node) + "\n"
-    if bases and "Struct" not in bases and "Enum" not in bases:
+    if bases and not any(one in bases for one in ("Struct", "Enum", "CheckedConfig")):
         shown += f"\nIt is a {code(bases)}.\n"
     values = ((code(n), code(k), code(d), text) for n, k, d, text in fields(node))
     shown += table("| field | type | default | meaning |", values)
@@ -275,7 +283,7 @@ def client() -> str:
     for name in SETTINGS:
         node = found[name]
         assert isinstance(node, ast.ClassDef)
-        values = ((code(n), code(k), code(d), text) for n, k, d, text in fields(node))
+        values = ((code(n), code(k), code(worth(d)), text) for n, k, d, text in fields(node))
         shown += f"\n### {name}\n\n{text_of(node)}\n"
         shown += table("| setting | type | default | meaning |", values)
     shown += "\n## Classes\n"

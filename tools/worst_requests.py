@@ -16,6 +16,7 @@ from roquet.namesrv.handlers import HANDLERS as NAME_SERVERS
 from roquet.wire.batch import encode_item
 from roquet.wire.call import Call
 from roquet.wire.calls import (
+    cold_reads,
     group,
     heartbeat,
     lock,
@@ -345,6 +346,7 @@ PLAIN: Final = frozenset(
         "GetClusterInfo",
         "GetConnections",
         "GetConsumers",
+        "GetColdReadLimits",
         "GetCorrections",
         "GetDelayOffsets",
         "GetEntries",
@@ -384,9 +386,11 @@ PLAIN: Final = frozenset(
         "QueryDataVersion",
         "QueryOffset",
         "Recall",
+        "RemoveColdReadLimit",
         "ResetOffset",
         "ResumeCheck",
         "SendBack",
+        "SetReadAhead",
         "SetRequestMode",
         "SystemTopics",
         "TopicsOfCluster",
@@ -423,6 +427,7 @@ BODIES: Final[Mapping[Kind, Callable[[Kind], Iterator[bytes]]]] = MappingProxyTy
         query.QueryByKey: _keys,
         group.GetConsumeStats: _many_topics,
         settings.UpdateSettings: _settings,
+        cold_reads.SetColdReadLimits: _settings,
         namesrv.UpdateNameServerSettings: _settings,
         route.RegisterBroker: _registrations,
         namesrv.RegisterTopic: _routes,

@@ -1,6 +1,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
@@ -185,8 +186,8 @@ def knows_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have brokers look at the time alone, and tell of all queues, as genuine ones do."""
     targets = reset._targets
 
-    def by_time(broker: Broker, call: ResetOffset, config: TopicConfig) -> dict[int, int]:
-        return targets(broker, replace(call, queue_id=-1, offset=None), config)
+    async def by_time(broker: Broker, call: ResetOffset, config: TopicConfig) -> dict[int, int]:
+        return await targets(broker, replace(call, queue_id=-1, offset=None), config)
 
     monkeypatch.setattr(reset, "_targets", by_time)
 
@@ -222,11 +223,13 @@ async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
 async def test_a_broker_that_moves_elsewhere_is_told_of(
     operating: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reset, "_targets", lambda broker, call, config: {call.queue_id: 2})
+    monkeypatch.setattr(
+        reset, "_targets", AsyncMock(side_effect=lambda broker, call, config: {call.queue_id: 2})
+    )
     async with operating(**BY_MEMBERS) as it, slow_member(it):
         moves = await progress.plan(it.reach, "billing", "orders", Edge.FIRST)
         with pytest.raises(RoquetError, match=r"0 of 4 .* go on at 2 of .*, not at 0"):
             await progress.reset(it.reach, "billing", moves)
-        monkeypatch.setattr(reset, "_targets", lambda broker, call, config: {})
+        monkeypatch.setattr(reset, "_targets", AsyncMock(return_value={}))
         with pytest.raises(RoquetError, match="does not say where the group goes on"):
             await progress.reset(it.reach, "billing", moves)

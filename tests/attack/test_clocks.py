@@ -251,3 +251,31 @@ def test_a_clock_that_is_ahead_for_a_while_does_not_empty_the_log(
 
     run(scene(plain))
     run(scene(SteadyClock))
+
+
+@pytest.mark.parametrize("ahead_ms", [2 * 60_000, 20 * 60_000])
+@pytest.mark.parametrize("make", [plain, SteadyClock], ids=["raw", "steady"])
+def test_a_delay_of_a_clock_that_is_ahead_for_minutes_lasts_as_long_as_it_says(
+    make: Callable[[Clock], Clock], ahead_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sent just before the clock is set right, when nobody doubts it any more."""
+    caplog.set_level(logging.CRITICAL)
+
+    async def scene() -> None:
+        async with day(make) as (found, wall):
+            found._send(b"first", "TIMER_DELAY_MS\x01500\x02")
+            await wall.sleep(5_000)
+            wall.wrong_ms = ahead_ms
+            await wall.sleep(MINUTES_MS)
+            found._send(b"delayed", "TIMER_DELAY_MS\x0160000\x02")
+            await wall.sleep(1_000)
+            wall.wrong_ms = 0
+            await wall.sleep(58_000)
+            assert found.missing() == {b"delayed"}
+            await wall.sleep(5_000)
+            assert found.missing() == set()
+            await wall.sleep(ahead_ms + 120_000)
+            read = found.broker.store.read("orders", 0, 0, count_max=100, bytes_max=1 << 20)
+            assert sum(len(list(decode_many(part))) for part in read.parts) == 2, "each once"
+
+    run(scene())

@@ -254,6 +254,20 @@ class Disk(MemoryFiles):
                 for table in (self.contents, self.blocks, self.platter, self.clean):
                     table.pop(gone, None)
 
+    def move(self, path: Path, target: Path) -> None:
+        with self.refusing(path):
+            self.call("rename", path)
+        for gone in sorted(p for p in self.contents if path in p.parents):
+            name = target / gone.relative_to(path)
+            if gone in self.kept:
+                self.ghosts[gone] = bytes(self.platter.get(gone, b""))
+                self.kept.discard(gone)
+            tables: list[Any] = [self.contents, self.blocks, self.platter, self.clean]
+            for table in tables:
+                if gone in table:
+                    table[name] = table.pop(gone)
+            self.made.update(name.parents)
+
     def usage(self, _directory: Path) -> DiskUsage:
         return DiskUsage(1 << 40, 1 << 39)
 

@@ -198,7 +198,7 @@ def set_aside(cluster: BlockingCluster) -> None:
     async def keep() -> None:
         kept.keep(TIMER, Place(HOSTILE, 0, 0, 0), ValueError(HOSTILE), raw=HOSTILE.encode())
 
-    cluster._do(keep())
+    cluster.run(keep())
 
 
 def printed(command: str, places: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> str:

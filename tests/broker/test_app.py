@@ -67,6 +67,21 @@ async def test_what_was_stored_is_there_after_a_restart(
         assert broker.offsets.get("billing", "orders", 0) == 1
 
 
+async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are_others(
+    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        send(server.broker, message(b"kept"), peer)
+        for group, offset in (("ahead", 3), ("within", 0)):
+            server.broker.offsets.commit(group, "orders", 0, offset)
+        server.broker.offsets.commit("CID_RMQ_SYS_X", "SCHEDULE_TOPIC_XXXX", 0, 9)
+    async with BrokerServer(config_of(tmp_path)) as server:
+        offsets = server.broker.offsets
+        assert [offsets.get(g, "orders", 0) for g in ("ahead", "within")] == [1, 0]
+        assert offsets.get("CID_RMQ_SYS_X", "SCHEDULE_TOPIC_XXXX", 0) == 9
+        assert "further than 1 queues reach" in caplog.text
+
+
 async def test_the_tables_are_where_the_genuine_broker_looks(
     tmp_path: Path, peer: Any, message: Any
 ) -> None:

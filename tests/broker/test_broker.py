@@ -145,10 +145,26 @@ async def test_members_that_listened_to_a_deleted_topic_are_its_former_readers(
         broker.clients.beat(peer, HeartbeatData(client_id=group, consumer_data_set=[data]))
     broker.offsets.commit("committed", "orders", 0, 1)
     await made_anew(broker, other, message)
-    late = [broker.former_readers.is_late("orders", 0, p) for p in (listening, committed, other)]
+    former = broker.former_readers
+    late = [former.is_late("orders", "other", 0, p) for p in (listening, committed, other)]
     assert late == [True, True, False]
     listening.closed = True
     broker.forget(listening)
     broker.forget(committed)
-    late = [broker.former_readers.is_late("orders", 0, p) for p in (listening, committed)]
+    late = [former.is_late("orders", "other", 0, p) for p in (listening, committed)]
     assert late == [False, True], "who is only silent may go on at its offset"
+    late = [former.is_late("orders", g, 0, new_peer()) for g in ("listening", "committed", "other")]
+    assert late == [True, True, False], "who reconnects names its group"
+
+
+async def test_progress_beyond_the_end_is_not_noted(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    send(broker, message(b"x"), peer)
+    assert [broker.commit("g", "orders", 0, offset) for offset in (1, 2, 1, 0)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert broker.offsets.get("g", "orders", 0) == 0

@@ -62,7 +62,7 @@ def sent(running: BlockingCluster, group: str) -> list[dict[str, Any]]:
 def test_groups_and_their_counts_are_listed(running: BlockingCluster) -> None:
     bury(running, "listed", b"1", b"2")
     output = roquet(running, "ls").output
-    assert output.splitlines()[0].split() == ["GROUP", "QUEUE", "LETTERS", "NOT", "RESENT"]
+    assert output.splitlines()[0].split() == ["group", "queue", "letters", "not", "resent"]
     assert ["listed", "broker-a:0", "2", "2"] in [line.split() for line in output.splitlines()]
     found = [json.loads(line) for line in roquet(running, "ls", "--json").output.splitlines()]
     assert {
@@ -193,7 +193,7 @@ def test_what_is_sent_again_is_told_as_json(running: BlockingCluster) -> None:
 
 def test_nothing_found_is_no_wrong_use(running: BlockingCluster) -> None:
     bury(running, "picky", b"1")
-    with pytest.raises(RoquetError, match="no dead letter of group 'picky' is meant") as found:
+    with pytest.raises(RoquetError, match="group 'picky' has no dead letter with --") as found:
         roquet(running, "resend", "picky", "--key", "none")
     assert not isinstance(found.value, UsageError)
     CliRunner().invoke(app, ["group", "create", "healthy", "-n", running.namesrv_addr])

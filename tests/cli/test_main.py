@@ -13,7 +13,6 @@ from roquet.model.errors import ConfigError, ConnectFailed, StoreLocked, UsageEr
 
 SOURCE = Path(__file__).parents[2] / "src"
 
-GROUPS = ("topic", "group", "dlq", "message", "cluster", "lab", "spark", "broker")
 SPARKS = {"pyspark", "pyarrow", "pandas", "numpy"}
 HEAVY = SPARKS | {"rich", "matplotlib", "hypothesis", "pytest", "lz4", "zstandard"}
 
@@ -63,12 +62,6 @@ def test_without_a_command_there_is_help() -> None:
 def test_every_command_is_in_one_section_of_the_help() -> None:
     sections = [name for names in main.SECTIONS.values() for name in names]
     assert sorted(sections) == sorted(get_command(main.app).commands)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("words", [[], *([name] for name in GROUPS)])
-def test_no_summary_is_cut_in_a_terminal_of_80_columns(words: list[str]) -> None:
-    told = CliRunner(env={"COLUMNS": "80"}).invoke(main.app, [*words, "--help"]).output
-    assert [line for line in told.splitlines()[1:] if line.endswith("...")] == []
 
 
 def test_a_command_that_there_is_not_is_wrong_use() -> None:

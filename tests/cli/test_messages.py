@@ -48,6 +48,24 @@ def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
     assert sorted(got.split()) == ["one", "three", "two"]
 
 
+def test_a_topic_that_is_not_there_is_waited_for_and_one_with_a_like_name_is_named(
+    namesrv: str,
+) -> None:
+    roquet("produce", "invoices", "-m", "x", "-n", namesrv)
+
+    def send() -> None:
+        with blocking.Producer(namesrv) as producer:
+            producer.send("invoicez", b"late")
+
+    sender = threading.Timer(0.3, send)
+    sender.start()
+    got = roquet("consume", "invoicez", "--count", "1", "-n", namesrv)
+    sender.join()
+    assert got.stdout == "late\n"
+    said = "waiting for the first message of invoicez (Ctrl-C stops); did you mean 'invoices'?\n"
+    assert got.stderr == said
+
+
 def test_nobody_waits_for_a_terminal_once_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = threading.Event()
 

@@ -1,4 +1,5 @@
 import asyncio
+import io
 import json
 import threading
 
@@ -6,7 +7,7 @@ import pytest
 import typer
 
 from roquet.cli import output
-from roquet.model.errors import UsageError
+from roquet.model.errors import RoquetError, UsageError
 
 
 def test_a_body_is_one_line_cut_where_it_is_longer() -> None:
@@ -46,6 +47,24 @@ def test_nobody_waits_for_an_answer_once_interrupted(monkeypatch: pytest.MonkeyP
         asyncio.run(interrupted())
     assert not answered.is_set()
     answered.set()
+
+
+async def test_a_question_that_nobody_can_answer_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(RoquetError, match=r"nothing was done: .* --yes does not ask"):
+        await output.agreed("Delete it?", yes=False)
+
+
+def test_a_pipe_gets_each_row_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    shown = output.table("first", "second")
+    shown.add_row("a" * 100, "b" * 100)
+    output.console().print(shown)
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a" * 100, "b" * 100]
 
 
 def test_who_has_said_yes_is_not_asked() -> None:

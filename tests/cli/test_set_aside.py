@@ -48,7 +48,7 @@ def poison(running: BlockingCluster, *properties: bytes) -> None:
         for text in properties:
             running.brokers[0].broker.put.as_it_is(Draft(TIMER, 0, b"body", text))
 
-    running._do(store())
+    running.run(store())
 
 
 def test_what_is_set_aside_is_listed_and_put_back(running: BlockingCluster) -> None:

@@ -100,3 +100,22 @@ async def test_one_of_them_may_end_all_others() -> None:
     assert ended == ["last"]
     assert sleeper.cancelled()
     assert background.is_over
+
+
+@in_virtual_time
+async def test_a_loop_that_fails_begins_anew_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    background, rounds = Background(), 0
+
+    async def loop() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds < 4:
+            raise ValueError("poison")
+
+    task = background.keep(loop, "routes", this_loop().clock)
+    await task
+    assert rounds == 4
+    assert caplog.text.count("routes failed and goes on") == 1
+    await background.close()

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from roquet import client
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -15,6 +16,7 @@ from roquet.client import (
     PullStatus,
     StoredMessage,
     TransactionState,
+    blocking,
 )
 from roquet.client.blocking import (
     Producer,
@@ -294,3 +296,9 @@ def test_a_close_sends_what_other_threads_have_lingering(address: str) -> None:
         for thread in threads:
             thread.join(5)
         assert receipts == [True] * 5
+
+
+def test_what_constructors_take_is_imported_from_the_same_module() -> None:
+    shared = {"ConsumeFrom", "ConsumerConfig", "Message", "ProducerConfig"}
+    assert shared <= set(blocking.__all__)
+    assert all(getattr(blocking, name) is getattr(client, name) for name in shared)

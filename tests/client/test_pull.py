@@ -8,7 +8,7 @@ import pytest
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pull import PullConsumer
-from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullStatus
 from roquet.model.subscription import ConsumeType
@@ -88,6 +88,24 @@ async def test_bounds_times_and_progress_of_a_queue(fakes: Fakes, virtual: Fakes
         assert await consumer.committed(QUEUE) is None
         await consumer.commit(QUEUE, 11)
         assert await consumer.committed(QUEUE) == 11
+
+
+@in_virtual_time
+async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_one_of_the_new_is_asked_for(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x", b"y")
+        broker.topic_ids["t"] = "1-1"
+        offset = await consumer.min_offset(QUEUE) + 1
+        assert (await consumer.pull(QUEUE, offset)).status is PullStatus.FOUND
+        broker.topic_ids["t"] = "2-2"
+        with pytest.raises(CallRefused):
+            await consumer.pull(QUEUE, offset)
+        await consumer.commit(QUEUE, offset)
+        assert broker.commits[-1].topic_id == "1-1", "the broker refuses it, too"
+        assert (await consumer.pull(QUEUE, await consumer.min_offset(QUEUE))).messages
 
 
 @in_virtual_time

@@ -67,7 +67,9 @@ async def test_brokers_are_asked_whether_they_know_an_expression(
 
     async def answer(call: CheckSubscription, peer: Peer) -> Reply:
         asked.append(dialect.loads(call.body, CheckClientBody))
-        if asked[-1].subscription_data.sub_string == "refused":
+        wanted = asked[-1].subscription_data
+        assert wanted is not None
+        if wanted.sub_string == "refused":
             raise CallRefused(23, "no")
         return Reply()
 

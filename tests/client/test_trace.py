@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from roquet.client import trace, trace_batches
 from roquet.client.config import ClientConfig, ConsumerConfig
 from roquet.client.delivery import Parcel
 from roquet.client.outgoing import Outgoing
@@ -209,3 +210,30 @@ async def test_a_message_whose_properties_are_damaged_is_handled_untraced() -> N
     tracer.around(print)(message(properties=b"\xff\xfe\x01\x01"))
     await tracer._flush()
     assert post.records == []
+
+
+@in_virtual_time
+async def test_one_message_that_cannot_be_told_keeps_no_other_from_being_traced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tracer, post = tracer_of()
+    tracer.start()
+
+    def in_words(what: Any, group: str) -> Any:
+        if what.items[0][0] == "poison":
+            raise ValueError("poison")
+        return trace_batches.in_words(what, group)
+
+    monkeypatch.setattr(trace, "in_words", in_words)
+    sends(tracer, 2)
+    sends(tracer, 1)
+    first = tracer._waiting[0]
+    assert isinstance(first, trace_batches.Sends)
+    assert isinstance(first.items, list)
+    first.items[0] = ("poison", *first.items[0][1:])
+    await asyncio.sleep(2)
+    assert (len(post.records), tracer.lost) == (1, 2)
+    sends(tracer, 1)
+    await asyncio.sleep(2)
+    assert len(post.records) == 2, "the loop goes on"
+    await tracer.close()

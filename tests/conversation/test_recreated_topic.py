@@ -138,6 +138,32 @@ async def test_a_genuine_member_that_lives_on_is_told_to_begin_the_new_topic(
     assert (await operator.call(asked)).offset == 2
 
 
+async def test_a_genuine_member_that_reconnects_in_between_is_told_as_well(
+    server: BrokerServer, connect: Connect
+) -> None:
+    """Its new connection says nothing of it but the group: that is enough, once for each queue."""
+    member, operator = await connect(server), await connect(server)
+    await operator.call(CREATE)
+    await fill(operator, b"old", 2)
+    commit = UpdateOffset(consumer_group="g", topic="t", queue_id=0, commit_offset=2)
+    assert (await member.call(pull_at(0))).code == ResponseCode.SUCCESS
+    await member.call(commit)
+    await operator.call(DeleteTopic(topic="t"))
+    await operator.call(CREATE)
+    await fill(operator, b"new", 3)
+    await member.close()
+    again = await connect(server)
+    assert "made anew" in ((await again.call(commit)).remark or "")
+    moved = await again.call(pull_at(2))
+    assert (moved.code, moved.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+    assert (await again.call(pull_at(0))).next_begin_offset == 3
+    await again.call(commit)
+    once_more = await connect(server)
+    asked = QueryOffset(consumer_group="g", topic="t", queue_id=0)
+    assert (await operator.call(asked)).offset == 2
+    assert (await once_more.call(pull_at(2))).next_begin_offset == 3, "it is told once"
+
+
 async def fill(channel: Channel, body: bytes, count: int) -> None:
     given: dict[str, Any] = {"producer_group": "p", "topic": "t", "queue_id": 0}
     for _ in range(count):

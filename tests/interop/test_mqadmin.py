@@ -106,6 +106,12 @@ COMMANDS: dict[str, Command] = {
     "queryMsgByUniqueKey": Command(f"queryMsgByUniqueKey -i {{id}} -t {TOPIC}"),
     "statsAll": Command("statsAll", keep=OURS_ALONE, in_order=False),
     "statsAll -t": Command(f"statsAll -t {TOPIC}", in_order=False),
+    "updateColdDataFlowCtrGroupConfig": Command(
+        "updateColdDataFlowCtrGroupConfig -b {address} -g AdminCold -v 1000"
+    ),
+    "removeColdDataFlowCtrGroupConfig": Command(
+        "removeColdDataFlowCtrGroupConfig -b {address} -g AdminCold"
+    ),
     "topicClusterList": Command(f"topicClusterList -t {TOPIC}"),
     "topicList": Command("topicList", keep=f"{TOPIC}|%RETRY%{GROUP}", in_order=False),
     "topicList -c": Command("topicList -c", keep=TOPIC, in_order=False),

@@ -34,6 +34,8 @@ def test_any_other_error_is_our_own_fault() -> None:
 
 def test_an_unknown_request_is_answered_in_javas_words() -> None:
     assert middleware.unknown(4711).remark == " request type 4711 not supported"
+    told = middleware.unknown(4711, "there are no such things here").remark
+    assert told == " request type 4711 not supported: there are no such things here"
 
 
 def test_a_peer_that_knows_how_is_sent_away() -> None:

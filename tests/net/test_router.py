@@ -75,6 +75,12 @@ def test_an_unknown_code_is_refused(router: Router) -> None:
     assert command.remark == " request type 4711 not supported"
 
 
+def test_a_peer_is_told_why_a_code_is_not_served() -> None:
+    router = Router({4711: "there are no such things here"})
+    command = answer(router.dispatch(Command(4711, opaque=7), NOBODY))
+    assert command.remark == " request type 4711 not supported: there are no such things here"
+
+
 @pytest.mark.parametrize("fields", [{}, {"namespace": "echo"}, {"key": "k"}])
 def test_a_missing_field_is_named(router: Router, fields: dict[str, str]) -> None:
     command = answer(router.dispatch(Command(GetKV.code, opaque=7, fields=fields), NOBODY))

@@ -33,3 +33,14 @@ def test_a_table_sets_numbers_right_and_marks_what_is_wrong() -> None:
     root = ET.fromstring(table(["what", "n"], [["rows", 336776], ["lost", Cell(3, False)]]))
     cells = [(cell.text, cell.get("class")) for cell in root.iter("td")]
     assert cells == [("rows", None), ("336,776", "number"), ("lost", None), ("3", "number bad")]
+
+
+def test_a_picture_scrolls_in_a_narrow_window_and_keeps_its_size() -> None:
+    text = page("t", Cell("so"), [Section(title="One", content="<svg></svg>")])
+    assert '<div class="wide"><svg></svg></div>' in text
+    assert "@media (max-width: 40rem) { div.wide svg { width: 40rem; } }" in STYLE
+
+
+def test_a_date_in_the_verdict_is_not_broken() -> None:
+    text = page("t", Cell("from 2026-11-25 22:28 UTC on"), [])
+    assert 'from <span class="whole">2026-11-25 22:28 UTC</span> on' in text

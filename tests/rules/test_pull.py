@@ -28,7 +28,7 @@ OFFSETS = st.integers(-5, 1000)
         (-1, 0, 0, Corrected(0, "NO_MESSAGE_IN_QUEUE")),
         (4, 5, 10, Corrected(5, "OFFSET_TOO_SMALL")),
         (-1, 0, 10, Corrected(0, "OFFSET_TOO_SMALL")),
-        (11, 5, 10, Corrected(10, "OFFSET_OVERFLOW_BADLY")),
+        (11, 5, 10, Corrected(5, "OFFSET_OVERFLOW_BADLY")),
         (11, 0, 10, Corrected(0, "OFFSET_OVERFLOW_BADLY")),
         (7, 7, 7, WAIT),
         (6, 7, 7, Corrected(7, "OFFSET_TOO_SMALL")),
@@ -38,6 +38,15 @@ def test_an_offset_is_held_awaited_or_corrected(
     asked: int, minimum: int, maximum: int, expected: Outcome
 ) -> None:
     assert outcome(asked, minimum, maximum) == expected
+
+
+@pytest.mark.parametrize(
+    ("committed", "then"), [(None, 5), (4, 5), (5, 5), (8, 8), (10, 10), (11, 5), (12, 5)]
+)
+def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress_or_at_the_beginning(
+    committed: int | None, then: int
+) -> None:
+    assert outcome(12, 5, 10, committed) == Corrected(then, "OFFSET_OVERFLOW_BADLY")
 
 
 @given(OFFSETS, st.integers(0, 500), st.integers(0, 500))

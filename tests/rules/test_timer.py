@@ -192,3 +192,31 @@ def test_what_is_over_or_out_of_reach_cannot_be_taken_back(left: int) -> None:
 def test_what_waits_can_be_taken_back() -> None:
     assert recall_fault(NOW + 1, NOW, MAX_DELAY_MS) is None
     assert recall_fault(NOW + MAX_DELAY_MS - 1, NOW, MAX_DELAY_MS) is None
+
+
+SET_BACK = timer.SetBack(before_ms=1_000_000, by_ms=3_600_000, now_ms=1_200_000)
+"""From 1,000 s the clock leapt to 4,600 s; at 4,800 s it was set back to 1,200 s."""
+
+
+@pytest.mark.parametrize(
+    ("properties", "out", "moved"),
+    [
+        ({"TIMER_DELAY_MS": "60000"}, 4_660_000, 1_060_000),
+        ({"TIMER_DELAY_SEC": "60"}, 4_759_000, 1_159_000),
+        ({"TIMER_DELAY_MS": "60000"}, 1_050_000, None),  # stored before the leap
+        ({"TIMER_DELAY_MS": "60000"}, 1_259_000, None),  # stored since
+        ({"TIMER_DELIVER_MS": "4660001"}, 4_660_000, None),
+        ({"TIMER_DEL_UNIQKEY": "K", "TIMER_DELIVER_MS": "4900001"}, 4_900_000, 1_300_000),
+        ({"TIMER_DEL_UNIQKEY": "K", "TIMER_DELIVER_MS": "4900001"}, 1_300_000, None),
+        ({"TIMER_DEL_UNIQKEY": "K", "TIMER_DELIVER_MS": "1300001"}, 1_300_000, None),
+    ],
+)
+def test_only_a_delay_that_began_while_the_clock_was_ahead_ends_sooner(
+    properties: dict[str, str], out: int, moved: int | None
+) -> None:
+    assert SET_BACK.out_ms(properties, out) == moved
+
+
+def test_a_message_whose_clock_was_set_back_by_part_of_a_second_comes_later_not_sooner() -> None:
+    set_back = timer.SetBack(before_ms=1_000_000, by_ms=3_599_500, now_ms=1_200_000)
+    assert set_back.out_ms({"TIMER_DELAY_MS": "60000"}, 4_660_000) == 1_061_000

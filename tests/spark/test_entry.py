@@ -82,6 +82,5 @@ def test_a_broker_that_does_not_filter_is_named_with_its_reason(canned: Any) -> 
 def test_every_broker_is_asked_whether_it_filters(canned: Any) -> None:
     asked = check(canned, {}, sql92="a > 1")
     bodies = [loads(call.body, CheckClientBody).subscription_data for call in asked]
-    assert [(body.topic, body.sub_string, body.expression_type) for body in bodies] == [
-        ("orders", "a > 1", "SQL92")
-    ] * 2
+    told = [(body.topic, body.sub_string, body.expression_type) for body in bodies if body]
+    assert told == [("orders", "a > 1", "SQL92")] * 2

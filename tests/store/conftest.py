@@ -65,6 +65,11 @@ class PoweredFiles(MemoryFiles):
                 self.ghosts[gone] = self.durable.pop(gone, bytes(len(self.contents[gone])))
         super().remove(path)
 
+    def move(self, path: Path, target: Path) -> None:
+        for gone in [p for p in self.contents if path in p.parents and p in self.named]:
+            self.ghosts[gone] = self.durable.pop(gone, bytes(len(self.contents[gone])))
+        super().move(path, target)
+
     def sync(self, path: Path, view: memoryview | None = None) -> None:
         if path in self.contents:
             self.durable[path] = bytes(self.contents[path])

@@ -67,6 +67,7 @@ def test_the_messages_behind_a_position_are_found(store: Store, fill: Fill) -> N
 
 def test_what_retention_took_is_no_longer_counted(store: Store, fill: Fill) -> None:
     fill(store, 200)
+    store.flush_all(NOW)
     gone = store.expire(NOW + 10**12, DiskUsage(100, 20))
     assert gone
     least, _ = store.bounds("T", 0)

@@ -6,6 +6,7 @@ import pytest
 from roquet.model.errors import StoreError
 from roquet.store.check import Report, check
 from roquet.store.memory import MemoryFiles
+from roquet.store.queues import ConsumeQueue, ConsumeQueues
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, Shelf
@@ -136,3 +137,72 @@ def test_records_that_stand_in_no_queue_are_none_of_its_business(
     store.append(draft(sys_flag=4), NOW)
     store.close(NOW)
     assert (judged(shelf).verdict, judged(shelf).records) == ("whole", 1)
+
+
+def test_all_faults_are_told_and_nothing_is_changed(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 120)
+    fill(store, 120, topic="U")
+    fill(store, 60, topic="V")
+    store.close(NOW)
+    contents = shelf.files.contents
+    contents[shelf.path(f"consumequeue/T/0/{1000:020d}")] = bytes(77)
+    shelf.files.remove(shelf.path(f"consumequeue/U/0/{1000:020d}"))
+    queue_file(shelf, f"V/0/{0:020d}")[0:20] = bytes(20)
+    path = min(p for p in contents if p.parent.name == "index")
+    contents[path] = bytes(88)
+    shelf.files.remove(shelf.path(f"commitlog/{0:020d}"))
+    before = shelf.snapshot()
+    problems = "\n".join(judged(shelf).problems)
+    assert shelf.snapshot() == before
+    for fault in (
+        "the log lacks its files from position 0 to 8192",
+        "T queue 0 is made again when opened: /data/consumequeue/T/0/00000000000000001000 has 77",
+        "U queue 0 is made again when opened: /data/consumequeue/U/0/00000000000000001000 is miss",
+        "V queue 0 has 1 entries that lead elsewhere",
+        f"{path} has 88 bytes where",
+    ):
+        assert fault in problems, (fault, problems)
+
+
+def test_a_queue_that_cannot_be_read_is_told_and_the_others_are_judged(
+    shelf: "Shelf", fill: "Fill"
+) -> None:
+    store = shelf.open()
+    fill(store, 120)
+    fill(store, 3, topic="U")
+    store.close(NOW)
+    shelf.files.contents[shelf.path(f"consumequeue/U/0/{0:020d}")] = b""
+    before = shelf.snapshot()
+    report = judged(shelf)
+    assert shelf.snapshot() == before
+    assert any("U queue 0 lacks 3 entries" in problem for problem in report.problems), report
+
+
+def test_a_queue_that_the_disk_does_not_give_is_told(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    fill(store, 3, topic="U")
+    store.close(NOW)
+    get = ConsumeQueues.get
+
+    def failing(self: ConsumeQueues, topic: str, queue_id: int) -> ConsumeQueue | None:
+        if topic == "U":
+            raise StoreError("the disk does not answer")
+        return get(self, topic, queue_id)
+
+    monkeypatch.setattr(ConsumeQueues, "get", failing)
+    problems = judged(shelf).problems
+    assert problems == ("U queue 0 is made again when opened: the disk does not answer",)
+
+
+def test_a_log_that_lost_its_end_is_told(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 120)
+    store.close(NOW)
+    shelf.files.remove(max(p for p in shelf.files.contents if p.parent.name == "commitlog"))
+    assert any(
+        "the log's files end at 24576, it did at" in problem for problem in judged(shelf).problems
+    )

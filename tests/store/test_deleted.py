@@ -181,6 +181,7 @@ def test_marks_go_with_the_files_of_the_log(
     for day in range(10):
         store.append(draft(b"x" * 7000, "U"), NOW + day * 24 * HOUR_MS)
     assert store.deleted_before("T") > 0
+    store.flush_all(NOW)
     store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
     assert store.deleted_before("T") == 0
 

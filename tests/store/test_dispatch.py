@@ -66,6 +66,7 @@ def test_what_expired_before_it_was_indexed_is_passed_over(
     store = shelf.open()
     for day in range(10):
         store.append(draft(b"x" * 7000), NOW + day * 24 * HOUR_MS)
+    store.flush_all(NOW)
     store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
     assert store.indexed_position < store.begin_position
     while store.dispatch():

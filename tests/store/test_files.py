@@ -95,6 +95,28 @@ def test_files_and_whole_directories_are_removed(files: Files, tmp_path: Path) -
     assert files.list(tmp_path / "d") == {}
 
 
+def test_a_directory_is_moved_with_all_it_holds(files: Files, tmp_path: Path) -> None:
+    path, target = tmp_path / "queues" / "T", tmp_path / "removed" / "1"
+    files.create(path / "0" / "file", 4096)
+    files.allocate(path / "0" / "file", 0, 4096)
+    files.map(path / "0" / "file", 4096)[:5] = b"hello"
+    files.create(tmp_path / "queues" / "Told", 100)
+    files.move(path, target)
+    assert files.list(path.parent) == {"Told": 100}
+    assert files.peek(target / "0" / "file", 0, 5) == b"hello"
+    files.move(path, tmp_path / "removed" / "2")
+    assert files.list(target.parent) == {"1": None}
+
+
+def test_a_directory_is_moved_nowhere_where_something_is_in_the_way(tmp_path: Path) -> None:
+    files = RealFiles()
+    files.create(tmp_path / "T" / "file", 100)
+    files.create(tmp_path / "removed", 100)
+    with pytest.raises(StoreError, match="removed"):
+        files.move(tmp_path / "T", tmp_path / "removed" / "1")
+    assert files.list(tmp_path / "T") == {"file": 100}
+
+
 def test_directories_can_be_synced_and_disks_be_asked(files: Files, tmp_path: Path) -> None:
     files.replace(tmp_path / "a", b"1")
     files.sync(tmp_path)
@@ -339,3 +361,35 @@ def test_a_file_in_a_new_directory_is_durable_with_the_names_that_lead_to_it(
     assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     RealFiles().replace(tmp_path / "a" / "b" / "table", b"two")
     assert synced[3:] == [tmp_path / "a" / "b"]
+
+
+def test_a_link_that_leads_nowhere_is_named_and_hides_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "file")
+    assert RealFiles().list(tmp_path) == {"file": 3, "link": 3}
+    link.unlink()
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match="link cannot be used: No such file"):
+        RealFiles().list(tmp_path)
+
+
+def test_a_file_that_goes_while_it_is_listed_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    (tmp_path / "gone").write_bytes(b"abc")
+    with os.scandir(tmp_path) as found:
+        entries = list(found)
+    (tmp_path / "gone").unlink()
+    monkeypatch.setattr(os, "scandir", lambda _: ExitStackOf(entries))
+    assert RealFiles().list(tmp_path) == {"file": 3}
+
+
+class ExitStackOf(list[os.DirEntry[str]]):
+    """A listing that was read before."""
+
+    def __enter__(self) -> "ExitStackOf":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...

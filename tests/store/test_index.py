@@ -19,7 +19,7 @@ NOW = 1_700_000_000_000
 
 def make_index(files: MemoryFiles | None = None, slots: int = 5, entries: int = 10) -> KeyIndex:
     index = KeyIndex(MapPool(files or MemoryFiles(), 9), Path("/index"), slots, entries, 100)
-    index.load(index._pool.files.list(Path("/index")))
+    index.open()
     return index
 
 
@@ -158,7 +158,11 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
     assert "notes does not belong there" in caplog.text
     assert list(files.list(Path("/index"))) == ["notes"]
     files.replace(Path("/index/20231114221320000"), bytes(99))
-    with pytest.raises(StoreError, match="99 bytes where 260 are right"):
+    assert make_index(files).files == []
+    assert "99 bytes where 260 are right: the index is made again" in caplog.text
+    assert list(files.list(Path("/index"))) == ["notes"]
+    files.replace(Path("/index/20231114221320000/mine"), b"mine")
+    with pytest.raises(StoreError, match="20231114221320000 cannot be used: Is a directory"):
         make_index(files)
 
 

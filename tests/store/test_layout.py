@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.store.layout import (
+    BEGIN_AT,
     CHECKPOINT_SIZE,
     Checkpoint,
     Note,
@@ -96,3 +97,11 @@ def test_whatever_time_a_record_claims_names_an_index_file(made_ms: int) -> None
     name = index_name(made_ms)
     assert len(name) == 17
     assert name.isdigit()
+
+
+def test_where_the_log_begins_is_kept_beside_the_note() -> None:
+    page = bytearray(pack_checkpoint(Checkpoint(log_ms=1, log_begin=1 << 40)))
+    assert unpack_checkpoint(bytes(page)).log_begin == 1 << 40
+    page[BEGIN_AT + 9] ^= 1
+    assert unpack_checkpoint(bytes(page)).log_begin is None
+    assert unpack_checkpoint(bytes(page[:BEGIN_AT])).log_begin is None

@@ -170,14 +170,18 @@ def test_a_file_of_odd_size_is_named_and_nothing_changes(
     assert shelf.snapshot() == before
 
 
-def test_an_index_file_of_odd_size_is_named(shelf: "Shelf", fill: "Fill") -> None:
+@pytest.mark.parametrize("size", [0, 77, 3000])
+def test_an_index_file_of_odd_size_is_made_again(
+    shelf: "Shelf", fill: "Fill", size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     store = shelf.open()
-    fill(store, 3)
+    fill(store, 150)
     store.close(NOW)
-    (path,) = [p for p in shelf.files.contents if p.parent.name == "index"]
-    shelf.files.contents[path] = bytes(77)
-    with pytest.raises(StoreError, match="20 slots and 100 entries: configure them as they were"):
-        shelf.open()
+    path = min(p for p in shelf.files.contents if p.parent.name == "index")
+    shelf.files.contents[path] = bytes(size)
+    store = shelf.open()
+    assert len(store.query("T", "U1", count_max=999).positions) == 150
+    assert f"{path} has {size} bytes where" in caplog.text
 
 
 def test_a_missing_file_in_the_middle_is_named(shelf: "Shelf", fill: "Fill") -> None:

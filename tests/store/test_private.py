@@ -27,6 +27,13 @@ def test_every_directory_on_the_way_is_its_owners_alone(tmp_path: Path) -> None:
     assert [mode(path) for path in made] == [0o700] * 3
 
 
+def test_each_directory_with_a_new_name_in_it_is_told(tmp_path: Path) -> None:
+    told: list[Path] = []
+    private.make_directories(tmp_path / "a" / "b", told.append)
+    private.make_directories(tmp_path / "a" / "b", told.append)
+    assert told == [tmp_path, tmp_path / "a"]
+
+
 def test_a_directory_that_is_there_keeps_its_rights(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir(mode=0o755)
     private.make_directories(tmp_path / "shared" / "own")

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from roquet.model.errors import StoreError
 from roquet.store.check import check
 from roquet.store.layout import ENTRY, FILLER_SIZE
+from roquet.store.queue_check import leads_astray
 from roquet.store.queue_ends import unpack_ends
 from roquet.store.store import Store
 
@@ -227,7 +229,6 @@ def test_what_the_file_says_is_carried_on_for_queues_that_nobody_used(
 @pytest.mark.parametrize(
     ("entry", "is_astray"),
     [
-        ((1 << 40, 100, 0), True),  # behind the log's end
         ((-5, 100, 0), True),
         ((0, 10, 0), True),  # the record there is that of offset 0
         ((1, 100, 0), False),  # nothing is there: the log may be damaged
@@ -240,12 +241,50 @@ def test_without_ends_a_last_entry_that_leads_elsewhere_is_noticed(
 ) -> None:  # fmt: skip
     store = shelf.open()
     fill(store, 3)
+    fill(store, 100, topic="U")
     store.close(NOW)
     lose(shelf, "queue-ends")
+    shelf.content("checkpoint")[1024:1100] = bytes(76)
     spoil(shelf, name(), 40, ENTRY.pack(*entry))
     store = shelf.open()
     assert store.bounds("T", 0) == (0, 3)
     assert ("T/0 is made again" in caplog.text) == is_astray
+
+
+@pytest.mark.parametrize(
+    ("topic", "entry", "is_astray"),
+    [
+        ("T", (950, 51, 0), True),
+        ("T", (950, FILLER_SIZE, 0), False),
+        ("T", (50, 51, 0), False),  # retention has deleted its message
+        ("%LMQ%T", (950, 51, 0), False),  # records name the topic that they were sent to
+    ],
+)
+def test_an_entry_behind_the_end_of_the_log_leads_astray(
+    topic: str, entry: tuple[int, int, int], is_astray: bool
+) -> None:
+    log: Any = SimpleNamespace(begin=100, end=1000)
+    queue: Any = SimpleNamespace(topic=topic, begin=0, end=3, entry=lambda _: entry)
+    assert leads_astray(log, queue) is is_astray
+
+
+def test_a_queue_that_was_copied_from_elsewhere_is_none(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 100)
+    store.close(NOW)
+    other = type(shelf)()
+    store = other.open()
+    fill(store, 200, topic="U")
+    store.close(NOW)
+    path = shelf.path(f"consumequeue/U/0/{0:020d}")
+    shelf.files.contents[path] = other.files.contents[path]
+    store = shelf.open()
+    assert (store.bounds("T", 0), store.bounds("U", 0)) == ((0, 100), (0, 0))
+    assert "U/0 is made again from the log: its entries lead to no messages" in caplog.text
+    fill(store, 1, topic="U")
+    assert store.bounds("U", 0) == (0, 1)
 
 
 def test_a_queue_that_ends_at_the_border_of_a_file_is_looked_at_in_both(

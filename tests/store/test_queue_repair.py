@@ -144,7 +144,7 @@ def test_a_scrub_of_queues_that_are_right_changes_nothing_and_lets_them_go(
     steps = 1
     while store.scrub(1 << 20):
         steps += 1
-    assert steps == 3  # one for each queue, and the rest
+    assert steps == 4  # one for each queue, one for the key index, and the rest
     assert list(store.census.ends()) == []
     store.close(NOW)
     after = filled.snapshot()
@@ -333,3 +333,18 @@ def test_a_record_that_claims_an_offset_which_its_queue_lacks_is_left_alone(
         pass
     assert store.bounds("T", 0) == (0, 120)
     assert store.read("T", 0, 8).count == 32
+
+
+def test_a_queue_of_a_genuine_light_topic_is_believed(shelf: "Shelf", fill: "Fill") -> None:
+    """Its entries lead to records of the topic that these were sent to."""
+    store = shelf.open()
+    fill(store, 60)
+    store.close(NOW)
+    for start in (0, 50):
+        shelf.files.create(shelf.path(name(start, "%LMQ%T")), 1000)
+        shelf.content(name(start, "%LMQ%T"))[:] = shelf.content(name(start))
+    before = shelf.content(name(0, "%LMQ%T")).tobytes()
+    store = shelf.open()
+    assert store.read("%LMQ%T", 0, 0).count == 32
+    assert shelf.content(name(0, "%LMQ%T")).tobytes() == before
+    assert store.bounds("%LMQ%T", 0) == (0, 60)

@@ -1,5 +1,8 @@
 from typing import TYPE_CHECKING
 
+import pytest
+
+from roquet.model.errors import StoreFull
 from roquet.rules.retention import HOUR_MS, DiskUsage, RetentionPolicy
 from roquet.store.check import check
 from roquet.store.retain import local_hour
@@ -24,6 +27,7 @@ def filled(shelf: "Shelf", draft: "MakeDraft") -> Store:
             )
     while store.dispatch():
         pass
+    store.flush_all(NOW)
     return store
 
 
@@ -131,6 +135,7 @@ def test_queues_that_are_gone_by_their_settings_go_when_they_are_empty(
     store.trim_queue("T", 0)
     assert (store.topics(), store.queue_ids("U")) == (["T", "U"], [1])
     assert (bodies(store), len(bodies(store, "U", 1))) == (before, 1)
+    store.flush_all(NOW)
     store = shelf.open_after_kill()
     assert (bodies(store), store.bounds("U", 0)) == (before, (0, 0))
 
@@ -144,3 +149,47 @@ def test_a_file_is_not_old_because_the_clock_was_set_back_as_the_next_one_began(
         back_ms = 30 * 24 * HOUR_MS if is_first_of_its_file else 0
         store.append(draft(b"x" * 1000), NOW - back_ms)
     assert store.expire(NOW + HOUR_MS, FILLING) == []
+
+
+def test_nothing_goes_behind_the_last_checkpoint(shelf: "Shelf", draft: "MakeDraft") -> None:
+    """A start after a kill reads the log from there: it would refuse what is left."""
+    store = shelf.open()
+    for n in range(40):
+        store.append(draft(b"x" * 1000), NOW + n)
+        if n == 10:
+            store.flush_all(NOW)
+    assert store.expire(NOW + 10**12, at_once=True) != []
+    assert store.begin_position == 8192
+    assert store.expire(NOW + 10**12, at_once=True) == []
+    store = shelf.open_after_kill()
+    assert store.bounds("T", 0)[1] == 40
+    store.flush_all(NOW)
+    assert store.expire(NOW + 10**12, at_once=True) != []
+
+
+def test_files_that_retention_took_are_told_apart_from_lost_ones_after_a_kill(
+    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = filled(shelf, draft)
+    store.expire(NOW + 9 * 24 * HOUR_MS, FILLING)
+    begin = store.begin_position
+    store = shelf.open_after_kill()
+    assert "lacks its files" not in caplog.text
+    shelf.files = shelf.files.copy()
+    shelf.files.remove(shelf.path(f"commitlog/{begin:020d}"))
+    shelf.open()
+    said = f"lacks its files from position {begin} to {begin + 8192}, which retention did not"
+    assert caplog.text.count(said) == 1
+
+
+def test_a_full_disk_does_not_keep_retention_from_its_work(
+    shelf: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(shelf, draft).close(NOW)
+    store = shelf.open()
+
+    def refuse(*_: object) -> None:
+        raise StoreFull("full")
+
+    monkeypatch.setattr(shelf.files, "allocate", refuse)
+    assert store.expire(NOW + 10**12, at_once=True) != []

@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.store.index_check import IndexCheck
 from roquet.store.store import Store
 from roquet.store.writer import Appended
 
@@ -90,3 +91,18 @@ def test_a_piece_that_cannot_be_looked_at_is_passed_over(shelf: "Shelf", fill: "
         pass
     assert not store.skip_scrub(5_000)
     assert store._scrub.position >= until
+
+
+def test_the_log_waits_while_the_keys_of_a_record_are_looked_for(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = reopened_with(shelf, fill, lambda _: None)
+    looking = iter([False])
+    go_on = IndexCheck.go_on
+    monkeypatch.setattr(
+        IndexCheck, "go_on", lambda self: next(looking, None) is None and go_on(self)
+    )
+    steps = 0
+    while store.scrub(1 << 30):
+        steps += 1
+    assert (steps, store.damage) == (2, [])  # one that waited, and one for all of the log

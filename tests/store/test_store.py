@@ -14,7 +14,7 @@ from roquet.model.errors import StoreError, StoreFailed, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
 from roquet.store import reader
 from roquet.store.check import check
-from roquet.store.store import Store
+from roquet.store.store import Store, StoreConfig
 from roquet.wire.record import decode
 
 if TYPE_CHECKING:
@@ -332,10 +332,11 @@ def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_
     fill(store, 3)
     fill(store, 3, topic="U")
 
-    def failing(_: Path) -> None:
+    def failing(_: Path, *_target: Path) -> None:
         raise StoreError("no")
 
     with monkeypatch.context() as patch:
+        patch.setattr(shelf.files, "move", failing)
         patch.setattr(shelf.files, "remove", failing)
         with pytest.raises(StoreFailed, match="queues of topic U could not be removed"):
             store.delete_topic("U")
@@ -345,6 +346,66 @@ def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_
     store = shelf.open_after_kill()
     assert store.bounds("U", 0) == (0, 0)
     assert len(bodies(store)) == 3
+
+
+def removed(shelf: "Shelf") -> set[str]:
+    """The numbers below which files of deleted topics wait to be deleted."""
+    return set(shelf.files.list(shelf.path("consumequeue-removed")))
+
+
+def test_queues_of_a_deleted_topic_are_out_of_the_way_before_their_files_are_deleted(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    for _ in range(2):
+        fill(store, 3)
+        store.delete_topic("T")
+    assert (removed(shelf), store.bounds("T", 0)) == ({"1", "2"}, (0, 0))
+    fill(store, 1)
+    shelf.files.remove(shelf.path("consumequeue-removed/1"))
+    store.delete_topic("T")
+    assert removed(shelf) == {"2", "3"}
+    fill(store, 1)
+    store.clear_removed()
+    assert (removed(shelf), len(bodies(store))) == (set(), 1)
+    store.delete_topic("T")
+    fill(store, 2)
+    store = shelf.open_after_kill()
+    assert (removed(shelf), len(bodies(store))) == (set(), 2)
+
+
+def test_files_of_a_deleted_topic_that_stay_are_told_and_keep_nobody_from_opening(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.delete_topic("T")
+    store.close(NOW)
+
+    def failing(path: Path) -> None:
+        if "consumequeue-removed" in path.parts:
+            raise StoreError("not yours")
+        shelf.files.contents.pop(path, None)
+
+    monkeypatch.setattr(shelf.files, "remove", failing)
+    store = shelf.open()
+    assert "files of deleted topics are left: not yours" in caplog.text
+    fill(store, 1)
+    store.delete_topic("T")
+    assert removed(shelf) == {"1", "2"}
+
+
+def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(
+    tmp_path: Path, draft: "MakeDraft"
+) -> None:
+    (tmp_path / "consumequeue-removed").write_bytes(b"in the way")
+    store = Store.open(tmp_path, StoreConfig(), now_ms=NOW, pid=7)
+    store.append(draft(), NOW)
+    store.delete_topic("T")
+    assert not (tmp_path / "consumequeue" / "T").exists()
+    store.append(draft(), NOW)
+    assert store.bounds("T", 0) == (0, 1)
+    store.close(NOW)
 
 
 def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.model.errors import StoreError
 from roquet.store.mapped import MapPool
 from roquet.store.memory import MemoryFiles
 from roquet.store.timer_layout import BLANK, UNIT_SIZE, Unit
@@ -77,12 +76,13 @@ def test_the_size_of_the_files_that_are_there_is_kept() -> None:
     assert make(files, SIZE).segments.file_size == 2 * SIZE
 
 
-def test_files_of_two_sizes_are_refused() -> None:
+@pytest.mark.parametrize("found", [{0: SIZE, SIZE: 100}, {0: SIZE, 2 * SIZE: SIZE}])
+def test_files_of_two_sizes_or_with_a_gap_are_made_again(found: dict[int, int]) -> None:
     files = MemoryFiles()
-    files.create(DIRECTORY / f"{0:020d}", SIZE)
-    files.create(DIRECTORY / f"{SIZE:020d}", 100)
-    with pytest.raises(StoreError, match="bytes where"):
-        make(files)
+    for start, size in found.items():
+        files.create(DIRECTORY / f"{start:020d}", size)
+    timer_log = make(files)
+    assert (timer_log.end, files.list(DIRECTORY)) == (0, {})
 
 
 def test_files_go_when_the_records_of_all_their_units_have_gone() -> None:

@@ -230,7 +230,19 @@ def spoil_last_unit(yard: Yard) -> None:
     yard.unit_bytes(3 * 52)[:] = bytes(52)
 
 
-@pytest.mark.parametrize("damage", [lose_wheel, spoil_slots, spoil_last_unit])
+def spoil_chain(yard: Yard) -> None:
+    """A unit that leads to another than the one before it in its second."""
+    yard.unit_bytes(3 * 52)[4:12] = (0).to_bytes(8, "big")
+
+
+def invent_second(yard: Yard) -> None:
+    """A slot for a second that no unit speaks of."""
+    yard.wheel.put(SECOND + 9_000, Slot(0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    "damage", [lose_wheel, spoil_slots, spoil_last_unit, spoil_chain, invent_second]
+)
 def test_a_wheel_and_a_log_that_contradict_each_other_are_made_again(
     yard: Yard, damage: Callable[[Yard], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,3 +251,9 @@ def test_a_wheel_and_a_log_that_contradict_each_other_are_made_again(
     assert after.recover(**SAVED) == Recovered(0, 0)
     assert (after.log.end, list(after.wheel.used())) == (0, [])
     assert "the timer log or its wheel is damaged: both are made again" in caplog.text
+
+
+def test_an_end_in_the_middle_of_a_unit_is_not_believed(yard: Yard) -> None:
+    after = yard.next_process()
+    assert after.recover(**{**SAVED, "log_end": 4 * 52 - 8}) == Recovered(0, 0)
+    assert after.log.end == 0

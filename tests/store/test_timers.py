@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from roquet.model.errors import StoreError, StoreFull
@@ -218,6 +219,30 @@ def test_a_genuine_checkpoint_that_never_was_begins_with_the_first_slot() -> Non
     assert (again.read_ms, again.offset, chain(again, 5)) == (NOW + 5_000, 1, [0])
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        bytes(range(56)),
+        b'{"dataVersion":{"counter":1},"offsetTable":{"orders@billing":{"0"'[:56],
+        CHECKPOINT.pack(NOW + 15 * 86_400_000, 104, 2, 2, 0, 0, 0),
+        CHECKPOINT.pack(-NOW, 104, 2, 2, 0, 0, 0),
+        CHECKPOINT.pack(NOW, 104, 1 << 60, 2, 0, 0, 0),
+    ],
+)
+def test_a_damaged_checkpoint_calls_nothing_delivered(
+    head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = MemoryFiles()
+    timers = opened(files)
+    add(timers, 0, 5)
+    add(timers, 1, 7)
+    save(timers)
+    files.map(ROOT / "config" / "timercheck", 4096)[:56] = head
+    again = opened(files.copy(), NOW + 1_000)
+    assert (again.offset, again.replayed) == (0, (0, 0))
+    assert "timercheck is damaged: what waits is read again from its topic" in caplog.text
+
+
 def test_a_checkpoint_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     files = MemoryFiles()
 
@@ -345,7 +370,9 @@ class Life:
 
     def __init__(self, files: "PoweredFiles", random: Random) -> None:
         self.files, self.random = files, random
-        self.timers = opened(files)
+        # Clocks go back by less than a wheel: else its places tell no longer what was delivered.
+        self.config = msgspec.structs.replace(SMALL, wheel_slots=8_192)
+        self.timers = opened(files, config=self.config)
         self.waiting: dict[int, list[int]] = {}
         self.delivered: set[int] = set()
         self.saved: tuple[int, int, dict[int, list[int]]] = (0, self.second(), {})
@@ -378,7 +405,7 @@ class Life:
     def crash(self, *, power: bool) -> None:
         """Another process opens what is there, and goes on."""
         self.files = self.files.after_power_loss(self.random) if power else self.files.copy()
-        self.timers = timers = opened(self.files)
+        self.timers = timers = opened(self.files, config=self.config)
         offset, second, waiting = self.saved
         assert timers.offset == offset
         if timers.exists or waiting:
@@ -481,3 +508,22 @@ def test_what_we_write_is_what_the_genuine_broker_wrote(
         timers.add(Unit(magic, write_ms, write_ms + delay, position, size, code))
     assert bytes(files.contents[ROOT / "timerlog" / f"{0:020d}"][: 4 * 52]) == log[: 4 * 52]
     assert bytes(files.contents[ROOT / "timerwheel"]) == contents["timerwheel"]
+
+
+def test_seconds_ahead_are_told_and_emptied_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roquet.store.timers.BLANK_COUNT", 2)
+    files = MemoryFiles()
+    timers = opened(files)
+    for offset, second in enumerate((5, 90, 100, 110, 120)):
+        add(timers, offset, second)
+    found = list(timers.seconds_from(NOW + 100_000))
+    assert sorted(one for one in found if one) == [NOW + s * 1_000 for s in (100, 110, 120)]
+    assert found.count(None) == 2
+    with pytest.raises(AssertionError, match="the disk knows"):
+        next(timers.empty([NOW + 100_000]))
+    save(timers)
+    assert len(list(timers.empty([NOW + 100_000, NOW + 120_000]))) == 1
+    assert [chain(timers, s) for s in (5, 90, 100, 110, 120)] == [[0], [1], [], [3], []]
+    assert timers.unsaved

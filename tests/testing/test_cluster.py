@@ -6,7 +6,7 @@ import pytest
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConfigError
 from roquet.model.route import TopicRoute
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster, Cluster, cluster
@@ -71,7 +71,7 @@ async def test_settings_reach_the_brokers() -> None:
 
 
 async def test_a_setting_that_there_is_not_is_named() -> None:
-    with pytest.raises(UsageError, match="no_such_thing"):
+    with pytest.raises(ConfigError, match="no_such_thing"):
         async with cluster(no_such_thing=1):
             pass
 
@@ -99,7 +99,7 @@ def test_a_plain_test_can_use_a_cluster_too() -> None:
 
 
 def test_a_cluster_that_cannot_start_leaves_no_thread() -> None:
-    with pytest.raises(UsageError), BlockingCluster(no_such_thing=1):
+    with pytest.raises(ConfigError), BlockingCluster(no_such_thing=1):
         pass
 
 

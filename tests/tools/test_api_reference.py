@@ -44,3 +44,13 @@ def test_options_have_their_defaults() -> None:
         row[0]: row[1] for row in api_reference.option_rows("spark/options.py", "SourceOptions")
     }
     assert (rows["`timeout`"], rows["`group`"]) == ("`120000`", "`'roquet-spark'`")
+
+
+def test_every_setting_of_a_client_has_a_value_and_a_meaning() -> None:
+    settings = api_reference.client().partition("\n## Classes")[0]
+    rows = [line.split(" | ") for line in settings.splitlines() if line.startswith("| `")]
+    assert len(rows) > 50
+    assert [row[0] for row in rows if not row[-1].strip(" |")] == []
+    assert {row[2] for row in rows if row[2].strip("`").isupper() and "'" not in row[2]} == {
+        "`SYSTEM_CLOCK`"
+    }

@@ -116,6 +116,17 @@ def test_python_in_documents_compiles() -> None:
     assert wrong == []
 
 
+def test_a_stream_that_a_document_starts_is_waited_for() -> None:
+    """A program that ends right after `start()` writes nothing, and says nothing."""
+    started = [
+        (place, block.text)
+        for place, block in blocks_of_python()
+        if ".writeStream" in block.text and ".start(" in block.text
+    ]
+    assert started
+    assert [place for place, text in started if "awaitTermination()" not in text] == []
+
+
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     named = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}

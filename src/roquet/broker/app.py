@@ -5,7 +5,6 @@ stop    name servers ─▶ answer what is in flight ─▶ loops ─▶ tables 
 """
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
@@ -20,6 +19,8 @@ from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig
 from roquet.broker.filters import Filters
 from roquet.broker.handlers import HANDLERS
+from roquet.broker.handlers.offset import OFFSET_MAX
+from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.homes import Homes
 from roquet.broker.live import Live
 from roquet.broker.put import Origin, Put
@@ -51,7 +52,8 @@ from roquet.broker.tables.order import Orders
 from roquet.broker.tables.resets import Resets
 from roquet.broker.tables.table import Table, TableFile
 from roquet.broker.tables.timings import Timings
-from roquet.broker.tables.topics import Topics, system_topic_names
+from roquet.broker.tables.topics import Topics, is_system_topic, system_topic_names
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model.errors import StoreError
 from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
@@ -66,7 +68,7 @@ from roquet.store.memory import MemoryFiles
 from roquet.store.store import Store
 from roquet.store.timers import Timers
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 VIP_BELOW: Final = 2
 """How far below a broker's port old clients expect one that serves senders alone."""
@@ -132,6 +134,7 @@ class BrokerServer:
         broker.transactions.restore()
         _warn_of_strays(broker)
         _warn_of_lost_tables(broker, self.config.store_dir)
+        _lower_progress(broker)
         if (fault := broker.timer.retention_fault(self.config.retention)) is not None:
             log.warning("%s", fault)
         keeping = _housekeeping(broker)
@@ -268,7 +271,7 @@ class BrokerServer:
         )
 
     async def _listen(self, running: AsyncExitStack) -> None:
-        router = Router()
+        router = Router({int(code): reason for code, reason in UNSERVED.items()})
         for call, handler in HANDLERS.items():
             router.add(call, partial(handler, self.broker), self.broker.admission.gate(call))
         config = self.config
@@ -416,6 +419,26 @@ def _warn_of_lost_tables(broker: Broker, directory: Path | None) -> None:
             ", ".join(lost),
         )
     broker.offsets.unsaved |= broker.offsets.is_new  # from now on a missing one was lost
+
+
+def _lower_progress(broker: Broker) -> None:
+    """Progress beyond a queue's end is of messages that a loss of power took with the log's tail.
+
+    It is taken back before the first new message: those that get the lost ones' offsets would never
+    come otherwise.
+    """
+
+    def end(topic: str, queue_id: int) -> int:
+        if is_system_topic(topic, broker.config):
+            return OFFSET_MAX
+        return broker.store.bounds(topic, queue_id)[1]
+
+    if count := broker.offsets.lower(end):
+        log.warning(
+            "groups were further than %d queues reach, whose last messages are lost: they go on at"
+            " the ends of these queues",
+            count,
+        )
 
 
 def _warn_of_long_delays(config: BrokerConfig) -> None:

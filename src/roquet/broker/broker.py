@@ -25,6 +25,7 @@ from roquet.broker.services.transactions import Transactions
 from roquet.broker.set_aside import SetAside
 from roquet.broker.statistics import Statistics
 from roquet.broker.tables.clients import Clients
+from roquet.broker.tables.cold_read_limits import ColdReadLimits
 from roquet.broker.tables.delays import Delays
 from roquet.broker.tables.former_readers import FormerReaders
 from roquet.broker.tables.groups import Groups
@@ -34,18 +35,22 @@ from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.order import Orders
 from roquet.broker.tables.resets import Resets
 from roquet.broker.tables.topics import Topics
+from roquet.log_records import logger
 from roquet.model import names
-from roquet.model.errors import CallRefused
+from roquet.model.errors import CallRefused, StoreError
 from roquet.model.names import is_retry
 from roquet.net.clock import Clock
 from roquet.net.fair_share import FairShare
 from roquet.net.router import Peer
+from roquet.net.threads import in_thread
 from roquet.rules import topic_id
 from roquet.store.store import Store
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.codes import ResponseCode
 from roquet.wire.host import decode_host
+
+log = logger(__name__)
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +82,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     live: Live
     resets: Resets
     former_readers: FormerReaders = msgspec.field(default_factory=FormerReaders)
+    cold_read_limits: ColdReadLimits = msgspec.field(default_factory=ColdReadLimits)
     admission: Admission
     timer: Timer
     set_aside: SetAside
@@ -123,6 +129,11 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         self.offsets.save()
         self.orders.save()
 
+    async def progress_saved(self) -> None:
+        """Save how far all groups are, as `save_progress` does, in threads."""
+        await self.offsets.saved(self.store.flush_log)
+        await self.orders.saved(self.store.flush_log)
+
     def forget_topics(self, topics: Sequence[str]) -> None:
         """Topics are deleted: their messages, and all that was remembered of them.
 
@@ -133,7 +144,8 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         self.topics.renew_ids(topics, now_ms)
         for topic in topics:
             groups = {*self.clients.listeners(topic), *self.offsets.groups_of(topic)}
-            self.former_readers.add(topic, (peer for _, peer in self.clients.members(groups)))
+            peers = (peer for _, peer in self.clients.members(groups))
+            self.former_readers.add(topic, peers, groups)
         self.offsets.remove_topics(topics)
         self.orders.forget(topics=topics)
         self.resets.forget(topics=topics)
@@ -145,6 +157,26 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         self.groups.forget_topics(topics, now_ms)
         self.statistics.forget(topics)
         self.arrivals.look_again(topics)
+
+    async def clear_removed(self) -> None:
+        """Delete the files of deleted topics in a thread: there may be thousands."""
+        try:
+            await in_thread(self.store.clear_removed)
+        except (StoreError, OSError) as error:
+            log.warning("files of deleted topics are left until the next start: %s", error)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Note a group's progress, unless it is beyond the queue's end; whether it was in bounds.
+
+        Nobody has read there: the queue was another one, or lost its tail. Messages that are stored
+        up to that offset later would never come.
+        """
+        if self.offsets.get(group, topic, queue_id) == offset:
+            return True
+        if offset > self.store.bounds(topic, queue_id)[1]:
+            return False
+        self.offsets.commit(group, topic, queue_id, offset)
+        return True
 
     def notify(self, groups: Iterable[str]) -> None:
         """Tell the members of groups that they have to divide their queues again."""

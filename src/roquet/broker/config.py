@@ -5,7 +5,6 @@ A line is `key = value`. A key is one of ours (flush_interval, flush-interval) o
 bare numbers that Java reads. An environment variable ROQUET_FLUSH_INTERVAL wins over the file.
 """
 
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,8 @@ import msgspec
 
 from roquet.broker.apache_settings import unused_settings
 from roquet.broker.settings import CHECKED, OURS, PORT, SETTINGS, genuine_keys
+from roquet.log_records import logger
+from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
 from roquet.model.settings import nearest, parse_addresses
@@ -28,7 +29,7 @@ from roquet.wire.calls.bodies import PULL
 
 __all__ = ["PORT", "BrokerConfig", "lines", "load", "read"]
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
 """The genuine default for one message's body, or a whole batch."""
@@ -40,7 +41,7 @@ _WRITE: Final = int(Permission.WRITE)
 ENVIRONMENT_PREFIX: Final = "ROQUET_"
 
 
-class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """How one broker runs. Times are in ms, sizes in bytes."""
 
     broker_name: str = "broker-a"

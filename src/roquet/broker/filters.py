@@ -5,7 +5,6 @@ few, so what was compiled last is what is asked for next.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
@@ -13,13 +12,14 @@ import msgspec
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.signs import Signs, signs_of
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import SQL92, TAG, Subscription
 from roquet.rules import sql92
 from roquet.wire.codes import ResponseCode
 from roquet.wire.skim import property_finder
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TAG_TYPES: Final = frozenset((None, "", TAG))
 """What clients call an expression of tags."""

@@ -5,12 +5,12 @@ key and body. So what was done is found by the key index, when no op message spe
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import CallRefused, RecordError
@@ -21,7 +21,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record, decode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SAME_KEY_MAX: Final = 64
 """Messages of one unique key that are looked at: checks of a half message, and its deliveries."""

@@ -4,18 +4,18 @@ Meanwhile its topic may have been deleted, or made anew with fewer queues. What 
 is never thrown away for that.
 """
 
-import logging
 from typing import Final
 
 import msgspec
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.topics import Topics
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model.topic import TopicConfig
 from roquet.net.clock import Clock
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 QUEUES_MAX: Final = 16_384
 """Of one topic on one broker: some requests look at each of them, so more would stop the others."""

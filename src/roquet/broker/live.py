@@ -7,7 +7,6 @@ A value that somebody holds for speed is set anew through `on_change`; all other
 `Broker.config` each time.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
@@ -17,13 +16,14 @@ from roquet.broker.apache_settings import check, unused_settings
 from roquet.broker.config import BrokerConfig, lines
 from roquet.broker.settings import CHECKED, OURS, SETTINGS, genuine_keys
 from roquet.broker.spelling import FIXED
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConfigError, StoreError
 from roquet.model.settings import nearest
 from roquet.model.topic import DataVersion
 from roquet.store.files import Files, RealFiles
 from roquet.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CHANGEABLE: Final = frozenset(
     {

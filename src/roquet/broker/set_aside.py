@@ -9,7 +9,6 @@ its progress only once the log is durable: after a kill a message may be set asi
 is lost. An error of the disk says nothing of a message: the service waits, and tries it again.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -18,16 +17,18 @@ import msgspec
 
 from roquet.broker.put import Put
 from roquet.broker.tables.topics import Topics
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import CallRefused, MessageIllegal, RecordError, StoreError
 from roquet.model.flags import SysFlag
+from roquet.model.text import printable
 from roquet.net.clock import Clock
 from roquet.store.store import Draft, Store
 from roquet.wire.property_text import decode_properties, encode_properties
 from roquet.wire.record import HEAD, Record, decode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TIMER: Final = "timer"
 DELAY: Final = "delay"
@@ -64,7 +65,7 @@ class Place(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """TOPIC/QUEUE/OFFSET/POSITION, with nothing in it that a terminal would obey."""
-        topic = _printable(self.topic)[:NAME_SIZE_MAX]
+        topic = printable(self.topic)[:NAME_SIZE_MAX]
         return f"{topic}/{self.queue_id}/{self.offset}/{self.position}"
 
 
@@ -108,7 +109,7 @@ class SetAside:
             raise error
         if raw is None:
             raw = self._store.message_at(place.position) or b""
-        reason = _printable(f"{type(error).__name__}: {error}")[:REASON_SIZE_MAX]
+        reason = printable(f"{type(error).__name__}: {error}")[:REASON_SIZE_MAX]
         properties = {
             props.SET_ASIDE_SERVICE: service,
             props.SET_ASIDE_REASON: reason,
@@ -197,8 +198,3 @@ def place_in(raw: bytes, topic: str, queue_id: int) -> Place:
 def may_pass(error: Exception) -> bool:
     """Whether an error speaks of the disk or of this moment, and not of one message."""
     return isinstance(error, StoreError | OSError | MemoryError | CallRefused)
-
-
-def _printable(text: str) -> str:
-    """Text as printable ASCII: it may have come from a stranger."""
-    return text.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -71,8 +71,8 @@ def _print_whole(found: "list[Standing]") -> None:
 
 
 def _lines(found: "list[Standing]") -> object:
-    columns = ("cluster", "broker", "id", "address", "software", "protocol", "in/s", "out/s")
-    shown = table(*columns, numbers=6)
+    columns = ("cluster", "broker", "id", "address", "software", "in/s", "out/s")
+    shown = table(*columns, numbers=5)
     for one in found:
         shown.add_row(
             one.cluster,
@@ -80,7 +80,6 @@ def _lines(found: "list[Standing]") -> object:
             str(one.broker_id),
             one.address,
             one.software,
-            one.version,
             _first(one.puts_per_s),
             _first(one.gets_per_s),
         )

@@ -21,6 +21,8 @@ PREVIEW_MAX: Final = 60
 SHOWN: Final = 20
 """Letters shown when nothing else is said, and lines of a preview."""
 
+PICKS: Final = ("--id", "--key", "--tag")
+
 STAY: Final = "dead letters stay in {topic} until their files expire: a log only grows"
 
 app: Final = typer.Typer(
@@ -113,8 +115,7 @@ class _Resending:
                 reader, self._group, self._choice, fresh_only=self._fresh_only
             )
             if not letters:
-                hint = "; --again sends all of them once more" if self._fresh_only else ""
-                raise RoquetError(f"no dead letter of group {self._group!r} is meant{hint}")
+                raise RoquetError(self._nothing())
             lost = [letter for letter in letters if letter.origin_topic is None]
             letters = [letter for letter in letters if letter.origin_topic is not None]
             output.preview_of(_preview(letters), dry_run=dry_run, json=json)
@@ -132,6 +133,18 @@ class _Resending:
             output.echo_json({**_fields(letter), "sent": False} for letter in lost)
         if lost:
             sys.exit(FAILED)
+
+    def _nothing(self) -> str:
+        """Why there is no letter to send."""
+        group = repr(self._group)
+        if self._is_all:
+            hint = ", or all were sent already: --again sends them once more"
+            return f"group {group} has no dead letters{hint if self._fresh_only else ''}"
+        picks = self._choice.message_id, self._choice.key, self._choice.tag
+        said = [f"{name} {value}" for name, value in zip(PICKS, picks, strict=True) if value]
+        return (
+            f"group {group} has no dead letter with {' and '.join(said)}: `roquet dlq show` lists"
+        )
 
     async def _send(self, letters: "Sequence[DeadLetter]", *, apart: bool) -> None:
         from roquet.admin import dead_letters
@@ -170,12 +183,11 @@ async def _list(namesrv: str, *, as_json: bool) -> None:
     if not found:
         output.echo("no group has dead letters", err=True)
         return
-    width = max(len(count.group) for count in found)
-    output.echo(f"{'GROUP':{width}} {'QUEUE':>14} {'LETTERS':>9} {'NOT RESENT':>10}")
+    lines = output.table("group", "queue", "letters", "not resent", numbers=2)
     for count in found:
         queue = f"{count.queue.broker_name}:{count.queue.queue_id}"
-        total, fresh = _shown(count.total), _shown(count.fresh)
-        output.echo(f"{count.group:{width}} {queue:>14} {total:>9} {fresh:>10}")
+        lines.add_row(count.group, queue, _shown(count.total), _shown(count.fresh))
+    output.console().print(lines)
     silent = sorted({count.queue.broker_name for count in found if count.total is None})
     if silent:
         output.echo(f"no answer from {', '.join(silent)}", err=True)

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 
 from roquet import __version__
 from roquet.cli import (
@@ -34,6 +33,7 @@ from roquet.cli import (
     topic,
 )
 from roquet.cli.balance import command as balance
+from roquet.cli.command_help import HelpfulGroup
 from roquet.cli.demo import command as demo
 from roquet.cli.exit_codes import FAILED, INTERRUPTED, WRONG_USE
 from roquet.model.errors import ConfigError, RoquetError, UsageError
@@ -50,7 +50,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
 """Headings of `roquet --help`, and the commands below each."""
 
 
-class Sections(TyperGroup):
+class Sections(HelpfulGroup):
     """The root command, whose help shows its commands by what they are for."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's
@@ -58,9 +58,7 @@ class Sections(TyperGroup):
         width = max(map(len, self.commands))
         for title, names in SECTIONS.items():
             with formatter.section(title):
-                room = formatter.width - 5 - width
-                shown = [(n, self.commands[n].get_short_help_str(room)) for n in names]
-                formatter.write_dl([(name.ljust(width), text) for name, text in shown])
+                formatter.write_dl([(name.ljust(width), self.summary(name)) for name in names])
 
 
 app: Final = typer.Typer(
@@ -84,17 +82,17 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
 )
 for _command in COMMANDS:
     app.command()(_command)
-app.add_typer(dlq.app)
-app.add_typer(set_aside.app)
-app.add_typer(group.group)
-app.add_typer(topic.app)
-app.add_typer(message.app)
-app.add_typer(cluster.app)
-app.add_typer(lab.app)
-app.add_typer(broker.app)
+app.add_typer(dlq.app, cls=HelpfulGroup)
+app.add_typer(set_aside.app, cls=HelpfulGroup)
+app.add_typer(group.group, cls=HelpfulGroup)
+app.add_typer(topic.app, cls=HelpfulGroup)
+app.add_typer(message.app, cls=HelpfulGroup)
+app.add_typer(cluster.app, cls=HelpfulGroup)
+app.add_typer(lab.app, cls=HelpfulGroup)
+app.add_typer(broker.app, cls=HelpfulGroup)
 for _command in (spark_replay.replay, spark_repair.repair):
     spark.app.command()(_command)
-app.add_typer(spark.app)
+app.add_typer(spark.app, cls=HelpfulGroup)
 
 
 def _show_version(wanted: bool) -> None:

@@ -14,7 +14,7 @@ import typer
 from roquet.cli import completion, output, running
 from roquet.cli.namesrv import Namesrv, servers
 from roquet.model.errors import MessageIllegal, RoquetError, UsageError
-from roquet.model.settings import parse_millis
+from roquet.model.settings import nearest, parse_millis
 
 if TYPE_CHECKING:
     from roquet.client.config import ConsumerConfig
@@ -61,7 +61,7 @@ def produce(  # noqa: PLR0913 - each is an option
     json: output.Json = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Send messages; each receipt is printed: message id, queue, offset.
+    """Send messages; each receipt is printed: id, queue, offset.
 
     Without --body and --file each line of stdin is one; empty lines are counted and left out.
     """
@@ -219,11 +219,16 @@ async def _consume(
 
 
 async def _check_readable(addresses: str, topic: str) -> None:
-    """RoquetError when a topic is there, but no broker lets it be read."""
+    """Tell of a topic that is not there; RoquetError when it is, but no broker lets it be read."""
+    from roquet.admin import topics
     from roquet.admin.reach import Reach
 
     async with Reach(addresses) as reach:
         route = await reach.route(topic)
+        if route is None:
+            hint = nearest(topic, await topics.listed(reach))
+            waiting = f"waiting for the first message of {topic} (Ctrl-C stops){hint}"
+            output.echo(waiting, err=True)
     if route is not None and not route.read_queues(topic):
         raise RoquetError(
             f"no broker lets topic {topic!r} be read: `roquet topic update {topic} --perm RW` does"
@@ -240,8 +245,6 @@ async def _read(
     """Everything in all queues of the topic, which may not be there yet."""
     waited = False
     while not (queues := await reader.queues(topic)):
-        if not waited:
-            output.echo(f"waiting for the first message of {topic} (Ctrl-C stops)", err=True)
         waited = True
         await asyncio.sleep(TOPIC_POLL_S)
     await reader.assign(queues, **wanted)

@@ -5,6 +5,8 @@ would obey (`model.text`); for programs JSON keeps every value, and escapes the 
 """
 
 import base64
+import os
+import sys
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli.exit_codes import FAILED
-from roquet.model.errors import UsageError
+from roquet.model.errors import RoquetError, UsageError
 from roquet.model.text import json_printable, printable, without_surrogates
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     Stored = StoredMessage | Received
 
 _BLANKS: Final = str.maketrans("\n\r\t", "   ")
+
+WIDE: Final = 1_000
+"""Columns of what is no terminal; tables take as many as they need."""
 
 DRY: Final = "nothing was changed (--dry-run)"
 
@@ -94,11 +99,14 @@ def styled(text: str, style: str = "") -> "Text":
 def console(*, apart: bool = False, quiet: bool = False) -> "Console":
     """Where tables and bars go, `apart` to stderr: colours on a terminal alone.
 
-    Strings are printed as they are, without markup, and escaped.
+    Strings are printed as they are, without markup, and escaped. A pipe or a file has no edge, so
+    no value is broken for it.
     """
     from roquet.cli.printable_console import PrintableConsole
 
-    return PrintableConsole(stderr=apart, quiet=quiet)
+    stream = sys.stderr if apart else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else WIDE
+    return PrintableConsole(stderr=apart, quiet=quiet, width=width)
 
 
 def when(time_ms: int | None) -> str:
@@ -124,15 +132,20 @@ async def agreed(question: str, *, yes: bool, apart: bool = False) -> None:
     """Go on only if the user wants it; asked on the terminal unless said before.
 
     `apart` asks on stderr: what is on stdout is JSON then. A no ends the command with code 1, so
-    that scripts know that nothing was done. Ctrl-C is an answer, too: nothing waits for the thread
-    that reads.
+    that scripts know that nothing was done, and so does an input that has ended. Ctrl-C is an
+    answer, too: nothing waits for the thread that reads.
     """
     if yes:
         return
     from roquet.client.threads import in_thread
 
     ask = partial(typer.confirm, printable(question), default=False, err=apart)
-    if not await in_thread(ask, "roquet-question"):
+    try:
+        is_wanted = await in_thread(ask, "roquet-question")
+    except typer.Abort:
+        echo(err=True)
+        raise RoquetError("nothing was done: nobody answers here; --yes does not ask") from None
+    if not is_wanted:
         echo("nothing was done", err=True)
         raise typer.Exit(FAILED)
 

@@ -5,7 +5,6 @@ stop    brokers, all at once ─▶ name server
 """
 
 import asyncio
-import logging
 import string
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
@@ -18,12 +17,13 @@ from roquet.broker.settings import PORT
 from roquet.cli import output, running
 from roquet.cli.children import Child, ChildFailed
 from roquet.cli.serve import EVERYWHERE, Verbose
+from roquet.log_records import logger
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import join_address
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.store.private import make_directories
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 BROKERS_MAX: Final = len(string.ascii_lowercase)
 """Brokers of one machine: each has a letter, and more than a machine has cores are no use."""

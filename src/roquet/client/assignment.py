@@ -5,7 +5,6 @@ a look does not end well. What cannot be found out leaves all as it is.
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from roquet.client.resetting import go_on_at
 from roquet.client.session import Session
 from roquet.client.shares import Shares
 from roquet.client.watchers import Watchers
+from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue, short_text
@@ -28,7 +28,7 @@ from roquet.net.router import Peer
 from roquet.rules.rebalance import PULL_SILENCE_MS, Difference, difference, next_look_ms
 from roquet.wire.calls.heartbeat import ConsumersChanged
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PATIENCE: Final = 3
 """Looks without an answer before a word is said: a topic may be new, its route not known yet."""

@@ -1,11 +1,16 @@
 """What runs beside a client's calls: tasks that never die silently, and alarms that wake them."""
 
 import asyncio
-import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-log = logging.getLogger(__name__)
+from roquet.log_records import logger
+from roquet.net.clock import Clock
+
+log = logger(__name__)
+
+AGAIN_MS: Final = 1_000
+"""After a failure of a loop, before it begins anew: what failed once may fail at once again."""
 
 
 class Background:
@@ -20,6 +25,27 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def keep(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, clock: Clock
+    ) -> asyncio.Task[Any]:
+        """Run a loop beside the others: if it fails it is begun anew, and that is said once."""
+        return self.start(self._again_and_again(work, name, clock), name)
+
+    async def _again_and_again(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, clock: Clock
+    ) -> None:
+        is_said = False
+        while True:
+            try:
+                await work()
+            except Exception:
+                if not is_said:
+                    log.exception("%s failed and goes on; this is said once", name)
+                is_said = True
+                await clock.sleep(AGAIN_MS)
+            else:
+                return
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -18,7 +18,7 @@ from roquet.client import pop, popped, pull, push, received
 from roquet.client import producer as sending
 from roquet.client import transaction as transacting
 from roquet.client.checking import Check
-from roquet.client.config import ConsumerConfig, ProducerConfig, Selector
+from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.delivery import Turn
 from roquet.client.handling import AsyncHandler
@@ -57,11 +57,15 @@ __all__ = [
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
+    "ConsumeFrom",
+    "ConsumerConfig",
     "FieldError",
+    "Message",
     "MessageIllegal",
     "PopConsumer",
     "PoppedMessage",
     "Producer",
+    "ProducerConfig",
     "PullConsumer",
     "PushConsumer",
     "ReceivedMessage",

@@ -5,7 +5,6 @@ is written as Java's is: {"offsetTable":{{"brokerName":"a","queueId":0,"topic":"
 """
 
 import contextlib
-import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +15,14 @@ import msgspec
 from roquet.client.config import ConsumerConfig
 from roquet.client.offsets import Offsets
 from roquet.client.session import Session
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError, FieldError, RoquetError, StoreError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.store.files import RealFiles
 from roquet.store.locks import Lock
 from roquet.wire import dialect
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SHARED_INSTANCE: Final = "DEFAULT"
 """The name of a member that was given none: the same after each start, as in Java."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
@@ -12,6 +11,7 @@ from roquet.client.background import Trouble
 from roquet.client.handling import is_coroutine_function
 from roquet.client.threads import in_thread
 from roquet.client.trace import Tracer
+from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import UsageError
 from roquet.model.message import StoredMessage
@@ -20,7 +20,7 @@ from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.record import decode, to_message
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CHECKS_TOGETHER: Final = 20
 """Checks that are answered at one time."""

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from roquet.client.config_check import ConfigMeta, check_least, check_types
+from roquet.model.config_check import CheckedConfig, check_least
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.message import Message
 from roquet.model.names import TRACE_TOPIC
@@ -84,18 +84,21 @@ PRODUCER_LEAST: Final[Mapping[str, int]] = MappingProxyType(
 )
 
 
-class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, metaclass=ConfigMeta):
+class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     """What all clients have in common. Times are in ms, sizes in bytes."""
 
     timeout_ms: int = 3_000
     """Of one call that is not a send."""
     route_period_ms: int = 30_000
+    """How often name servers are asked anew where topics live."""
     heartbeat_period_ms: int = 30_000
+    """How often brokers hear that this client lives; after two silent minutes they forget it."""
     client_ip: str | None = None
     """The address in client and message ids; None finds this machine's own."""
     instance: str | None = None
     """The second half of the client id; None makes one that no other client has."""
     clock: Clock = SYSTEM_CLOCK
+    """Tells the time: tests put one of theirs in its place."""
     rng: Random = msgspec.field(default_factory=Random)
     """Where the first turn falls: a seeded one makes a test repeatable."""
     access_key: str | None = None
@@ -103,6 +106,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, metaclass=ConfigMe
     secret_key: str | None = None
     """Neither sent nor shown; None takes ROCKETMQ_SECRET_KEY."""
     security_token: str | None = None
+    """Of temporary credentials, sent beside the access key; None takes ROCKETMQ_SECURITY_TOKEN."""
     tls: bool | str | Path | Tls | None = None
     """True, the file of the authority that signs the servers' certificates, or all there is to
     say; None is what ROCKETMQ_TLS says."""
@@ -117,7 +121,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, metaclass=ConfigMe
     of several namespaces do not see each other. Queues, and so receipts, show whole names."""
 
     def __post_init__(self) -> None:
-        check_types(self)
+        super().__post_init__()
         check_least(self, CLIENT_LEAST)
 
     def __repr__(self) -> str:
@@ -148,7 +152,9 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     fault_detector: bool = False
     """Whether brokers that could not be reached are probed, instead of tried with messages."""
     detect_period_ms: int = 2_000
+    """Between two rounds of probes of brokers at fault."""
     detect_timeout_ms: int = 200
+    """A probe without an answer after so long has failed."""
     linger_ms: int | None = None
     """Awaited sends are gathered into batches for so long; 0 gathers those that are made at one
     moment, None sends each message by itself."""
@@ -163,6 +169,7 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     compression: Compression = Compression.ZLIB
     """Every client reads zlib; C++ and Go clients read nothing else."""
     compress_level: int = 5
+    """From 0, quick, to what the compression takes at most: 9, or 22 of ZSTD."""
     new_topic_queues: int = 4
     """Queues on each broker of a topic that the first send creates."""
 
@@ -201,6 +208,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """How a consumer reads."""
 
     consume_from: ConsumeFrom = ConsumeFrom.LAST
+    """Where a group begins that has no progress yet."""
     consume_timestamp_ms: int | None = None
     """For TIMESTAMP; None is half an hour before the start, as in Java."""
     message_model: MessageModel = MessageModel.CLUSTERING
@@ -225,22 +233,28 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     pull_count: int = 256
     """Messages that one pull asks for; genuine brokers answer with 32 at most."""
     pull_bytes: int = 256 * 1024
+    """Bytes of messages that one pull asks for; one message comes whatever its size."""
     sql_compatibility: bool = False
     """Whether a filter expression may be one that the genuine broker misreads: it is an error
     else."""
     suspend_ms: int = 15_000
     """How long the broker may keep a pull that finds nothing new."""
     pull_timeout_ms: int = 30_000
+    """A pull without an answer after so long has failed: longer than `suspend_ms`."""
     invisible_ms: int = 60_000
     """For a PopConsumer: how long nobody else gets a message that it has taken."""
     pop_count: int = 32
     """Messages that one pop takes at most, which is as many as brokers give."""
     in_flight_max: int = IN_FLIGHT_MAX
+    """Messages of one queue that are pulled and not handled yet, before no more are pulled."""
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
+    """Bytes of bodies of one queue that are pulled and not handled yet."""
     in_flight_span_max: int = SPAN_MAX
     """Between the lowest and the highest offset in flight; not for ordered queues."""
     save_period_ms: int = 5_000
+    """How often progress is saved at the brokers."""
     rebalance_period_ms: int = REBALANCE_PERIOD_MS
+    """How often a member looks at who is in its group; brokers say besides when that changes."""
     close_timeout_ms: int = 30_000
     """How long a close waits for handlers at work."""
 

@@ -1,7 +1,6 @@
 """What all consumers share: fetch, next, messages, run."""
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from roquet.client.running_info import Condition
 from roquet.client.sendback import Failures, Here, Return
 from roquet.client.session import Session
 from roquet.client.trace import Tracer
+from roquet.log_records import logger
 from roquet.model.errors import UsageError
 from roquet.model.names import check_group, is_retry, takes_consumers
 from roquet.model.namespaces import unwrap, wrap
@@ -33,7 +33,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from roquet.net.clock import every
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 FETCH_TIMEOUT_MS: Final = 5_000
 """How long a fetch waits by itself: Java's poll does."""
@@ -144,13 +144,12 @@ class Consumer:
             raise
         names = ", ".join(self._session.addresses)
         log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
-        self._session.background.start(self._condition.keep(), f"rates of {self.group}")
+        background, clock = self._session.background, self._config.clock
+        background.keep(self._condition.keep, f"rates of {self.group}", clock)
         if self._tracer is not None:
             self._tracer.start()
         if self._saves_progress:
-            self._saving = self._session.background.start(
-                self._keep_saving(), f"progress of {self.group}"
-            )
+            self._saving = background.keep(self._keep_saving, f"progress of {self.group}", clock)
 
     @property
     def is_open(self) -> bool:

@@ -1,15 +1,15 @@
 """GracefulStop: how a consumer's handlers end, on a signal or when it is closed."""
 
 import asyncio
-import logging
 import signal
 from collections.abc import Callable
 
 from roquet.client.background import stop
 from roquet.client.config import ConsumerConfig
 from roquet.client.signals import StopSignals, is_main_task
+from roquet.log_records import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class GracefulStop:

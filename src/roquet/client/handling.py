@@ -7,7 +7,6 @@ handlers do.
 
 import asyncio
 import inspect
-import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -21,9 +20,10 @@ from roquet.client.inbox import Inbox
 from roquet.client.outcome import SKIPPED, TOLD, Raised, Results, failed
 from roquet.client.received import ReceivedMessage
 from roquet.client.timelimit import Slot, watch
+from roquet.log_records import logger
 from roquet.model.errors import UsageError
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TURN: Final = 64
 """Messages that one worker handles before others on the event loop have their turn."""

@@ -1,7 +1,6 @@
 """Holding: the queues that a consumer reads: begun, paused, moved, saved and given away."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -10,10 +9,11 @@ from roquet.client.offsets import Offsets
 from roquet.client.ordered import OrderedReader
 from roquet.client.pulling import Taste
 from roquet.client.reader import QueueReader, Surroundings
+from roquet.log_records import logger
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.queue import MessageQueue
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 HANDOVER_MS: Final = 800
 """How long handlers may hold up a queue that goes to another member: our brokers let that one

@@ -49,7 +49,7 @@ class QueueLocks:
     def start(self) -> None:
         """Renew what is held, for ever; at once when a connection is made again."""
         self._session.pool.on_connect(lambda _: self._alarm.ring())
-        self._session.background.start(self._keep(), f"locks of {self._group}")
+        self._session.background.keep(self._keep, f"locks of {self._group}", self._clock)
 
     @property
     def held(self) -> Sequence[MessageQueue]:

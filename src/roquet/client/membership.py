@@ -5,13 +5,13 @@ a connection is made again, or when what we say has changed. Who did not hear is
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from roquet.client.background import Alarm, Trouble
 from roquet.client.config import ClientConfig
 from roquet.client.routes import Routes
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.subscription import HeartbeatData
 from roquet.net.channel import Channel
@@ -21,7 +21,7 @@ from roquet.wire.calls.bodies import ConsumerIdList
 from roquet.wire.calls.heartbeat import GetConsumers, Heartbeat, Unregister
 from roquet.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 HURRY_PAUSE_MS: Final = 1_000
 """Between heartbeats that do not wait for their time."""

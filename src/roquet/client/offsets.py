@@ -87,6 +87,10 @@ class Offsets:
         self._know(queue)
         return first
 
+    def heard(self, queue: MessageQueue) -> str | None:
+        """Which topic of its name told the latest offset of a queue; None while nobody has said."""
+        return self._heard.get(queue)
+
     def _know(self, queue: MessageQueue) -> None:
         """What is read of a queue from now on is of the topic that was heard of last."""
         topic_id = self._heard.get(queue)
@@ -120,7 +124,7 @@ class Offsets:
             topic=queue.topic,
             queue_id=queue.queue_id,
             commit_offset=offset,
-            topic_id=self.topic_ids.get(queue),
+            topic_id=self.topic_ids.get(queue) or self.heard(queue),
         )
 
     async def _offset(self, queue: MessageQueue, call: Call[OffsetReply]) -> int:

@@ -1,13 +1,13 @@
 """Outcome: what a handler returned or raised, and what that means for its message."""
 
 import inspect
-import logging
 from typing import Final
 
 from roquet.client.received import ReceivedMessage
+from roquet.log_records import logger
 from roquet.model.errors import UsageError
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Raised:

@@ -5,7 +5,6 @@ broker did not hear is told again as long as the message is ours.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,6 +17,7 @@ from roquet.client.received import DEAD, Received
 from roquet.client.requests import Replies
 from roquet.client.sendback import log_dead_letter
 from roquet.client.session import Session
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.topic import SubscriptionGroup
 from roquet.rules.schedule import retry_delay_ms
@@ -38,7 +38,7 @@ from roquet.wire.calls.topic import GetGroup
 from roquet.wire.codes import ResponseCode
 from roquet.wire.pop_text import Handle, real_topic
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LINGER_MS: Final = 2
 """How long an acknowledgement waits for others."""

@@ -1,7 +1,6 @@
 """Popper: pops one topic of one broker, whenever there is room for more."""
 
 import asyncio
-import logging
 from collections.abc import Container, Sequence
 from contextlib import suppress
 from typing import Final
@@ -16,13 +15,14 @@ from roquet.client.pulling import Taste
 from roquet.client.received import records
 from roquet.client.session import Session
 from roquet.client.stock import Stock
+from roquet.log_records import logger
 from roquet.model.errors import RecordError, RoquetError
 from roquet.model.flags import SysFlag
 from roquet.wire.calls.pop import Pop, PopReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 ANY_QUEUE: Final = -1
 

@@ -1,7 +1,6 @@
 """Producer: send, send_oneway, send_batch, send_many."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Final, Self, Unpack
 
@@ -14,6 +13,7 @@ from roquet.client.outgoing import MessageFields, Outgoing, Preparer, message_of
 from roquet.client.requests import ReplyMessage, Requests
 from roquet.client.session import Session
 from roquet.client.trace import Tracer
+from roquet.log_records import logger
 from roquet.model.errors import FieldError, MessageIllegal, UsageError
 from roquet.model.message import Message
 from roquet.model.names import check_group
@@ -23,7 +23,7 @@ from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.wire.calls.timer import Recall
 from roquet.wire.recall import decode_recall_handle
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 """Java's; a group of producers matters to transactions alone."""
@@ -82,7 +82,7 @@ class Producer:
         if self._config.linger_ms is not None:
             self._gathering = Gathering(self._delivery, self._config, background)
         if self._config.fault_tolerance and self._config.fault_detector:
-            background.start(self._delivery.tolerance.detect(), "detector")
+            background.keep(self._delivery.tolerance.detect, "detector", self._config.clock)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
         """Send what lingers now, and wait until all sends made before have a receipt or an error.

@@ -97,10 +97,17 @@ class PullConsumer(Watched, Consumer):
         sql: str | None = None,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Messages from an offset on: at once, or after waiting so long for the first new one."""
+        """Messages from an offset on: at once, or after waiting so long for the first new one.
+
+        Raises CallRefused when the topic was deleted and made anew since this consumer asked for an
+        offset of the queue: ask where it begins now.
+        """
         await self._know(queue)
         taste = Taste.chosen(queue.topic, tags, sql, self._config)
-        reply = await self._puller.pull(queue, offset, taste, count=count, suspend_ms=wait_ms)
+        topic_id = self._offsets.heard(queue)
+        reply = await self._puller.pull(
+            queue, offset, taste, count=count, suspend_ms=wait_ms, topic_id=topic_id
+        )
         found = [
             record.to_message(one, broker=queue.broker_name)
             for one in record.decode_many(reply.body)

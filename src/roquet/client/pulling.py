@@ -1,12 +1,12 @@
 """Pulling: one pull of one queue, for consumers of all kinds."""
 
-import logging
 from collections.abc import Iterable
 
 import msgspec
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.session import Session
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.flags import PullFlag
 from roquet.model.queue import MessageQueue
@@ -19,7 +19,7 @@ from roquet.wire.calls.heartbeat import CheckSubscription
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.java import hash_code
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Taste(msgspec.Struct, frozen=True):

@@ -1,7 +1,6 @@
 """QueueReader: reads one queue on, as far as flow control lets it, and knows its progress."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, cast
 
@@ -14,13 +13,14 @@ from roquet.client.rates import Rates
 from roquet.client.received import Received, ReceivedMessage, records
 from roquet.client.requests import Replies
 from roquet.client.sendback import Failures
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RecordError, RoquetError
 from roquet.model.queue import MessageQueue
 from roquet.rules.progress import Window
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PULL_PAUSE_MS: Final = 1_000
 """After a pull that failed: the broker may be starting again."""

@@ -5,7 +5,6 @@ is not looked for in any topic: who is not there when it comes, does not get it.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from uuid import UUID
@@ -16,6 +15,7 @@ from roquet.client.config import ClientConfig, ProducerConfig
 from roquet.client.outgoing import Outgoing, Preparer
 from roquet.client.received import Received
 from roquet.client.session import Session
+from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import (
     CallRefused,
@@ -33,7 +33,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.compression import decompress, is_compressed
 from roquet.wire.property_text import decode_properties
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 REPLY: Final = "reply"
 """What the message type of an answer is."""

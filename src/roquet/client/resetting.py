@@ -5,7 +5,6 @@ two of them at one time; Java's members wait for 10 s, whatever their handlers d
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -14,10 +13,11 @@ from roquet.client.offsets import Offsets
 from roquet.client.ordered import OrderedReader
 from roquet.client.pulling import Taste
 from roquet.client.reader import QueueReader
+from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.model.queue import MessageQueue
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 HANDLERS_END_MS: Final = 10_000
 """How long handlers at work may take, as in Java."""

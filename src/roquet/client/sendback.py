@@ -5,7 +5,6 @@ delay is over, or with the dead letters after the last try. When the broker cann
 one is handed the message itself; when nobody can, it is tried again here: it is never lost.
 """
 
-import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -14,6 +13,7 @@ from roquet.client.background import Trouble
 from roquet.client.config import ConsumerConfig
 from roquet.client.received import DEAD, Received
 from roquet.client.session import Session
+from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import ConnectFailed, RoquetError
 from roquet.model.names import retry_topic
@@ -23,7 +23,7 @@ from roquet.rules.schedule import DEFAULT_LEVELS, retry_level
 from roquet.wire.calls.send import Send, SendBack
 from roquet.wire.record import encode_properties
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SEND_BACK_TIMEOUT_MS: Final = 5_000
 """Of one send-back, as in Java."""

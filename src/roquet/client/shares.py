@@ -1,12 +1,12 @@
 """Shares: which queues of a topic are this member's, worked out here or by a broker."""
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.session import Session
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConfigError, UsageError
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
@@ -18,7 +18,7 @@ from roquet.wire.calls.assignment import QueryAssignment
 from roquet.wire.calls.bodies import AssignmentQuery, Assignments
 from roquet.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CHECKS: Final = 3
 CHECK_PAUSE_MS: Final = 500

@@ -1,14 +1,14 @@
 """Time limit: handlers that hang are seen by looks at their workers, which cost these nothing."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.received import ReceivedMessage
+from roquet.log_records import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LOOKS: Final = 15
 """Within the time limit of a handler: so exact is the limit."""

@@ -5,7 +5,6 @@ in batches, and lost when no broker takes them or when too many wait.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from roquet.client.outgoing import Preparer
 from roquet.client.received import ReceivedMessage
 from roquet.client.session import Session
 from roquet.client.trace_batches import BATCH_MAX, Sends, batches, in_words, keys_of
+from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import RecordError
 from roquet.model.message import Message
@@ -36,7 +36,7 @@ from roquet.wire.trace_text import (
     encode,
 )
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 WAITING_MAX: Final = 8_192
 """Records that may wait: some megabytes at most."""
@@ -82,7 +82,7 @@ class Tracer:
     def start(self) -> None:
         """Write what is gathered, for ever."""
         self._loop = asyncio.get_running_loop()
-        self._session.background.start(self._keep(), f"trace of {self._group}")
+        self._session.background.keep(self._keep, f"trace of {self._group}", self._clock)
 
     async def close(self) -> None:
         """Write what is still here, as far as that goes quickly."""
@@ -243,7 +243,13 @@ class Tracer:
             what = self._waiting.popleft()
             if isinstance(what, Sends):
                 self._extra -= len(what.items) - 1
-                yield from in_words(what, self._group)
+                try:
+                    words = list(in_words(what, self._group))
+                except Exception as error:  # the records behind it must not be lost with it
+                    self.lost += len(what.items)
+                    self._trouble.tell(error)
+                else:
+                    yield from words
             else:
                 yield what
 

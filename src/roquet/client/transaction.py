@@ -10,7 +10,6 @@ Whoever dies between its own work and the commit is asked later, or another prod
 is: the check looks at what the work has left behind, and says so.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeAlias, Unpack
@@ -24,6 +23,7 @@ from roquet.client.delivery import RETRY_PAUSE_MS, Delivery, Parcel, may_be_trie
 from roquet.client.outgoing import MessageFields, Outgoing, message_of
 from roquet.client.producer import Producer
 from roquet.client.requests import with_system
+from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.message import Message
@@ -34,7 +34,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.message_id import parse_offset_message_id
 from roquet.wire.property_text import decode_properties
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SEARCH_PAUSE_MS: Final = 1_000
 """Before name servers that could not say which brokers there are are asked again."""

@@ -1,17 +1,17 @@
 """Watchers: who is told of queues that become a consumer's, and of those that are no longer."""
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from roquet.log_records import logger
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 
 if TYPE_CHECKING:
     from roquet.client.assignment import Assignment
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Watcher: TypeAlias = Callable[[Sequence[MessageQueue]], Awaitable[object] | object]
 """What is told of queues that came or went; a plain function or an `async def`."""

@@ -9,9 +9,10 @@ import msgspec
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
     """The address of one queue; sorted by topic, broker, id, as every member of a group must."""
 
-    topic: str
-    broker_name: str
-    queue_id: int
+    topic: str = ""
+    broker_name: str = ""
+    """Empty where a peer left a name out, as Java may."""
+    queue_id: int = 0
 
     def __str__(self) -> str:
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"

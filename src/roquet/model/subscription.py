@@ -44,7 +44,8 @@ class ConsumeFromWhere(Enum):
 class Subscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One topic and the messages of it that a group wants."""
 
-    topic: str
+    topic: str = ""
+    """Empty where a peer left it out, as Java may where an expression alone is checked."""
     sub_string: str = ALL
     tags_set: list[str] = []
     code_set: list[int] = []

@@ -1,14 +1,14 @@
 """The brokers that are alive: what they registered, over which connection, and when they spoke."""
 
-import logging
 from collections.abc import Iterable
 
+from roquet.log_records import logger
 from roquet.net.router import Peer
 from roquet.rules import liveness, routing
 from roquet.rules.liveness import Sign
 from roquet.rules.routing import Registration, Registrations, Seat, Verdict
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Brokers:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from roquet.model.config_check import CheckedConfig
 from roquet.net.tls import ServerTls
 
 PORT: Final = 9876
@@ -15,7 +14,7 @@ SCAN_MS: Final = 5_000
 """How often the silent are looked for: a dead broker stays known this much longer at most."""
 
 
-class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+class NameServerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Where a name server listens, what it keeps and how patient it is."""
 
     host: str = "0.0.0.0"

@@ -1,14 +1,14 @@
 """The one place that reads the time."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreFailed
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Clock(Protocol):

@@ -1,14 +1,14 @@
 """Fair share: which requests held the event loop, for how long, and what was done about it."""
 
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final
 
+from roquet.log_records import logger
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.rules.fair_share import HELD_MS, pause_end_ms
 from roquet.wire.codes import RequestCode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LOG_MS: Final = 10_000
 """Between two lines in the log: who holds the loop may do it again and again."""

@@ -4,7 +4,6 @@ Both ends are alike: a server's guests and a client's channel are links.
 """
 
 import asyncio
-import logging
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Set
@@ -12,6 +11,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, cast
 
+from roquet.log_records import logger
 from roquet.model.errors import ConnectFailed, RemoteProtocolError
 from roquet.net.address import join_address
 from roquet.net.clock import Clock
@@ -30,7 +30,7 @@ from roquet.wire.fields import encode_call
 from roquet.wire.host import encode_host
 from roquet.wire.signing import Signer
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
 """More bytes than this that a peer has not taken, and we wait for it: a few pulls' replies."""

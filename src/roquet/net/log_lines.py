@@ -3,15 +3,13 @@
 import logging
 from typing import Final
 
-from roquet.model.text import printable
+from roquet.log_records import escaped_arguments, indented
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-_INDENT: Final = "    "
-
 
 class PrintableFormatter(logging.Formatter):
-    """The format of our servers' logs.
+    """The format of our servers' logs, for records of other packages, too.
 
     Names, addresses and remarks come from clients. In the values of a log call every line break and
     control character is an escape; further lines, of our own texts and of tracebacks, are indented.
@@ -22,34 +20,10 @@ class PrintableFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record: a line at the margin, and further ones that are not."""
-        given = record.args
-        record.args = _wrapped(given)
+        given, trace = record.args, record.exc_text
+        record.args, record.exc_text = escaped_arguments(given), None
         try:
             text = super().format(record)
         finally:
-            record.args = given
-        first, *rest = text.split("\n")
-        return "\n".join([printable(first), *(_INDENT + printable(line) for line in rest)])
-
-
-class _Shown:
-    """A value of a log call whose text is escaped."""
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __str__(self) -> str:
-        return printable(str(self._value))
-
-    def __repr__(self) -> str:
-        return printable(repr(self._value))
-
-
-def _wrapped(given: object) -> tuple[object, ...] | dict[str, object] | None:
-    if isinstance(given, dict):
-        return {name: _shown(value) for name, value in given.items()}
-    return tuple(_shown(value) for value in given) if isinstance(given, tuple) else None
-
-
-def _shown(value: object) -> object:
-    return value if isinstance(value, int | float) else _Shown(value)
+            record.args, record.exc_text = given, trace
+        return indented(text)

@@ -43,10 +43,12 @@ def fault(error: Exception) -> Reply:
     return Reply(code=ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
 
-def unknown(code: int) -> Reply:
-    """The answer to a request that nobody here serves, in Java's words."""
+def unknown(code: int, reason: str | None = None) -> Reply:
+    """The answer to a request that is not served, in Java's words, and why if that is known."""
+    why = "" if reason is None else f": {reason}"
     return Reply(
-        code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {code} not supported"
+        code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        remark=f" request type {code} not supported{why}",
     )
 
 

@@ -1,9 +1,10 @@
 """Router: call type to handler; Handler and Peer."""
 
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from roquet.log_records import logger
 from roquet.model.errors import UsageError
 from roquet.net import middleware
 from roquet.net.gates import Gate
@@ -12,7 +13,7 @@ from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, encode_reply
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CALL_TIMEOUT_MS: Final = 3_000
 """How long a call waits for its answer unless it says otherwise: what Java clients wait."""
@@ -85,11 +86,15 @@ Dispatched = bytes | Later | None
 
 _DONE: Final = Reply()
 
+NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
+
 
 class Router:
     """Which handler serves which call."""
 
-    def __init__(self) -> None:
+    def __init__(self, unserved: Mapping[int, str] = NO_REASONS) -> None:
+        self._unserved = unserved
+        """Why some codes are not served: the peer is told."""
         self._served: dict[int, tuple[type[Call[Any]], Handler[Any], Gate | None]] = {}
         self._faults: set[tuple[int, type[Exception]]] = set()
 
@@ -114,7 +119,9 @@ class Router:
         """Serve one request. This never raises: a peer is told what went wrong."""
         served = self._served.get(command.code)
         if served is None:
-            return _frame(middleware.unknown(command.code), command)
+            return _frame(
+                middleware.unknown(command.code, self._unserved.get(command.code)), command
+            )
         call_type, handler, gate = served
         if gate is not None and gate.is_tight and (remark := gate.refusal(peer)) is not None:
             return _frame(middleware.busy(remark), command)

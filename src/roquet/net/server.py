@@ -2,12 +2,12 @@
 
 import asyncio
 import errno
-import logging
 import ssl
 import sys
 from collections.abc import Callable, Set
 from typing import Final, Self
 
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.net import middleware
 from roquet.net.address import failure
@@ -17,7 +17,7 @@ from roquet.net.guest import LOOKS_PER_IDLE, Guest
 from roquet.net.hall import Hall
 from roquet.net.router import Peer, Router
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 IDLE_MS: Final = 120_000
 """A peer silent for so long has gone without a word: every client sends a heartbeat each 30 s."""

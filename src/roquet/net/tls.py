@@ -4,8 +4,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
 from roquet.net.address import failure
 
@@ -38,7 +37,7 @@ _ANOTHER_HOST: Final = frozenset({62, 64})
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
 
-class Tls(msgspec.Struct, frozen=True, kw_only=True):
+class Tls(CheckedConfig, frozen=True, kw_only=True):
     """How a client speaks TLS: files in PEM. `Tls()` trusts whom this machine trusts."""
 
     ca: str | Path | None = None
@@ -82,7 +81,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
 
-class ServerTls(msgspec.Struct, frozen=True, kw_only=True):
+class ServerTls(CheckedConfig, frozen=True, kw_only=True):
     """How a server speaks TLS: files in PEM."""
 
     cert: str | Path

@@ -1,5 +1,6 @@
 """One HTML page that needs nothing else: no script, no font, no file beside it; light and dark."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -32,12 +33,17 @@ h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 
 p { color: var(--soft); margin: .2rem 0 .8rem; max-width: 46rem; }
 p.good { color: var(--good); font-weight: 600; } p.bad { color: var(--bad); font-weight: 600; }
 svg { width: 100%; height: auto; display: block; font-family: inherit; }
+div.wide { overflow-x: auto; }
+@media (max-width: 40rem) { div.wide svg { width: 40rem; } }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid var(--grid); }
-td.number { text-align: right; } td.whole { white-space: nowrap; }
+td.number { text-align: right; } td.whole, span.whole { white-space: nowrap; }
 td.good { color: var(--good); } td.bad { color: var(--bad); }
 """
 )
+
+
+DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?(?: UTC)?)?")
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -64,7 +70,7 @@ def page(title: str, verdict: Cell, sections: Iterable[Section]) -> str:
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width">\n'
         f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n"
-        f"<h1>{escaped(title)}</h1>\n<p{_class(verdict)}>{escaped(verdict.value)}</p>\n"
+        f"<h1>{escaped(title)}</h1>\n<p{_class(verdict)}>{_dates_whole(escaped(verdict.value))}</p>\n"
         f"{body}\n</html>\n"
     )
 
@@ -76,9 +82,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell | object]]) -> str
     return f"<table>\n<tr>{head}</tr>\n{lines}\n</table>"
 
 
+def _dates_whole(text: str) -> str:
+    """Escaped text whose dates and times are never broken over lines."""
+    return DATE.sub(r'<span class="whole">\g<0></span>', text)
+
+
 def _section(section: Section) -> str:
     text = f"<p>{escaped(section.text)}</p>\n" if section.text else ""
-    return f"<h2>{escaped(section.title)}</h2>\n{text}{section.content}"
+    content = f'<div class="wide">{section.content}</div>'
+    return f"<h2>{escaped(section.title)}</h2>\n{text}{content}"
 
 
 def _cell(value: Cell | object) -> str:

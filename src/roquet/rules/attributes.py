@@ -33,12 +33,18 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType(
     {
         "queue.type": Attribute(
             values=frozenset({"SimpleCQ", "BatchCQ"}),
-            refused={"BatchCQ": "queue.type BatchCQ is not supported: SimpleCQ is"},
+            refused={
+                "BatchCQ": "queue.type BatchCQ is not supported, SimpleCQ is: each message of "
+                "a batch has an offset and an entry of its own here"
+            },
             changeable=False,
         ),
         "cleanup.policy": Attribute(
             values=frozenset({"DELETE", "COMPACTION"}),
-            refused={"COMPACTION": "cleanup.policy COMPACTION is not supported: DELETE is"},
+            refused={
+                "COMPACTION": "cleanup.policy COMPACTION is not supported, DELETE is: no message "
+                "goes before its time because a newer one has its key"
+            },
             changeable=False,
         ),
         MESSAGE_TYPE: Attribute(

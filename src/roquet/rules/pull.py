@@ -2,9 +2,9 @@
 
     asked offset      min ........ max
     ─────────────┬─────┬───────────┬─────┬──────────────────────
-    Corrected    │     │   Found   │Wait │ Corrected to max
-    to min       │     │           │     │ (to 0 if nothing was
-                 │     │           │     │  ever deleted)
+    Corrected    │     │   Found   │Wait │ Corrected to the
+    to min       │     │           │     │ group's progress,
+                 │     │           │     │ or to min
 
 A queue without messages answers Wait at 0, and corrects every other offset to 0.
 """
@@ -45,8 +45,11 @@ WAIT: Final = Wait()
 Outcome = Found | Wait | Corrected
 
 
-def outcome(asked: int, minimum: int, maximum: int) -> Outcome:
-    """What an offset means in a queue that holds `minimum` to `maximum - 1`."""
+def outcome(asked: int, minimum: int, maximum: int, committed: int | None = None) -> Outcome:
+    """What an offset means in a queue that holds `minimum` to `maximum - 1`.
+
+    `committed` is the progress of the group that asks, if it has any.
+    """
     if minimum <= asked < maximum:
         return FOUND
     if asked == maximum:
@@ -55,9 +58,11 @@ def outcome(asked: int, minimum: int, maximum: int) -> Outcome:
         return Corrected(0, "NO_MESSAGE_IN_QUEUE")
     if asked < minimum:
         return Corrected(minimum, "OFFSET_TOO_SMALL")
-    # Whoever is ahead of a queue that lost its tail must not miss what was stored since. As long
-    # as everything is still there, the whole of it is the safe answer.
-    return Corrected(maximum if minimum else 0, "OFFSET_OVERFLOW_BADLY")
+    # Whoever is ahead of a queue that lost its tail, or that was made anew, must not miss what was
+    # stored since. The genuine broker goes on at the end, which leaves that out.
+    if committed is None or not minimum <= committed <= maximum:
+        committed = minimum
+    return Corrected(committed, "OFFSET_OVERFLOW_BADLY")
 
 
 def limits(count: int, size: int | None) -> tuple[int, int]:

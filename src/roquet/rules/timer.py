@@ -15,6 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal
 
@@ -50,6 +52,39 @@ WISHES: Final = (*_UNITS_MS, names.TIMER_DELIVER_MS)
 """The properties that ask for a delivery time."""
 
 
+NEW_MS: Final = 2 * PRECISION_MS
+"""Messages may be stored for so long by a clock that was set back before the timer sees that."""
+
+
+class SetBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A clock that leapt ahead, stored messages meanwhile, and was set back."""
+
+    before_ms: int
+    """The last time that it showed before the leap."""
+    by_ms: int
+    """By how much it was set back."""
+    now_ms: int
+    """The first time that is known to be shown since."""
+
+    def out_ms(self, properties: Mapping[str, str], out: int) -> int | None:
+        """The second for which a message has to wait now; None if its own one is right.
+
+        A delay counts from when the message was stored: one that was stored while the clock was
+        ahead got a second that is too far away. A delivery time was told by the sender and stays.
+        What takes a message back is written for both seconds: the handle does not say which kind
+        of wish the message had.
+        """
+        moved = -(-(out - self.by_ms) // PRECISION_MS) * PRECISION_MS
+        if names.TIMER_DELETE_UNIQUE_KEY in properties:
+            is_first = slot_ms(wished_ms(properties, 0)) == out
+            return moved if is_first and moved > self.now_ms else None
+        if (delay_ms := _delay_ms(properties)) is None:
+            return None
+        stored_ms = out - delay_ms  # or up to a second later
+        is_new = 0 <= self.now_ms - stored_ms <= NEW_MS
+        return moved if stored_ms > self.before_ms and not is_new else None
+
+
 def is_timed(properties: Mapping[str, str]) -> bool:
     """Whether a delivery time is asked for that was not yet fulfilled."""
     return names.TIMER_OUT_MS not in properties and any(name in properties for name in WISHES)
@@ -57,9 +92,8 @@ def is_timed(properties: Mapping[str, str]) -> bool:
 
 def wished_ms(properties: Mapping[str, str], now_ms: int) -> int:
     """When a message is wanted. Raises MessageIllegal for a number that is none."""
-    for name, unit_ms in _UNITS_MS.items():
-        if (text := properties.get(name)) is not None:
-            return now_ms + _number(name, text) * unit_ms
+    if (delay_ms := _delay_ms(properties)) is not None:
+        return now_ms + delay_ms
     if (text := properties.get(names.TIMER_DELIVER_MS)) is None:
         raise MessageIllegal(f"the delivery time is empty: one of {', '.join(WISHES)} is wanted")
     return _number(names.TIMER_DELIVER_MS, text)
@@ -147,6 +181,14 @@ def takes_back(kind: int) -> bool:
 def recall_fault(deliver_ms: int, now_ms: int, max_delay_ms: int) -> str | None:
     """Why a message of that time cannot be taken back; None when it can."""
     return None if 0 < deliver_ms - now_ms < max_delay_ms else "recall failed, timestamp invalid"
+
+
+def _delay_ms(properties: Mapping[str, str]) -> int | None:
+    """The delay that is asked for; None for none. Raises MessageIllegal."""
+    for name, unit_ms in _UNITS_MS.items():
+        if (text := properties.get(name)) is not None:
+            return _number(name, text) * unit_ms
+    return None
 
 
 def _number(name: str, text: str) -> int:

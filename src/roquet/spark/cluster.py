@@ -5,7 +5,6 @@ address is looked up anew each time. Connections are kept for the life of the pr
 workers serve many batches.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import (
     CallError,
     CallRefused,
@@ -39,7 +39,7 @@ from roquet.wire.calls.stats import GetTopicStats, TopicStats
 from roquet.wire.codes import ResponseCode
 from roquet.wire.dialect import loads
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")

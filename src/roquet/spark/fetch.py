@@ -5,7 +5,6 @@ they lie between; a genuine one gives 32 messages of one queue. What comes is ga
 worth a batch. While a batch is made, the broker is already at work on the next pull.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from roquet.arrow.records import Records
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.flags import PullFlag
 from roquet.net.clock import SYSTEM_CLOCK
@@ -25,7 +25,7 @@ from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.dialect import dumps
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PULL_MESSAGES: Final = 10_000
 """Messages of one pull; a broker that gives fewer is asked again."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from roquet.log_records import logger
 from roquet.spark import plan
 from roquet.spark.options import parse
 from roquet.spark.plan import Offsets
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,11 +4,11 @@ The offsets in Spark's checkpoint are the truth; what is published is never read
 that does not take it is worth a warning and no reason to stop.
 """
 
-import logging
 from collections.abc import Mapping
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConfigError, RoquetError, UsageError
 from roquet.model.flags import Permission
 from roquet.model.names import check_group, retry_topic, takes_consumers
@@ -23,7 +23,7 @@ from roquet.wire.calls.topic import CreateGroup, CreateTopic
 from roquet.wire.codes import ResponseCode
 from roquet.wire.dialect import dumps, loads
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def checked_group(name: str) -> str:

@@ -5,7 +5,6 @@
 Spark looks for it by importing it in a worker, so this module imports no more than it must.
 """
 
-import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.spark.options import SourceOptions, only_of_streams, parse
 from roquet.spark.schema import checked, ddl
@@ -25,7 +25,7 @@ from roquet.spark.schema import checked, ddl
 if TYPE_CHECKING:
     from roquet.spark.storefiles import StoreOptions
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class RoquetDataSource(DataSource):

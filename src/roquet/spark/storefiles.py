@@ -7,7 +7,6 @@ taken. Rows come in the order of the log. The log holds more than consumers see:
 delayed ones, and those of deleted topics; `message_type` says what each is.
 """
 
-import logging
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RecordError
 from roquet.model.settings import nearest, parse_bool
 from roquet.spark.edges import Ago, At
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from roquet.arrow.logfile import Damage
     from roquet.arrow.records import Records
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PROBLEM: Final = "problem"
 """The column that says what is wrong with a damaged place; null for messages."""

@@ -7,7 +7,6 @@ Queues of a broker that is away stay where they are, the others go on; `Watch` s
 Only a run that is to end (AvailableNow) may not leave them out, and fails.
 """
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from roquet.log_records import logger
 from roquet.model.errors import ConnectFailed
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark import edges, entry, plan, rate
@@ -35,7 +35,7 @@ from roquet.spark.watch import Look, Watch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 IDLE_MS: Final = 500
 """How long Spark is kept when there is nothing new; it would ask again 80 times a second."""

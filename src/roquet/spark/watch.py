@@ -4,12 +4,12 @@ A broker that does not answer is asked again later and holds up nobody meanwhile
 attempt took the later the next one is: a host that swallows packets costs a tenth of the time.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, UsageError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import PAUSES_MS, Cluster
@@ -17,7 +17,7 @@ from roquet.spark.glance import glance
 from roquet.spark.options import SourceOptions
 from roquet.spark.plan import Offsets, Queue, TopicIds
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Place = tuple[str, str]
 """A topic, and a broker that has some of its queues."""

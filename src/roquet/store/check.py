@@ -1,6 +1,7 @@
 """Check: a whole directory judged without changing it: log, queues and index together."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from roquet.store.deleted import Deleted
 from roquet.store.files import Files, RealFiles
 from roquet.store.hasher import KeyHasher
 from roquet.store.index import KeyIndex
-from roquet.store.layout import FILLER_SIZE
+from roquet.store.layout import FILLER_SIZE, Checkpoint
 from roquet.store.mapped import MapPool
 from roquet.store.opening import load_log, load_queues, read_checkpoint
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
@@ -90,38 +91,39 @@ class _Check:
         self._pending: list[str] = []
         self._holes: Sequence[Run] = ()
         self._deleted: dict[bytes, int] = {}
+        self._faulty: set[tuple[bytes, int]] = set()
         self._records = 0
         self._begin = 0
 
     def run(self) -> Report:
         """Look at everything."""
-        begin = end = 0
+        end = 0
         queue_names: Sequence[tuple[str, int]] = ()
         damage: tuple[Damage, ...] = ()
-        try:
-            checkpoint = read_checkpoint(self._files, self._directory)
-            commit_log = load_log(self._pool, self._directory, self._config, checkpoint)
-            queues = load_queues(self._pool, self._directory, self._config, checkpoint)
-            self._begin = begin = commit_log.begin
+        checkpoint, commit_log, queues = self._load()
+        if commit_log is not None:
+            self._begin = commit_log.begin
             self._deleted = Deleted(self._files, self._directory).positions
             queue_names = queues.names()
-            reach = queues.reach() if self._is_closed else begin
+            self._leave_out_faulty(queues)
+            reach = queues.reach() if self._is_closed else self._begin
             durable = checkpoint.note.position if checkpoint.note else reach
             end = commit_log.end = self._walk(commit_log, queues, durable)
+            if (limit := commit_log.segments.limit) < durable:
+                self._problems.append(f"the log's files end at {limit}, it did at {durable}")
             damage = tuple(
                 Damage(hole.start, hole.stop, queues.lost_in(hole.start, hole.stop))
                 for hole in self._holes
             )
             self._judge_queues(queues, end)
-            self._judge_index(commit_log)
-        except StoreError as error:
-            self._problems.append(str(error))
+            with self._telling():
+                self._judge_index(commit_log)
         if not self._is_closed:
             self._pending.append("abort is there: the store was not closed, or is in use")
         return Report(
             directory=str(self._directory),
             is_closed=self._is_closed,
-            begin=begin,
+            begin=self._begin,
             end=end,
             records=self._records,
             queues=len(queue_names),
@@ -129,6 +131,46 @@ class _Check:
             problems=tuple(self._problems[:PROBLEMS_MAX]),
             pending=tuple(self._pending[:PROBLEMS_MAX]),
         )
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell of what cannot be looked at, and go on with the rest."""
+        try:
+            yield
+        except StoreError as error:
+            self._problems.append(str(error))
+
+    def _load(self) -> tuple[Checkpoint, CommitLog | None, ConsumeQueues]:
+        """What there is; None for a log that cannot be read."""
+        checkpoint, commit_log = Checkpoint(), None
+        queues = ConsumeQueues(self._pool, self._directory, 1, 1)
+        with self._telling():
+            checkpoint = read_checkpoint(self._files, self._directory)
+        with self._telling():
+            commit_log = load_log(self._pool, self._directory, self._config, checkpoint)
+            begin = checkpoint.log_begin if checkpoint.note else None
+            if begin is not None and begin < commit_log.begin:
+                self._problems.append(
+                    f"the log lacks its files from position {begin} to {commit_log.begin}, which"
+                    " retention did not delete"
+                )
+        with self._telling():
+            queues = load_queues(self._pool, self._directory, self._config, checkpoint)
+        return checkpoint, commit_log, queues
+
+    def _leave_out_faulty(self, queues: ConsumeQueues) -> None:
+        """Tell of queues whose files cannot be used, and look at them no more."""
+        for topic, queue_id in queues.names():
+            name, fault = (topic, queue_id), queues.faults.get((topic, queue_id))
+            if fault is None:
+                try:
+                    queues.get(*name)
+                except StoreError as error:
+                    fault = str(error)
+            if fault is not None:
+                self._faulty.add((topic.encode(), queue_id))
+                queues.leave_out(name)
+                self._note(f"{_name(topic.encode(), queue_id)} is made again when opened: {fault}")
 
     # -- the log -----------------------------------------------------------------------------
 
@@ -174,6 +216,8 @@ class _Check:
         size, queue_id, offset, sys_flag, _, topic, _ = found
         self._records += 1
         if not has_entry(sys_flag) or position < self._deleted.get(topic, 0):
+            return
+        if (topic, queue_id) in self._faulty:
             return
         seen = self._seen.get((topic, queue_id))
         if seen is None:
@@ -239,7 +283,8 @@ class _Check:
             config.index_entries,
             config.index_step,
         )
-        index.load(self._files.list(self._directory / "index"))
+        if fault := index.load(self._files.list(self._directory / "index")):
+            self._note(f"{fault}: the index is made again from there when opened")
         odd = 0
         for key_hash, position in _index_entries(index):
             if position >= commit_log.begin and not self._is_in_hole(position):

@@ -19,6 +19,7 @@ from typing import Final
 
 from roquet.model.errors import MessageIllegal
 from roquet.store.fresh import Fresh
+from roquet.store.layout import file_name
 from roquet.store.mapped import MappedFile, MapPool
 from roquet.store.segments import Segments, common_size, numbered
 from roquet.wire.record import (
@@ -273,6 +274,17 @@ class CommitLog:
         """Whether nothing but a blank lies between a position and its file's end."""
         file = self.segments.file_at(position)
         return file is not None and self._is_blank(file, position, durable)
+
+    def leads_on(self, position: int) -> Path | None:
+        """The next file's path, if a blank at that position leads to it and it is not there."""
+        segments, file = self.segments, self.segments.file_at(position)
+        if file is None or file is not segments.files[-1]:
+            return None
+        at = position - file.start
+        left = file.size - at
+        if left < BLANK_SIZE or TOTAL_AND_MAGIC.unpack_from(file.view(), at) != (left, MAGIC_BLANK):
+            return None
+        return segments.directory / file_name(segments.limit)
 
     def _is_blank(self, file: MappedFile, position: int, durable: int) -> bool:
         """Whether the rest of a file is known to hold nothing."""

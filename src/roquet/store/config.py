@@ -2,8 +2,7 @@
 
 from typing import Final
 
-import msgspec
-
+from roquet.model.config_check import CheckedConfig
 from roquet.rules.retention import RetentionPolicy
 
 MIB: Final = 1024 * 1024
@@ -34,7 +33,7 @@ DELAY_LEVELS_MS: Final = tuple(
 """The genuine default delay levels, 1s to 2h."""
 
 
-class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
+class StoreConfig(CheckedConfig, frozen=True, kw_only=True):
     """How a store lays out its files and how much it keeps open.
 
     A directory that already holds files of another size keeps its own size; a log line says so.

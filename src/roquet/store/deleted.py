@@ -5,18 +5,18 @@ them queue entries: the topic may have been made anew meanwhile, and its offsets
 The file is ours alone: a genuine broker passes it over.
 """
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.store.files import Files
 from roquet.store.locks import refused
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 FILE_NAME: Final = "deleted-topics.json"
 

@@ -5,10 +5,10 @@ written behind the log, many records at a time: from what the writer has just ha
 where that does not reach, from the log itself.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commitlog import CommitLog
@@ -16,7 +16,7 @@ from roquet.store.hasher import KeyHasher
 from roquet.store.index import KeyIndex
 from roquet.wire.skim import Skimmed, index_keys, index_keys_of_all, key_columns
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _SHARE: Final = 2
 """One of so many that are in hands is taken in one go: the later the index is, the more, since what
@@ -60,6 +60,11 @@ class Dispatcher:
             raise
         except Exception:
             return self._step_one()
+
+    def restart(self) -> None:
+        """Go on where the index ends: files of it were dropped."""
+        self.position = max(self._index.end_position, self._log.begin)
+        self._known_until = self._index.end_position if self._index.files else -1
 
     def again(self, position: int) -> None:
         """Index the record at a position once more, if there is one."""

@@ -19,9 +19,11 @@ from roquet.rules.retention import DiskUsage
 from roquet.store import clib
 from roquet.store.disk import WholeDisk, find_disk
 from roquet.store.locks import FileLock, Lock, refused
-from roquet.store.private import DIRECTORY_MODE, FILE_MODE, make_directories, opened
+from roquet.store.private import FILE_MODE, make_directories, opened
 
 _PIECE_SIZE: Final = 64 * 1024
+
+_GONE: Final = -1
 
 _O_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 """Windows needs to be told that bytes are bytes."""
@@ -91,6 +93,9 @@ class Files(Protocol):
     def remove(self, path: Path) -> None:
         """Delete a file, or a directory with all it holds; nothing there is as well."""
 
+    def move(self, path: Path, target: Path) -> None:
+        """Give a directory with all it holds another name, at once; nothing there is as well."""
+
     def lock(self, path: Path, holder: str) -> Lock:
         """Hold a directory by a file in it. Raises StoreLocked, which names the holder."""
 
@@ -104,12 +109,13 @@ class RealFiles:
     def list(self, directory: Path) -> dict[str, int | None]:
         """See Files."""
         try:
-            with os.scandir(directory) as found:
-                return {e.name: None if e.is_dir() else e.stat().st_size for e in found}
+            found = os.scandir(directory)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise refused(directory, error) from error
+        with found:
+            return {entry.name: size for entry in found if (size := _size(entry)) != _GONE}
 
     def create(self, path: Path, size: int) -> None:
         """See Files."""
@@ -230,7 +236,7 @@ class RealFiles:
         """See Files."""
         fresh = path.with_name(path.name + ".tmp")
         try:
-            _make_directory(path.parent)
+            make_directories(path.parent, _sync_directory)
             _write(fresh, data)
             if keep and path.exists():
                 old = path.with_name(path.name + ".old")
@@ -251,6 +257,15 @@ class RealFiles:
         except OSError as error:
             raise refused(path, error) from error
 
+    def move(self, path: Path, target: Path) -> None:
+        """See Files."""
+        try:
+            make_directories(target.parent, _sync_directory)
+            if path.exists():
+                path.rename(target)
+        except OSError as error:
+            raise refused(target, error) from error
+
     def lock(self, path: Path, holder: str) -> Lock:
         """See Files."""
         return FileLock(path, holder)
@@ -262,12 +277,17 @@ class RealFiles:
         return DiskUsage(usage.used + usage.free, usage.free)
 
 
-def _make_directory(path: Path) -> None:
-    """A directory whose name is durable, unless it is there."""
-    if not path.is_dir():
-        _make_directory(path.parent)
-        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        _sync_directory(path.parent)
+def _size(entry: os.DirEntry[str]) -> int | None:
+    """A file's size, None for a directory, `_GONE` for one that was deleted since it was listed.
+
+    Raises StoreError for a link that leads nowhere.
+    """
+    try:
+        return None if entry.is_dir() else entry.stat().st_size
+    except OSError as error:
+        if os.path.lexists(entry.path):
+            raise refused(Path(entry.path), error) from error
+        return _GONE
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -10,24 +10,33 @@ A failed flush is final. The system may have dropped what it could not write, so
 succeeds and proves nothing: from then on nothing more is called durable by this process.
 """
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import Final
 
+import msgspec
+
+from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import MIB
 from roquet.store.index import KeyIndex
-from roquet.store.layout import CHECKPOINT_SIZE, Checkpoint, Note, pack_checkpoint
+from roquet.store.layout import (
+    BEGIN_AT,
+    CHECKPOINT_SIZE,
+    Checkpoint,
+    Note,
+    pack_begin,
+    pack_checkpoint,
+)
 from roquet.store.mapped import PAGE_SIZE, MappedFile, MapPool
 from roquet.store.queue_ends import FILE_NAME as ENDS_NAME
 from roquet.store.queues import ConsumeQueues
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LOG_KEPT: Final = 16 * MIB
 """Of the log's end, which consumers read at once, the pages stay."""
@@ -84,8 +93,13 @@ class Flusher:
         # Linux tells of a failed write once. A thread that asked for the same bytes a moment later
         # would hear of none: it waits until the first one has noted what it heard.
         self._turn = RLock()
+        self._page_turn = Lock()
         self.position = durable
         """The log in front of it is durable."""
+        self.checkpointed = 0
+        """The position that the checkpoint names."""
+        self.log_begin = commit_log.begin
+        """Where the log begins, as the checkpoint says or will."""
         self.failure: StoreFailed | None = None
         """Why the store must not take more: the disk did not keep what it was given."""
         self.on_failure: Callable[[StoreFailed], None] = lambda _: None
@@ -143,6 +157,7 @@ class Flusher:
                 return
             self.check()
             self._save(checkpoint)
+            self.checkpointed = checkpoint.flushed_position
             self._let_go(dirty, checkpoint.flushed_position - LOG_KEPT)
             if self._unfinished is dirty:
                 self._unfinished = []
@@ -197,14 +212,31 @@ class Flusher:
         )
 
     def _save(self, checkpoint: Checkpoint) -> None:
+        with self._page_turn:
+            page = self._obtain_page()
+            page[:] = pack_checkpoint(msgspec.structs.replace(checkpoint, log_begin=self.log_begin))
+            self._attempt(self._checkpoint, page)
+
+    def note_begin(self, position: int) -> None:
+        """Make durable that the log begins there, before files in front of it are deleted.
+
+        Otherwise files that somebody else took could not be told from those. Raises StoreFailed.
+        """
+        with self._page_turn:
+            self.log_begin, data = position, pack_begin(position)
+            with suppress(StoreFull):  # there is a checkpoint already, unless it has been cut
+                page = self._obtain_page()
+                page[BEGIN_AT : BEGIN_AT + len(data)] = data
+                self._attempt(self._checkpoint, page)
+
+    def _obtain_page(self) -> memoryview:
         files = self._pool.files
         if self._page is None:
             files.create(self._checkpoint, CHECKPOINT_SIZE)
             files.allocate(self._checkpoint, 0, CHECKPOINT_SIZE)
             self._attempt(self._directory, None)
             self._page = files.map(self._checkpoint, CHECKPOINT_SIZE)
-        self._page[:] = pack_checkpoint(checkpoint)
-        self._attempt(self._checkpoint, self._page)
+        return self._page
 
     def close(self) -> None:
         """Let the disk go."""

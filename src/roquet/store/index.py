@@ -4,18 +4,20 @@ A hash table per file: a slot knows the newest entry with its hashes, each entry
 Entries hold hashes alone, so what is found has to be compared with the keys themselves.
 """
 
-import logging
+import errno
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from roquet.model.errors import StoreError, StoreFull
+from roquet.log_records import logger
+from roquet.model.errors import StoreFull
 from roquet.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT, index_name
+from roquet.store.locks import refused
 from roquet.store.mapped import MappedFile, MapPool
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SECONDS_MAX: Final = 0x7FFF_FFFF
 
@@ -78,7 +80,7 @@ class IndexFile:
         self.next = first + count
         self.save()
         hashes, positions, times = hashes[:count], positions[:count], times[:count]
-        seconds = {stored_ms: self._seconds(stored_ms) for stored_ms in set(times)}
+        seconds = {stored_ms: seconds_since(self.begin_ms, stored_ms) for stored_ms in set(times)}
         befores = self._thread(hashes, first)
         entries = _rows(hashes, positions, map(seconds.__getitem__, times), befores)
         at = self._entries_at + first * INDEX_ENTRY.size
@@ -101,10 +103,6 @@ class IndexFile:
         ]
         self.slots_used += befores.count(0)
         return befores
-
-    def _seconds(self, stored_ms: int) -> int:
-        """How an entry says when its message was stored: since the file's begin."""
-        return min(max((stored_ms - self.begin_ms) // 1000, 0), SECONDS_MAX)
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Hash, position, seconds since the file's begin, the slot's entry before."""
@@ -143,6 +141,11 @@ class IndexFile:
         self.save()
         return is_sound or self.newest() < count
 
+    def leads_to(self, numbers: "array[int]") -> bool:
+        """Whether the slots lead to these entries, one number for each slot."""
+        slots = self.file.view()[INDEX_HEAD.size : self._entries_at]
+        return bytes(slots) == _swapped(numbers).tobytes()
+
     def newest(self) -> int:
         """The greatest number in any slot."""
         return max(_swapped(self.file.view()[INDEX_HEAD.size : self._entries_at].tobytes()))
@@ -161,6 +164,11 @@ class IndexFile:
             INDEX_ENTRY.pack_into(view, at, key_hash, position, seconds, before)
             INDEX_SLOT.pack_into(view, slot_at, number)
         self.save()
+
+
+def seconds_since(begin_ms: int, stored_ms: int) -> int:
+    """Seconds by which an entry of a file that begins then says when its message was stored."""
+    return min(max((stored_ms - begin_ms) // 1000, 0), SECONDS_MAX)
 
 
 def _swapped(numbers: Iterable[int]) -> "array[int]":
@@ -200,30 +208,37 @@ class KeyIndex:
         self.file_size = INDEX_HEAD.size + slots * INDEX_SLOT.size + entries * INDEX_ENTRY.size
         self.files: list[IndexFile] = []
 
-    def load(self, listed: Mapping[str, int | None]) -> None:
-        """Take the files that are there. Raises StoreError for one of another shape."""
-        names = sorted(name for name, size in listed.items() if name.isdigit() and size is not None)
+    def load(self, listed: Mapping[str, int | None]) -> str | None:
+        """Take the files that are there, up to the first one that cannot be right.
+
+        Gives that one's path and what is wrong with it. Raises StoreError for a directory.
+        """
+        names = sorted(name for name in listed if name.isdigit() and name.isascii())
         for name in listed.keys() - set(names):
             log.warning("%s does not belong there and is ignored", self.directory / name)
         for name in names:
             size, path = listed[name], self.directory / name
-            if size == 0 and name == names[-1]:
-                self._pool.files.remove(path)  # made, and then the power went
-            elif size is None or size != self.file_size:
-                raise self._odd(path, size or 0)
-            else:
-                self.files.append(self._file(path))
-                self.files[-1].load()
-        self._distrust()
+            if size is None:
+                raise refused(path, IsADirectoryError(errno.EISDIR, "Is a directory"))
+            if size != self.file_size:
+                return f"{path} has {size} bytes where {self.file_size} are right"
+            file = self._file(path)
+            file.load()
+            if not file.is_plausible(is_newest=name == names[-1]):
+                return f"{path} has a damaged head"
+            self.files.append(file)
+        return None
 
-    def _distrust(self) -> None:
-        """Drop files from the first one on whose head is damaged: the log makes them again."""
-        for number, file in enumerate(self.files):
-            if not file.is_plausible(is_newest=number == len(self.files) - 1):
-                log.warning("%s is damaged: the index is made again from there", file.file.path)
-                for gone in self.files[number:]:
-                    self.drop(gone)
-                return
+    def open(self) -> None:
+        """Take the files that are there; delete those that the log has to make again."""
+        listed = self._pool.files.list(self.directory)
+        fault, known = self.load(listed), {file.file.path.name for file in self.files}
+        gone = sorted(name for name in listed if name.isdigit() and name not in known)
+        # One that is empty and the newest was made, and then the power went.
+        if fault and (len(gone) > 1 or listed[gone[0]]):
+            log.warning("%s: the index is made again from there", fault)
+        for name in gone:
+            self._pool.files.remove(self.directory / name)
 
     @property
     def end_position(self) -> int:
@@ -286,10 +301,3 @@ class KeyIndex:
     def _file(self, path: Path) -> IndexFile:
         mapped = MappedFile(self._pool, path, 0, self.file_size)
         return IndexFile(mapped, self._slots, self._entries, self._step)
-
-    def _odd(self, path: Path, size: int) -> StoreError:
-        return StoreError(
-            f"{path} has {size} bytes where {self.file_size} are right for {self._slots} slots and"
-            f" {self._entries} entries: configure them as they were, or move the directory away"
-            " and the index is made again; nothing was changed"
-        )

@@ -13,6 +13,7 @@
     ┌────────────────────────────────────────────────┬───────────┬──────────────────────┐
     │ log ms, queues ms, index ms, flushed, confirmed│ 0 … 0     │ at 1024: our own note│
     └────────────────────────────────────────────────┴───────────┴──────────────────────┘
+    at 2048: where the log begins, noted before retention deletes files
 
 Everything is big endian. Files of the log and of queues are named by the first position that
 they hold, in 20 digits; index files by the local time of their making, in 17.
@@ -43,6 +44,11 @@ NOTE_AT: Final = 1024
 _TIMES: Final = Struct(">5q")
 _NOTE: Final = Struct(">4sIqqqqqiqq3q")
 _NOTE_MAGIC: Final = b"RQT1"
+
+
+BEGIN_AT: Final = 2048
+_BEGIN: Final = Struct(">4sIq")
+_BEGIN_MAGIC: Final = b"RQB1"
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +82,22 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     confirmed_position: int = 0
     note: Note | None = None
     """None also when a genuine broker has written the checkpoint since."""
+    log_begin: int | None = None
+    """Files of the log in front of it were deleted by retention; None when that is not known."""
+
+
+def pack_begin(log_begin: int) -> bytes:
+    """What is put at `BEGIN_AT`."""
+    crc = crc32(_BEGIN.pack(_BEGIN_MAGIC, 0, log_begin))
+    return _BEGIN.pack(_BEGIN_MAGIC, crc, log_begin)
+
+
+def _unpack_begin(page: bytes) -> int | None:
+    if len(page) < BEGIN_AT + _BEGIN.size:
+        return None
+    _, _, log_begin = _BEGIN.unpack_from(page, BEGIN_AT)
+    is_whole = page[BEGIN_AT : BEGIN_AT + _BEGIN.size] == pack_begin(log_begin)
+    return int(log_begin) if is_whole else None
 
 
 def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -97,6 +119,8 @@ def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
         )
         crc = crc32(_NOTE.pack(_NOTE_MAGIC, 0, *facts))
         _NOTE.pack_into(page, NOTE_AT, _NOTE_MAGIC, crc, *facts)
+    if checkpoint.log_begin is not None:
+        page[BEGIN_AT : BEGIN_AT + _BEGIN.size] = pack_begin(checkpoint.log_begin)
     return bytes(page)
 
 
@@ -112,6 +136,7 @@ def unpack_checkpoint(page: bytes) -> Checkpoint:
         flushed_position=flushed,
         confirmed_position=confirmed,
         note=_unpack_note(page, (log_ms, queues_ms, index_ms)),
+        log_begin=_unpack_begin(page),
     )
 
 

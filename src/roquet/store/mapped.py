@@ -5,17 +5,17 @@ goes to them is kept, until a flush writes it without a map or somebody looks at
 """
 
 import errno
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.store.files import Files
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 path_of = lru_cache(64)(Path)
 """A path from its text; whoever asks once asks again at once, and making one costs 10 us."""
@@ -203,7 +203,7 @@ class MapPool:
     def __init__(self, files: Files, maps_max: int, *, writable: bool = True) -> None:
         self.files = files
         self._maps_max = maps_max
-        self._writable = writable
+        self.is_writable = writable
         self.has_sure_names = True
         """Whether the names of files that were found are durable: not after a crash."""
         self._held: dict[MappedFile, None] = {}
@@ -223,12 +223,12 @@ class MapPool:
         while len(self._held) >= self._maps_max:
             self._drop_one()
         try:
-            view = self.files.map(file.path, file.size, writable=self._writable)
+            view = self.files.map(file.path, file.size, writable=self.is_writable)
         except StoreError as error:
             if not self._held or not _is_too_many(error):
                 raise
             self._shrink()
-            view = self.files.map(file.path, file.size, writable=self._writable)
+            view = self.files.map(file.path, file.size, writable=self.is_writable)
         file.held = view
         if file.is_growing:
             self.files.growing(view, True)

@@ -116,6 +116,14 @@ class MemoryFiles:
             self.contents.pop(gone)
             self.blocks.pop(gone, None)
 
+    def move(self, path: Path, target: Path) -> None:
+        """See Files."""
+        for moved in [p for p in self.contents if path in p.parents]:
+            name = target / moved.relative_to(path)
+            self.contents[name] = self.contents.pop(moved)
+            if moved in self.blocks:
+                self.blocks[name] = self.blocks.pop(moved)
+
     def lock(self, path: Path, holder: str) -> Lock:
         """See Files."""
         if path in self._held:

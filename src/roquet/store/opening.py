@@ -1,10 +1,11 @@
 """Opening: the parts of a store put together from what a directory holds."""
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from roquet.log_records import logger
+from roquet.model.errors import StoreError
 from roquet.rules.recovery import Run
 from roquet.store.commitlog import CommitLog
 from roquet.store.config import StoreConfig
@@ -22,7 +23,7 @@ from roquet.store.queues import ConsumeQueues
 from roquet.store.recover import recover
 from roquet.store.segments import common_size, numbered, odd_size
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 INDEX_AT_ONCE_BYTES: Final = 2 * 1024 * 1024
 """How much of the log is indexed before the store opens; the rest follows while it serves."""
@@ -44,19 +45,23 @@ class Opened:
             self.pool, directory / "index", config.index_slots, config.index_entries,
             config.index_step,
         )  # fmt: skip
-        self.index.load(files.list(directory / "index"))
+        self.index.open()
         self.deleted = Deleted(files, directory)
-        begin = take_ends(self.queues, directory, self.checkpoint.note, self.deleted.positions)
-        if is_clean and begin is not None and begin < self.log.begin:
-            # Retention notes what it deletes before a store is closed: somebody else took these.
-            log.error(
-                "%s lacks its files from position %d to %d, which were there when it was closed:"
-                " their messages are lost unless the files are put back before this store is used",
-                directory / "commitlog", begin, self.log.begin,
-            )  # fmt: skip
+        take_ends(self.queues, directory, self.checkpoint.note, self.deleted.positions)
+        self._miss_first_files()
         self._recover(config, is_clean=is_clean)
         if not is_clean:
             self._keep_names()
+
+    def _miss_first_files(self) -> None:
+        """Tell of first files that are gone: retention notes what it deletes before it does."""
+        begin = self.checkpoint.log_begin if self.checkpoint.note else None
+        if begin is not None and begin < self.log.begin:
+            log.error(
+                "%s lacks its files from position %d to %d, which retention did not delete: their"
+                " messages are lost unless the files are put back before this store is used",
+                self.directory / "commitlog", begin, self.log.begin,
+            )  # fmt: skip
 
     def _recover(self, config: StoreConfig, *, is_clean: bool) -> None:
         found = recover(
@@ -66,8 +71,13 @@ class Opened:
         )  # fmt: skip
         self.deleted.limit(found.end)
         self.queues.opened()
+        try:
+            self.queues.clear_removed()
+        except (StoreError, OSError) as error:
+            log.warning("files of deleted topics are left: %s", error)
         self.damage: Sequence[Run] = found.damage
         self.flusher = Flusher(self.directory, self.pool, self.log, found.durable)
+        self.flusher.checkpointed = self.checkpoint.note.position if self.checkpoint.note else 0
         self.dispatcher = Dispatcher(self.log, self.index, found.index_from)
         if self.log.end - found.index_from <= INDEX_AT_ONCE_BYTES:
             while self.dispatcher.step(1000):

@@ -5,18 +5,18 @@ tens of thousands still starts at once. What lies in front of it is compared wit
 the scrub and by whoever reads it.
 """
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from roquet.log_records import logger
 from roquet.store.commitlog import CommitLog
 from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE, Note
 from roquet.store.locks import refused
 from roquet.store.queue_ends import FILE_NAME, QueueEnd, QueueName, unpack_ends
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LIGHT_PREFIX: Final = "%LMQ%"
 """Queues of a genuine broker whose entries lead to records of other topics."""
@@ -24,17 +24,17 @@ LIGHT_PREFIX: Final = "%LMQ%"
 
 def take_ends(
     queues: ConsumeQueues, directory: Path, note: Note | None, deleted: Mapping[bytes, int]
-) -> int | None:
+) -> None:
     """Let queues know where they ended at the checkpoint with that note, as far as it is known.
 
-    Queues of topics that were deleted since are left out. Gives where the log began then; None when
-    that is not known. Raises StoreError for a file that cannot be read.
+    Queues of topics that were deleted since are left out. Raises StoreError for a file that cannot
+    be read.
     """
     path = directory / FILE_NAME
     try:
         found = unpack_ends(queues.files.read(path))
     except FileNotFoundError:
-        return None
+        return
     except OSError as error:
         raise refused(path, error) from error
     if note is None:
@@ -42,15 +42,14 @@ def take_ends(
             "%s is damaged, or a genuine broker has written it: the files themselves say how far"
             " they go", directory / "checkpoint",
         )  # fmt: skip
-        return None
+        return
     if found is None or found.position < note.position:
         state = "damaged" if found is None else "older than the checkpoint"
         log.warning("%s is %s: it is not used, and made again", path, state)
-        return None
+        return
     queues.take_ends(
         {n: end for n, end in found.ends.items() if end.last >= deleted.get(n[0].encode(), -1)}
     )
-    return found.log_begin
 
 
 def faults(
@@ -62,7 +61,7 @@ def faults(
 
     Queues that are loaded may have got entries since; others must end where they did.
     """
-    found: dict[QueueName, str] = {}
+    found = _strangers(queues, commit_log, known)
     for name, end in known.items():
         queue = queues.loaded.get(name)
         fault = _fault(queues, name, end) if queue is None else _fault_of_loaded(queue, end)
@@ -95,6 +94,21 @@ def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | Non
     if any(data[ENTRY_SIZE:]):
         return f"it has entries behind its end, from offset {known.end} on"
     return None
+
+
+def _strangers(
+    queues: ConsumeQueues, commit_log: CommitLog, known: Mapping[QueueName, QueueEnd]
+) -> dict[QueueName, str]:
+    """Queues of which nothing is known, in the log neither: copied from elsewhere, perhaps."""
+    found: dict[QueueName, str] = {}
+    for name in queues.names():
+        if name not in known and name not in queues.loaded:
+            queue = queues.get(*name)
+            assert queue is not None
+            if leads_astray(commit_log, queue):
+                found[name] = "its entries lead to no messages of its own"
+            queues.unload(queue)
+    return found
 
 
 def _fault_of_loaded(queue: ConsumeQueue, known: QueueEnd) -> str | None:

@@ -5,12 +5,12 @@ entries that this process has not written, a stretch of them is looked at as a w
 with the log if they cannot be right.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import add, le
 from typing import Final
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.store.commitlog import CommitLog
 from roquet.store.deleted import Deleted
@@ -22,7 +22,7 @@ from roquet.store.rebuild import SCHEDULE_TOPIC, TagCodes, has_entry
 from roquet.wire.record import RECORD_SIZE_MIN
 from roquet.wire.skim import Skimmed
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 STRETCH: Final = 1024
 """Entries looked at together: a fifth of a millisecond."""

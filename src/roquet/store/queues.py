@@ -1,14 +1,15 @@
 """ConsumeQueues: queue offset to (position, size, tag hash)."""
 
-import logging
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
+from threading import Lock
 from typing import Final
 
+from roquet.log_records import logger
 from roquet.model.errors import MessageIllegal, StoreError
 from roquet.rules.recovery import Lost
 from roquet.store.files import Files
@@ -18,7 +19,10 @@ from roquet.store.queue_ends import QueueEnd, QueueName, pack_end, pack_ends
 from roquet.store.segments import Segments
 from roquet.store.tagged import tagged
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
+
+REMOVED_NAME: Final = "consumequeue-removed"
+"""Beside the directory of queues: those of deleted topics, until their files are deleted."""
 
 Entry = tuple[int, int, int]
 """Position, size, tag code."""
@@ -357,6 +361,8 @@ class ConsumeQueues:
         self._pool = pool
         self._step = step
         self.directory = directory
+        self._removed = directory.with_name(REMOVED_NAME)
+        self._clearing = Lock()
         self._text = str(directory)
         self.file_size = entries * ENTRY_SIZE
         self._ids: dict[str, set[int]] = {}
@@ -456,12 +462,31 @@ class ConsumeQueues:
         return queue
 
     def remove(self, topic: str) -> None:
-        """Delete all queues of a topic."""
+        """Delete all queues of a topic: their files are out of the way, until `clear_removed`."""
         for queue_id in self.ids(topic):
             self._forget(topic, queue_id)
         self._ids.pop(topic, None)
-        self._pool.files.remove(self.directory / topic)
+        try:
+            self._put_away(self.directory / topic)
+        except StoreError:  # as good, and slow when there are many
+            self._pool.files.remove(self.directory / topic)
         self._pool.files.sync(self.directory)
+
+    def _put_away(self, path: Path) -> None:
+        names = self._pool.files.list(self._removed)
+        number = len(names) + 1
+        while str(number) in names:
+            number += 1
+        self._pool.files.move(path, self._removed / str(number))
+
+    def clear_removed(self) -> None:
+        """Delete the files of removed queues, which takes long when these were many.
+
+        May run in another thread: nobody else knows of these files any more.
+        """
+        with self._clearing:
+            for number in self._pool.files.list(self._removed):
+                self._pool.files.remove(self._removed / number)
 
     def remove_one(self, topic: str, queue_id: int) -> None:
         """Delete one queue of a topic."""
@@ -472,11 +497,16 @@ class ConsumeQueues:
         else:
             self._pool.files.remove(self.directory / topic / str(queue_id))
 
-    def clear(self, name: QueueName) -> None:
-        """Delete the files of a queue that is about to be made again."""
+    def leave_out(self, name: QueueName) -> None:
+        """Know no more of a queue, whose files stay."""
         topic, queue_id = name
         self._forget(topic, queue_id)
         self._ids.get(topic, set[int]()).discard(queue_id)
+
+    def clear(self, name: QueueName) -> None:
+        """Delete the files of a queue that is about to be made again."""
+        topic, queue_id = name
+        self.leave_out(name)
         self._pool.files.remove(self.directory / topic / str(queue_id))
 
     def _forget(self, topic: str, queue_id: int) -> None:

@@ -1,6 +1,5 @@
 """Reader: records of the log found by offset, by time, by position and by key."""
 
-import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, compress, islice
@@ -8,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.rules.recovery import Damage, Lost, Run
 from roquet.store.commitlog import CommitLog
 from roquet.store.dispatch import Dispatcher
@@ -20,7 +20,7 @@ from roquet.store.rows import Rows, Wanted
 from roquet.store.stretch import stretch
 from roquet.wire.skim import index_keys
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SCAN_MAX: Final = 800
 """Entries that one read with a filter looks at, as the genuine broker: it must come to an end.

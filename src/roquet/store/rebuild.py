@@ -1,10 +1,10 @@
 """Rebuilder: queue entries made again from the log."""
 
-import logging
 from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from roquet.log_records import logger
 from roquet.model.errors import MessageIllegal
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.rules.recovery import Run
@@ -13,7 +13,7 @@ from roquet.store.queue_ends import QueueEnd, QueueName
 from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.wire.skim import Skimmed, property_value, tag_code
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
 
@@ -72,6 +72,8 @@ class Rebuilder:
         self.lacking: set[QueueName] = set()
         """Queues that lack entries of records in front of the scan: the whole log has them."""
         self._cursors: dict[tuple[bytes, int], _Cursor | None] = {}
+        self.cut = 0
+        """Entries that led to nothing, behind the log's end."""
         self.last = -1
         """Where the last record begins that was put."""
 
@@ -101,7 +103,7 @@ class Rebuilder:
         """
         for cursor in self._cursors.values():
             if cursor is not None:
-                cursor.queue.settle(_behind_holes(cursor.queue, cursor.next, holes))
+                self._settle(cursor.queue, _behind_holes(cursor.queue, cursor.next, holes))
                 cursor.queue.redo(cursor.first, cursor.next)
 
     def settle_others(self, start: int, holes: Sequence[Run]) -> None:
@@ -114,8 +116,12 @@ class Rebuilder:
             if (topic.encode(), queue_id) not in self._cursors:
                 queue = self._queues.get(topic, queue_id)
                 assert queue is not None
-                queue.settle(_behind_holes(queue, queue.offset_of(start), holes))
+                self._settle(queue, _behind_holes(queue, queue.offset_of(start), holes))
                 self._queues.unload(queue)
+
+    def _settle(self, queue: ConsumeQueue, end: int) -> None:
+        self.cut += max(queue.end - end, 0)
+        queue.settle(end)
 
     def settle_known(self, known: Mapping[QueueName, QueueEnd]) -> None:
         """See to it that queues made again end where they did, though the log lost their messages.

@@ -10,17 +10,18 @@
 Twice gives the same as once: nothing is written that is there already.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.rules.recovery import Clues, Run, first_file, is_tail, true_end
 from roquet.store.commitlog import CommitLog
 from roquet.store.index import KeyIndex
+from roquet.store.index_check import drop_misleading, lacks_keys
 from roquet.store.layout import Checkpoint, Note
 from roquet.store.queue_check import faults, leads_astray
 from roquet.store.queue_ends import QueueEnd, QueueName
@@ -28,7 +29,7 @@ from roquet.store.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.rebuild import Rebuilder
 from roquet.wire.skim import Skimmed, is_torn
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 NAMED_MAX: Final = 20
 """Damaged queues that are named; more lines would not help whoever reads them."""
@@ -74,6 +75,11 @@ def recover(
     end = scan.settle(checkpoint.note.last_record if checkpoint.note else -1)
     if not is_clean:
         scan.rebuilder.settle_others(start.position, scan.damage)
+    if scan.rebuilder.cut:
+        log.warning(
+            "%d messages that consume queues led to are not in the log: they were not durable when"
+            " this store was last used, or files of the log were lost since", scan.rebuilder.cut,
+        )  # fmt: skip
     damaged = dict.fromkeys(scan.rebuilder.lacking, "it lacks entries")
     damaged |= _astray(commit_log, queues) if known is None else faults(queues, commit_log, known)
     if damaged := damaged | queues.faults:
@@ -154,6 +160,9 @@ def choose_start(
     if not _leads_to(commit_log, note.last_record, position):
         # Somebody changed the last file; what was durable there is still to be found.
         position = max(segments.begin, (position - 1) // segments.file_size * segments.file_size)
+    if not queues.has_ends and position > segments.begin:
+        log.warning("where consume queues ended is not known: all of the log is read to find out")
+        position = segments.begin
     if not queues.topics():
         if queues.ends:
             log.warning("%s is empty: all consume queues are made again", queues.directory)
@@ -176,6 +185,8 @@ def _start_by_times(
     """As the genuine broker begins, for a directory that it wrote last."""
     files = commit_log.segments.files
     if not files:
+        if is_clean and (durable := queues.reach()):
+            raise _incomplete(commit_log, durable)
         return Start(0, 0)
     found = [commit_log.skim_at(file.start) for file in files]
     firsts = tuple(facts[4] if facts else None for facts in found)
@@ -266,6 +277,11 @@ class _Scan:
                 " and are dropped", verdict.end, verdict.cut[0].start,
             )  # fmt: skip
         self.rebuilder.settle(verdict.damage)
+        if (missing := self._log.leads_on(verdict.end)) is not None:
+            log.error(
+                "%s leads on to %s, which is missing: its messages are lost unless it is put back"
+                " before this store is used", self._log.segments.files[-1].path, missing.name,
+            )  # fmt: skip
         if self._log.settle(verdict.end):
             self._log.sync_tail()
         self._log.redo(self._start.durable)
@@ -279,8 +295,13 @@ def settle_index(
 ) -> int:
     """Take back what the index may hold of a lost end; gives where it has to go on."""
     note = checkpoint.note
-    if note is not None and _rewind(index, note, is_clean=is_clean):
-        return note.index_position
+    is_as_noted = note is not None and _rewind(index, note, is_clean=is_clean)
+    count = len(index.files)
+    drop_misleading(index, commit_log)
+    if note is not None and is_as_noted and len(index.files) == count:
+        position = min(note.index_position, commit_log.end)
+        if not lacks_keys(index, commit_log, position):
+            return position
     if note is None and not is_clean:
         # As the genuine broker does: files that were not durable are made again.
         for file in [file for file in index.files if file.end_ms > checkpoint.index_ms]:

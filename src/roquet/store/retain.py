@@ -1,21 +1,27 @@
-"""Retention: deletes what the rule names: files of the log first, then what led only there."""
+"""Retention: deletes what the rule names: files of the log first, then what led only there.
 
-import logging
+Never behind the last checkpoint: a start after a crash reads the log from there. Where the log will
+begin is noted first, so that files that somebody else deletes can be told from those.
+"""
+
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from roquet.log_records import logger
 from roquet.rules.retention import DiskUsage, FileAge, RetentionPolicy, expendable
 from roquet.store.commitlog import CommitLog
+from roquet.store.flush import Flusher
 from roquet.store.index import KeyIndex
 from roquet.store.queues import ConsumeQueues
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def expire(
     commit_log: CommitLog,
     queues: ConsumeQueues,
     index: KeyIndex,
+    flusher: Flusher,
     now_ms: int,
     usage: DiskUsage,
     policy: RetentionPolicy,
@@ -23,9 +29,11 @@ def expire(
     """Delete expired files; gives their paths."""
     ages = _ages(commit_log, now_ms)
     going = expendable(ages, now_ms, local_hour(now_ms), usage, policy)
-    if not going:
+    stops = [file.start + commit_log.segments.file_size for file in going]
+    begin = max((stop for stop in stops if stop <= flusher.checkpointed), default=0)
+    if not begin:
         return []
-    begin = going[-1].start + commit_log.segments.file_size
+    flusher.note_begin(begin)
     gone = [str(file.path) for file in commit_log.segments.drop_before(begin)]
     for topic, queue_id in queues.names():
         gone += queues.drop_before(topic, queue_id, begin)

@@ -1,16 +1,16 @@
 """Segments: equal-sized files seen as one address space."""
 
 import errno
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.store.layout import file_name, file_start
 from roquet.store.locks import refused
 from roquet.store.mapped import MappedFile, MapPool, path_of
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Segments:
@@ -37,6 +37,8 @@ class Segments:
         for start, following in zip(starts, [*starts[1:], None], strict=False):
             path = directory / file_name(start)
             if sizes[start] == 0 and following is None:
+                if not self.pool.is_writable:
+                    continue
                 self.pool.files.create(path, self.file_size)  # made, and then the power went
             elif sizes[start] != self.file_size:
                 raise odd_size(path, sizes[start], self.file_size)

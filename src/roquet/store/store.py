@@ -1,6 +1,5 @@
 """Store: the one door: append, read, search, close."""
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Final, Self
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.rules.recovery import Damage
 from roquet.rules.retention import DiskUsage, RetentionPolicy, free_wanted, must_refuse
@@ -16,6 +16,7 @@ from roquet.store.census import Census
 from roquet.store.config import StoreConfig
 from roquet.store.files import Files, RealFiles
 from roquet.store.flush import Flushing
+from roquet.store.index_check import IndexCheck
 from roquet.store.memory import MemoryFiles
 from roquet.store.opening import Opened, open_directory
 from roquet.store.queue_repair import QueueRepair
@@ -38,7 +39,11 @@ __all__ = [
     "StoreConfig",
 ]
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
+
+CHECKED_AT_ONCE_BYTES: Final = 2 * 1024 * 1024
+"""A log that was no larger when the store was opened has its keys compared with it before they are
+first used; those of a larger one are compared by the scrub."""
 
 INDEX_AT_CLOSE_COUNT: Final = 50_000
 """Records indexed before closing: about half a second. The rest follows after the next opening."""
@@ -61,7 +66,8 @@ class Store:
         self._write = self._writer.append
         repair = QueueRepair(opened.log, opened.queues, opened.deleted, config.delay_levels_ms)
         self._reader = Reader(opened.log, opened.queues, opened.index, repair)
-        self._scrub = Scrub(opened.log, repair)
+        self._scrub = Scrub(opened.log, repair, IndexCheck(opened.index, opened.dispatcher))
+        self._keys_to_check = 0 < opened.log.end - opened.log.begin <= CHECKED_AT_ONCE_BYTES
         self.census = Census(opened.log, opened.queues)
         """The queues in numbers."""
         self._refusal: StoreError | None = None
@@ -238,6 +244,9 @@ class Store:
 
         No more are looked for once those found have `bytes_max`.
         """
+        if self._keys_to_check:
+            self._keys_to_check = False
+            IndexCheck(self._index, self._dispatcher).run(self._log)
         limits, times = (count_max, bytes_max), (begin_ms, end_ms)
         return self._reader.query(self._dispatcher, topic, key, limits, times)
 
@@ -348,7 +357,9 @@ class Store:
         policy = self._config.retention
         if at_once:
             policy = msgspec.structs.replace(policy, delete_hour=retain.local_hour(now_ms))
-        gone = retain.expire(self._log, self._queues, self._index, now_ms, usage, policy)
+        gone = retain.expire(
+            self._log, self._queues, self._index, self._flusher, now_ms, usage, policy
+        )
         if gone:
             self._opened.deleted.forget_before(self._log.begin)
         self.watch_disk(None if gone else usage)
@@ -369,6 +380,10 @@ class Store:
             raise self._flusher.fail(str(error)) from error
         with self._removing(topic):
             self._queues.remove(topic)
+
+    def clear_removed(self) -> None:
+        """Delete the files of deleted topics' queues; may run in another thread."""
+        self._queues.clear_removed()
 
     @contextmanager
     def _removing(self, topic: str) -> Iterator[None]:

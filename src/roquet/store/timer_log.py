@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from roquet.log_records import logger
+from roquet.store.layout import file_name
 from roquet.store.mapped import MapPool
 from roquet.store.segments import Segments, common_size, numbered
 from roquet.store.timer_layout import (
@@ -18,13 +20,23 @@ from roquet.store.timer_layout import (
     BLANK_MAGIC,
     BLANK_SIZE,
     NONE,
+    UNIT,
     UNIT_SIZE,
     Unit,
     unpack_unit,
 )
 
+log = logger(__name__)
+
 SIZE_UNIT: Final = 4096
 """Maps are made of pages, so a file of another size has been cut."""
+
+
+ROWS_SIZE: Final = 10_000 * UNIT_SIZE
+"""Units unpacked in one go."""
+
+Row = tuple[int, int, int, int, int]
+"""Where it lies, the unit before it, its slot's time, its record's position (-1: no unit), size."""
 
 
 class TimerLog:
@@ -38,10 +50,22 @@ class TimerLog:
         """Where the next unit goes."""
 
     def load(self, listed: Mapping[str, int | None]) -> None:
-        """Take the files that are there, with the size that they have."""
+        """Take the files that are there, with the size that they have; none if some are damaged."""
         segments = self.segments
         sizes = numbered(segments.directory, listed)
         segments.file_size = common_size(sizes, segments.file_size, SIZE_UNIT)
+        starts = sorted(sizes)
+        right = list(range(starts[0], starts[-1] + 1, segments.file_size)) if starts else []
+        odd = [
+            s for s in starts if sizes[s] not in (segments.file_size, 0 if s == starts[-1] else -1)
+        ]
+        if starts != right or odd:
+            log.warning(
+                "%s lacks files, or some have been cut: it is made again", segments.directory
+            )
+            for start in starts:
+                self._pool.files.remove(segments.directory / file_name(start))
+            return
         segments.load(listed)
         self.end = segments.limit
 
@@ -103,6 +127,46 @@ class TimerLog:
                 return
             yield at, unit
             at += UNIT_SIZE
+
+    def place_from(self, position: int) -> int:
+        """The first place of a unit from a position on."""
+        size = self.segments.file_size
+        number = -(-(position % size) // UNIT_SIZE)
+        at = position // size * size + number * UNIT_SIZE
+        return (
+            at
+            if self._is_open(at) and at // size == position // size
+            else (position // size + 1) * size
+        )
+
+    def rows(self, start: int, end: int) -> Iterator[Row]:
+        """All that lies in the places of units, whatever it is, a tenth as dear as units."""
+        size, at = self.segments.file_size, max(start, self.begin)
+        whole = (size - BLANK_SIZE) // UNIT_SIZE * UNIT_SIZE
+        while at < end and (file := self.segments.file_at(at)) is not None:
+            stop = min(file.start + whole, end)
+            view, base = file.view(), file.start
+            for first in range(at, stop, ROWS_SIZE):
+                behind = min(first + ROWS_SIZE, stop)
+                behind -= (behind - first) % UNIT_SIZE
+                found = UNIT.iter_unpack(view[first - base : behind - base])
+                for n, (
+                    magic_size,
+                    before,
+                    magic,
+                    write_ms,
+                    delay,
+                    position,
+                    length,
+                    _,
+                    _,
+                ) in enumerate(found):
+                    is_unit = magic_size == UNIT_SIZE and 0 < magic < 16 and length > 0
+                    yield (
+                        first + n * UNIT_SIZE, before, write_ms + delay,
+                        position if is_unit else NONE, length,
+                    )  # fmt: skip
+            at = base + size
 
     def settle(self, end: int) -> None:
         """Append from here on: nothing behind it stays, not even after a loss of power."""

@@ -10,27 +10,34 @@ than of its log's end; so units behind the end count as long as they are of mess
 offset, and messages that no unit speaks of are looked at once more.
 """
 
-import logging
 from collections.abc import Callable
-from itertools import islice
 from typing import Final
 
 import msgspec
 
-from roquet.rules.timer import floor_ms, is_delete
+from roquet.log_records import logger
+from roquet.rules.timer import PRECISION_MS, floor_ms, is_delete
 from roquet.store.timer_layout import NONE, UNIT_SIZE, Slot, TimerCheckpoint, Unit
 from roquet.store.timer_log import TimerLog
-from roquet.store.timer_wheel import Wheel
+from roquet.store.timer_wheel import EMPTIED, Wheel
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 OffsetOf = Callable[[Unit], int | None]
 """The timer topic's offset of the message of a unit; None when there is none."""
 
 _START: Final = 0
 
-SAMPLE: Final = 10_000
-"""Slots that are looked at: about 20 ms."""
+UNITS_MAX: Final = 2_000_000
+"""The newest units that are compared with the wheel when a store opens: about a second. Of those in
+front of them the last one of each slot is looked at."""
+
+
+COUNT_LIMIT: Final = 1 << 48
+"""No timer log has so many bytes, and no topic so many messages."""
+
+AHEAD_MS: Final = 14 * 86_400_000
+"""As far as the wheel reaches: a clock may have been set back since by no more."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -68,22 +75,59 @@ def recover(
     return Recovered(offset, first_ms)
 
 
+def is_plausible(checkpoint: TimerCheckpoint, now_ms: int) -> bool:
+    """Whether a checkpoint can be what a broker has written: ours says so by its checksum.
+
+    Garbage would call messages delivered that nobody got.
+    """
+    if checkpoint.cursor is not None:
+        return True
+    counts = (checkpoint.log_end, checkpoint.offset, checkpoint.changes)
+    is_whole = all(0 <= count < COUNT_LIMIT for count in counts)
+    return is_whole and 0 <= checkpoint.read_ms <= now_ms + AHEAD_MS
+
+
 def _agree(wheel: Wheel, timer_log: TimerLog, end: int, read_ms: int) -> bool:
     """Whether the wheel's slots lead to units of theirs, and it has some if something may wait.
 
-    A sample: damage is seldom alone, and there may be millions. Units without a slot are no damage
-    by themselves: a clock that was set back empties slots that were delivered.
+    Units lie in the order of their records. In a second that is to come each leads to the one
+    before it, or to none where the second had been emptied, and the slot leads to the last one.
     """
-    last = timer_log.last_before(end) if end > timer_log.begin else None
-    if end > timer_log.begin and last is None:
+    start = max(end - UNITS_MAX * UNIT_SIZE, timer_log.begin)
+    start = timer_log.place_from(start)
+    chains = _chains(timer_log, start, end, floor_ms(read_ms))
+    if chains is None:
         return False
-    waiting = ((at, slot) for at, slot in wheel.used() if at > floor_ms(read_ms))
-    found = list(islice(waiting, SAMPLE))
-    for time_ms, slot in found:
-        unit = timer_log.unit(slot.last)
-        if unit is None or floor_ms(unit.slot_ms) != time_ms or slot.first > slot.last:
+    for time_ms, slot in wheel.used():
+        if time_ms <= floor_ms(read_ms):
+            continue
+        chain = chains.pop(time_ms, None)
+        if chain is None:
+            unit = timer_log.unit(slot.last) if slot.last < start else None
+            if unit is None or floor_ms(unit.slot_ms) != time_ms:
+                return False
+        elif slot.last != chain:
             return False
-    return bool(found) or last is None or floor_ms(last.slot_ms) <= floor_ms(read_ms)
+    return all(map(wheel.is_emptied, chains))
+
+
+def _chains(timer_log: TimerLog, start: int, end: int, read_ms: int) -> dict[int, int] | None:
+    """The last unit of each second behind one, as the units say; None if they are damaged."""
+    last = dict[int, int]()
+    behind = at = timer_log.begin
+    for at, before, slot_ms, position, size in timer_log.rows(start, end):
+        if position < behind and (at != start or position < 0):
+            return None
+        behind = position + size
+        second = slot_ms - slot_ms % PRECISION_MS
+        if second <= read_ms:
+            continue
+        if before != NONE and before != last.get(second, before if before < start else at):
+            return None
+        last[second] = at
+    if end > start and at + UNIT_SIZE != end and timer_log.place_from(at + UNIT_SIZE) != end:
+        return None
+    return last
 
 
 def _anew(wheel: Wheel, timer_log: TimerLog, offset: int) -> Recovered:
@@ -176,10 +220,7 @@ def _search(wheel: Wheel, timer_log: TimerLog, lost: set[int], end: int) -> None
 
 
 def _set(wheel: Wheel, time_ms: int, slot: Slot) -> None:
-    if slot.last == NONE:
-        wheel.blank(time_ms)
-    else:
-        wheel.put(time_ms, slot)
+    wheel.put(time_ms, EMPTIED if slot.last == NONE else slot)
 
 
 def _worth(unit: Unit) -> int:

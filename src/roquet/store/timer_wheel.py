@@ -13,12 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from roquet.model.errors import StoreError
+from roquet.log_records import logger
 from roquet.rules.timer import PRECISION_MS
 from roquet.store.mapped import PAGE_SIZE, MappedFile, MapPool
-from roquet.store.timer_layout import SLOT, SLOT_SIZE, Slot
+from roquet.store.timer_layout import NONE, SLOT, SLOT_SIZE, Slot
+
+log = logger(__name__)
 
 _EMPTY_PAGE: Final = bytes(PAGE_SIZE)
+
+EMPTIED: Final = Slot(NONE, NONE, 0)
+"""A second whose messages were delivered before the clock was set back."""
 
 BLANK_COUNT: Final = 1_024
 """Used seconds that are looked at before others have their turn: about a millisecond."""
@@ -39,13 +44,14 @@ class Wheel:
         return self._slots * PRECISION_MS
 
     def load(self, size: int | None) -> None:
-        """Take the file of that size, None for none. Raises StoreError for an odd one."""
+        """Take the file of that size, None for none; one that has been cut is made again."""
         if size and size != self._file.size:
-            raise StoreError(
-                f"{self._file.path} has {size} bytes where {self._file.size} are right: restore it"
-                " from a copy, or delete it to have it made again from the timer log"
-            )
-        self.exists = bool(size)
+            log.warning(
+                "%s has %d bytes where %d are right: it is made again",
+                self._file.path, size, self._file.size,
+            )  # fmt: skip
+            self._pool.files.remove(self._file.path)
+        self.exists = size == self._file.size
         self._file.is_new = not self._pool.has_sure_names
 
     def make(self) -> None:
@@ -63,14 +69,13 @@ class Wheel:
         file = self._file
         view = file.held or file.view()
         stored, first, last, count, _ = SLOT.unpack_from(view, second % self._slots * SLOT_SIZE)
-        return Slot(first, last, count) if stored == second else None
+        return Slot(first, last, count) if stored == second and last != NONE else None
 
     def held_ms(self, time_ms: int) -> int:
         """Which second's slot lies in the place of a time's; 0 for none."""
-        second: int
-        view = self._file.held or self._file.view()
-        second, *_ = SLOT.unpack_from(view, time_ms // PRECISION_MS % self._slots * SLOT_SIZE)
-        return second * PRECISION_MS
+        view, at = self._file.held or self._file.view(), time_ms // PRECISION_MS % self._slots
+        second, _, last, _, _ = SLOT.unpack_from(view, at * SLOT_SIZE)
+        return int(second) * PRECISION_MS if last != NONE else 0
 
     def put(self, time_ms: int, slot: Slot) -> None:
         """Set the second of a time; `make` was called before."""
@@ -78,6 +83,13 @@ class Wheel:
         at = second % self._slots * SLOT_SIZE
         SLOT.pack_into(self._file.view(), at, second, slot.first, slot.last, slot.count, 0)
         self._file.mark()
+
+    def is_emptied(self, time_ms: int) -> bool:
+        """Whether the second of a time was emptied on purpose, and not set since."""
+        file = self._file
+        at = time_ms // PRECISION_MS % self._slots * SLOT_SIZE
+        found = SLOT.unpack_from(file.held or file.view(), at)
+        return found[:3] == (time_ms // PRECISION_MS, NONE, NONE)
 
     def blank(self, time_ms: int) -> None:
         """Empty the second of a time."""
@@ -90,7 +102,7 @@ class Wheel:
         self.make()
         for number, (time_ms, _) in enumerate(self.used(), 1):
             if begin_ms <= time_ms < end_ms:
-                self.blank(time_ms)
+                self.put(time_ms, EMPTIED)
             if number % BLANK_COUNT == 0:
                 yield
 
@@ -104,6 +116,6 @@ class Wheel:
             if page == _EMPTY_PAGE:
                 continue
             for second, first, last, count, _ in SLOT.iter_unpack(page):
-                if second:
+                if second and last != NONE:
                     yield second * PRECISION_MS, Slot(first, last, count)
         self._pool.files.forget(view, self._file.size)

@@ -8,14 +8,14 @@ Everything lies in the genuine broker's files, and nothing of a message in memor
 files before the first message. What the checkpoint says was on the disk before it.
 """
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import StoreFailed
 from roquet.rules.timer import PRECISION_MS, floor_ms, is_delete
 from roquet.store.config import MIB
@@ -33,10 +33,10 @@ from roquet.store.timer_layout import (
     unpack_checkpoint,
 )
 from roquet.store.timer_log import TimerLog
-from roquet.store.timer_recovery import OffsetOf, recover
-from roquet.store.timer_wheel import Wheel
+from roquet.store.timer_recovery import OffsetOf, is_plausible, recover
+from roquet.store.timer_wheel import BLANK_COUNT, Wheel
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MAPS_MAX: Final = 16
 """Files of the timer log held at once: each has two million messages."""
@@ -90,6 +90,9 @@ class Timers:
             raise refused(directory, error) from error
 
     def _load(self, offset_of: OffsetOf, now_ms: int) -> None:
+        if not is_plausible(self._saved, now_ms):
+            log.warning("%s is damaged: what waits is read again from its topic", self._path)
+            self._saved = TimerCheckpoint()
         saved = self._saved
         self._wheel.load(self._files.list(self._directory).get("timerwheel"))
         self._log.load(self._files.list(self._log.segments.directory))
@@ -130,6 +133,14 @@ class Timers:
     def slot(self, time_ms: int) -> Slot | None:
         """What waits in the second of a time; None for nothing."""
         return self._wheel.slot(time_ms)
+
+    def seconds_from(self, begin_ms: int) -> Iterator[int | None]:
+        """Each second from a time on in which something waits; None now and then, for a pause."""
+        for number, (time_ms, _) in enumerate(self._wheel.used(), 1):
+            if time_ms >= begin_ms:
+                yield time_ms
+            if number % BLANK_COUNT == 0:
+                yield None
 
     def unit(self, position: int) -> Unit | None:
         """The unit at a position of the timer log, if it is still there."""
@@ -202,6 +213,15 @@ class Timers:
         assert self.is_saved, "seconds whose deliveries may be lost are not emptied"
         yield from self._wheel.blank_between(read_ms, self.read_ms)
         self.go_on(read_ms)
+        self.unsaved = True
+
+    def empty(self, seconds: Sequence[int]) -> Iterator[None]:
+        """Empty seconds whose messages were all written again, some of them at a time."""
+        assert self.is_saved, "seconds are emptied when the disk knows what was written again"
+        for number, time_ms in enumerate(seconds, 1):
+            self._wheel.blank(time_ms)
+            if number % BLANK_COUNT == 0:
+                yield
         self.unsaved = True
 
     # -- keep --------------------------------------------------------------------------------

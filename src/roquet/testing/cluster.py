@@ -21,7 +21,6 @@ import msgspec
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.config import BrokerConfig
-from roquet.model.errors import UsageError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net import loop
@@ -124,10 +123,7 @@ class Cluster:
         given = {**SMALL, **self._settings, **settings}
         directory = None if self._store == "memory" else self._store / given["broker_name"]
         servers = tuple(server.address for server in self.namesrvs)
-        try:
-            return BrokerConfig(**{"store_dir": directory, "name_servers": servers, **given})
-        except TypeError as error:  # a keyword that is no setting
-            raise UsageError(f"a broker has no such setting: {error}") from None
+        return BrokerConfig(**{"store_dir": directory, "name_servers": servers, **given})
 
 
 def cluster(
@@ -179,20 +175,20 @@ class BlockingCluster:
 
     def add_broker(self, **settings: Any) -> BrokerServer:
         """One broker more."""
-        return self._do(self._cluster.add_broker(**settings))
+        return self.run(self._cluster.add_broker(**settings))
 
     def stop_broker(self, index: int) -> None:
         """Stop a broker in good order."""
-        self._do(self._cluster.stop_broker(index))
+        self.run(self._cluster.stop_broker(index))
 
     def start_broker(self, index: int) -> BrokerServer:
         """Start a broker again that was stopped."""
-        return self._do(self._cluster.start_broker(index))
+        return self.run(self._cluster.start_broker(index))
 
     def __enter__(self) -> Self:
         self._thread.start()
         try:
-            self._do(self._cluster.__aenter__())
+            self.run(self._cluster.__aenter__())
         except BaseException:
             self._end()
             raise
@@ -200,11 +196,12 @@ class BlockingCluster:
 
     def __exit__(self, *_: object) -> None:
         try:
-            self._do(self._cluster.__aexit__(None, None, None))
+            self.run(self._cluster.__aexit__(None, None, None))
         finally:
             self._end()
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the thread of the servers, for 30 s at most; gives its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(STOP_TIMEOUT_S)
 
     def _end(self) -> None:

@@ -275,6 +275,9 @@ class SerializeType(IntEnum):
 VERSION: Final = 513
 """The version that we say we are (V5_5_0): peers gate what they send by it."""
 
+HELP: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""A genuine server's hint behind a refusal: clients add one of their own where it lacks."""
+
 VERSION_STANDARD_JSON: Final = 401
 """From this version on (V4_9_4) a client reads a route in standard JSON."""
 

@@ -51,10 +51,11 @@ async def numbers(broker: Broker, member: str, strategy: str = "AVG", **fields: 
     return [one.message_queue.queue_id for one in found]
 
 
-def set_mode(broker: Broker, mode: str, shared: int = 0, **fields: str) -> int:
+async def set_mode(broker: Broker, mode: str, shared: int = 0, **fields: str) -> int:
     given = {"topic": "orders", "consumer_group": "billing", **fields}
     body = RequestMode(mode=mode, pop_share_queue_num=shared, **given)
-    return assignment.set_mode(broker, SetRequestMode(body=dialect.dumps(body)), None).code  # type: ignore[arg-type]
+    reply = await assignment.set_mode(broker, SetRequestMode(body=dialect.dumps(body)), None)  # type: ignore[arg-type]
+    return reply.code
 
 
 @pytest.mark.usefixtures("group")
@@ -121,14 +122,14 @@ class TestBrokerDecided:
 @pytest.mark.usefixtures("group")
 class TestPopping:
     async def test_everybody_pops_everything_unless_told_otherwise(self, broker: Broker) -> None:
-        assert set_mode(broker, "POP") == 0
+        assert await set_mode(broker, "POP") == 0
         found = await asked(broker, "c1") or []
         assert [(x.message_queue.queue_id, x.mode) for x in found] == [(-1, "POP")]
 
     async def test_with_one_to_share_a_member_works_on_the_next_ones_queues(
         self, broker: Broker
     ) -> None:
-        set_mode(broker, "POP", 1)
+        await set_mode(broker, "POP", 1)
         assert await numbers(broker, "c3") == [6, 7, 0, 1, 2]
 
     async def test_retry_topics_are_pulled(self, broker: Broker) -> None:
@@ -136,14 +137,14 @@ class TestPopping:
         assert [x.mode for x in found] == ["PULL"]
 
     async def test_who_is_not_in_the_group_pops_nothing(self, broker: Broker) -> None:
-        set_mode(broker, "POP")
+        await set_mode(broker, "POP")
         assert await asked(broker, "stranger") == []
 
     async def test_members_hear_that_they_pop_now(
         self, broker: Broker, group: dict[str, Any]
     ) -> None:
         group["c1"].told.clear()
-        set_mode(broker, "POP")
+        await set_mode(broker, "POP")
         assert group["c1"].told == [ConsumersChanged(consumer_group="billing")]
 
 
@@ -151,7 +152,7 @@ async def test_a_group_can_be_told_to_pop_before_its_first_consumer(broker: Brok
     now_ms = broker.clock.now_ms()
     broker.topics.put(TopicConfig(topic_name="orders"), now_ms)
     body = b'{"topic":"orders","consumerGroup":"unborn","mode":"POP","popShareQueueNum":0}'
-    assert assignment.set_mode(broker, SetRequestMode(body=body), None).code == 0  # type: ignore[arg-type]
+    assert (await assignment.set_mode(broker, SetRequestMode(body=body), None)).code == 0  # type: ignore[arg-type]
     assert broker.groups.get("unborn") is not None
     assert broker.mode("orders", "unborn").mode == "POP"
 
@@ -194,7 +195,7 @@ class TestBadInput:
         with pytest.raises(FieldError):
             assignment.query(broker, QueryAssignment(body=body), None)  # type: ignore[arg-type]
         with pytest.raises(FieldError):
-            assignment.set_mode(broker, SetRequestMode(body=body), None)  # type: ignore[arg-type]
+            await assignment.set_mode(broker, SetRequestMode(body=body), None)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("fields", "code"),
@@ -211,6 +212,6 @@ class TestBadInput:
     ) -> None:
         given: dict[str, Any] = {"mode": "POP", **fields}
         with pytest.raises(CallRefused) as refused:
-            set_mode(broker, given.pop("mode"), **given)
+            await set_mode(broker, given.pop("mode"), **given)
         assert refused.value.code == code
         assert [x.mode for x in await asked(broker, "c1") or []] == ["PULL"] * 3

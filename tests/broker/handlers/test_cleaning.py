@@ -6,6 +6,7 @@ import pytest
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import cleaning
 from roquet.broker.handlers.send import send
+from roquet.model.errors import StoreFull
 from roquet.wire.calls.cleaning import CleanQueues, CleanTopics, DeleteExpired
 from roquet.wire.record import decode
 
@@ -29,10 +30,23 @@ async def test_old_files_of_the_log_go_at_once(
     fill(broker, peer, message)
     assert broker.store.begin_position == 0
     monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    cleaning.delete_expired(broker, DeleteExpired(), peer)
+    await cleaning.delete_expired(broker, DeleteExpired(), peer)
     assert broker.store.begin_position > 0
     least, end = broker.store.bounds("orders", 0)
     assert 0 < least < end
+
+
+async def test_what_lies_behind_the_last_checkpoint_stays_where_the_disk_takes_none(
+    broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_room(_now_ms: int, **_: bool) -> None:
+        raise StoreFull("no room")
+
+    fill(broker, peer, message)
+    monkeypatch.setattr(broker.flush, "checkpoint", no_room)
+    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
+    assert (await cleaning.delete_expired(broker, DeleteExpired(), peer)).code == 0
+    assert broker.store.begin_position == 0
 
 
 async def test_topics_without_settings_are_deleted_with_all_that_is_known_of_them(
@@ -44,7 +58,7 @@ async def test_topics_without_settings_are_deleted_with_all_that_is_known_of_the
     broker.offsets.commit("billing", "orders", 0, 3)
     broker.topics.remove("orders", 0)
     monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    cleaning.delete_expired(broker, DeleteExpired(), peer)
+    await cleaning.delete_expired(broker, DeleteExpired(), peer)
     assert broker.store.bounds("orders", 0) == (4, 4)
     await cleaning.clean_topics(broker, CleanTopics(), peer)
     await cleaning.clean_topics(broker, CleanTopics(), peer)
@@ -75,7 +89,7 @@ async def test_queues_of_shrunk_topics_go_when_they_are_empty(
     for queue_id in (0, 1):
         broker.offsets.commit("billing", "orders", queue_id, 4)
     monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    cleaning.delete_expired(broker, DeleteExpired(), peer)
+    await cleaning.delete_expired(broker, DeleteExpired(), peer)
     assert broker.store.bounds("orders", 1) == (4, 4)
     await cleaning.clean_queues(broker, CleanQueues(), peer)
     assert broker.store.bounds("orders", 1) == (4, 4), "its topic has it still"
@@ -100,7 +114,7 @@ async def test_progress_goes_before_the_queue_that_it_counts(
     fill(broker, peer, message, topic="later")
     broker.offsets.commit("billing", "orders", 0, 4)
     monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    cleaning.delete_expired(broker, DeleteExpired(), peer)
+    await cleaning.delete_expired(broker, DeleteExpired(), peer)
     broker.topics.remove("orders", 0)
     seen = []
 

@@ -47,12 +47,14 @@ def commit(broker: Broker, peer: Any, offset: int, queue_id: int = 0) -> None:
 
 def connections(broker: Broker, **fields: Any) -> ConsumerConnection:
     call = GetConnections(consumer_group="billing", **fields)
-    return dialect.loads(handlers.connections(broker, call, None).body, ConsumerConnection)  # type: ignore[arg-type]
+    reply: Any = handlers.connections(broker, call, None)  # type: ignore[arg-type]
+    return dialect.loads(reply.body, ConsumerConnection)
 
 
 def stats(broker: Broker, **fields: Any) -> ConsumeStats:
     call = GetConsumeStats(**{"consumer_group": "billing", **fields})
-    return dialect.loads(handlers.stats(broker, call, None).body, ConsumeStats)  # type: ignore[arg-type]
+    reply: Any = handlers.stats(broker, call, None)  # type: ignore[arg-type]
+    return dialect.loads(reply.body, ConsumeStats)
 
 
 @pytest.mark.usefixtures("billing")

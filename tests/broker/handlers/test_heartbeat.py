@@ -8,10 +8,12 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers import heartbeat as handlers
+from roquet.broker.tables import clients
+from roquet.broker.tables.clients import ConsumerGroup
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
 from roquet.model.topic import SubscriptionGroup
-from roquet.rules.consistency import factions
+from roquet.rules.consistency import own_topics
 from roquet.wire import dialect
 from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
 from roquet.wire.calls.heartbeat import (
@@ -234,6 +236,24 @@ async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer:
     assert handlers.check_subscription(broker, CheckSubscription(), peer).code == 0
 
 
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"clientId":"c","group":"g"}', 0),
+        (b'{"subscriptionData":{"subString":"a > 1","expressionType":"SQL92"}}', 0),
+        (b'{"subscriptionData":{"topic":null,"subString":"a >","expressionType":"SQL92"}}', 23),
+    ],
+)
+async def test_an_expression_is_checked_whoever_asks_for_whatever_topic(
+    broker: Broker, peer: Any, body: bytes, code: int
+) -> None:
+    try:
+        found = handlers.check_subscription(broker, CheckSubscription(body=body), peer).code
+    except CallRefused as refused:
+        found = refused.code
+    assert found == code
+
+
 async def test_members_that_listen_to_different_things_are_logged_once(
     broker: Broker, new_peer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,10 +284,11 @@ async def test_a_divided_group_is_looked_at_when_something_has_changed(
     broker: Broker, new_peer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = list[int]()
+    look = ConsumerGroup.wants_different_things
 
-    def counted(wishes: Any) -> Any:
-        looks.append(len(wishes))
-        return factions(wishes)
+    def counted(group: ConsumerGroup) -> bool:
+        looks.append(len(group.members))
+        return look(group)
 
     def wish(peer: Any, tags: str) -> None:
         wanted = Subscription(topic="orders", sub_string=tags, sub_version=ord(tags))
@@ -277,7 +298,7 @@ async def test_a_divided_group_is_looked_at_when_something_has_changed(
         )
         handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
 
-    monkeypatch.setattr(handlers, "factions", counted)
+    monkeypatch.setattr(ConsumerGroup, "wants_different_things", counted)
     peers = [new_peer() for _ in range(3)]
     for number, peer in enumerate(peers):
         peer.address = f"10.0.0.{number}:1"
@@ -317,11 +338,37 @@ async def test_a_bad_expression_in_heartbeats_is_logged_once(
         b'{"consumerDataSet":[]}',
         b'{"clientID":"c","producerDataSet":[{}]}',
         b'{"clientID":"c","consumerDataSet":[{"messageModel":"CLUSTERING"}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{}]}]}',
     ],
 )
-async def test_a_client_or_group_without_a_name_is_refused(
+async def test_a_client_group_or_topic_without_a_name_is_refused(
     broker: Broker, peer: Any, body: bytes
 ) -> None:
     with pytest.raises(FieldError, match="is missing"):
         handlers.heartbeat(broker, Heartbeat(body=body), peer)
     assert peer not in broker.clients
+
+
+async def test_a_member_among_many_is_compared_without_its_own_and_their_wishes(
+    broker: Broker, new_peer: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = list[int]()
+
+    def counted(wishes: Any) -> Any:
+        looks.append(len(wishes))
+        return own_topics(wishes)
+
+    monkeypatch.setattr(clients, "own_topics", counted)
+    monkeypatch.setattr(handlers, "own_topics", counted)
+    members = 20
+    for number in range(members):
+        wishes = [Subscription(topic=f"t{n}", sub_string="*") for n in range(1_000)]
+        wishes.append(Subscription(topic="last", sub_string=f"{'x' * 50_000}{number}"))
+        data = HeartbeatData(
+            client_id=f"c{number}",
+            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=wishes)],
+        )
+        handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), new_peer())
+    assert len(looks) == members + 2, "each one's own, and the two that are told of"
+    assert caplog.text.count("listen to different things") == 1
+    assert len(caplog.text) < 1_000

@@ -179,7 +179,7 @@ async def test_all_progress_is_told_with_what_was_given_out(broker: Broker, peer
     broker.offsets.commit("billing", "orders", 1, 5)
     broker.statistics.got("orders", "billing", 1, 1).pulled[1] = 7
     broker.statistics.got("orders", "popping", 1, 1)
-    reply = handlers.all_offsets(broker, calls.GetAllOffsets(), peer)
+    reply = await handlers.all_offsets(broker, calls.GetAllOffsets(), peer)
     found = dialect.loads(reply.body, calls.AllOffsets)
     assert found.offset_table["orders@billing"] == {1: 5}
     assert found.pull_offset_table == {"orders@billing": {1: 7}}

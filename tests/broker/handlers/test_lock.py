@@ -41,6 +41,15 @@ async def test_a_lock_as_other_clients_ask_for_it(broker: Broker, peer: Any) -> 
     assert reply.body == b'{"lockOKMQSet":[%s]}' % queue
 
 
+async def test_a_queue_may_be_locked_without_names_as_in_java(broker: Broker, peer: Any) -> None:
+    text = b'{"clientId":"%s","consumerGroup":"g","mqSet":[{"queueId":1,"topic":"t"}]}'
+    replies: list[Any] = [lock(broker, LockQueues(body=text % who), peer) for who in (b"c1", b"c2")]
+    assert [reply.body for reply in replies] == [
+        b'{"lockOKMQSet":[{"brokerName":"","queueId":1,"topic":"t"}]}',
+        b'{"lockOKMQSet":[]}',
+    ]
+
+
 async def test_a_broken_body_is_the_clients_fault(broker: Broker, peer: Any) -> None:
     with pytest.raises(FieldError):
         lock(broker, LockQueues(body=b"{"), peer)

@@ -52,10 +52,24 @@ def known(broker: Broker, peer: Any, message: Any) -> None:
 
 @pytest.mark.usefixtures("known")
 async def test_a_commit_is_what_a_query_answers(broker: Broker, peer: Any) -> None:
-    commit(broker, peer)
-    assert progress(broker, peer) == 5
-    commit(broker, peer, commit_offset=2)
-    assert progress(broker, peer) == 2
+    commit(broker, peer, commit_offset=1)
+    assert progress(broker, peer) == 1
+    commit(broker, peer, commit_offset=0)
+    assert progress(broker, peer) == 0
+
+
+@pytest.mark.usefixtures("known")
+async def test_a_commit_beyond_the_end_is_not_noted_so_that_what_is_stored_there_comes(
+    broker: Broker, peer: Any
+) -> None:
+    commit(broker, peer, commit_offset=1)
+    told = offset.update(
+        broker,
+        UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2),
+        peer,
+    )
+    assert (told.code, "beyond the queue's end" in (told.remark or "")) == (0, True)
+    assert progress(broker, peer) == 1
 
 
 @pytest.mark.usefixtures("known")
@@ -205,9 +219,18 @@ async def test_a_late_commit_of_a_genuine_member_is_passed_over_until_it_asks(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     """It knows no topic ids; its connection tells that it was there before."""
-    broker.former_readers.add("orders", [peer])
+    broker.former_readers.add("orders", [peer], ["billing"])
     commit(broker, peer, commit_offset=1)
     assert broker.offsets.get("billing", "orders", 0) is None
     assert progress(broker, peer) == 0
     commit(broker, peer, commit_offset=1)
     assert broker.offsets.get("billing", "orders", 0) == 1
+
+
+@pytest.mark.usefixtures("known")
+async def test_progress_in_a_queue_that_no_topic_can_have_is_refused(
+    broker: Broker, peer: Any
+) -> None:
+    with pytest.raises(CallRefused, match="no topic has more than 16384 queues"):
+        commit(broker, peer, commit_offset=1, queue_id=16_384)
+    assert broker.offsets.queues("billing", "orders") == {}

@@ -1,13 +1,29 @@
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
+from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers import topic as handlers
-from roquet.broker.handlers.paging import ROWS_MAX, page
+from roquet.broker.handlers.group import stats
+from roquet.broker.handlers.paging import QUEUES_MAX, ROWS_MAX, page
+from roquet.broker.handlers.stats import OFFSETS_COUNT
+from roquet.broker.homes import QUEUES_MAX as QUEUES_ALLOWED
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.topic import DataVersion, GroupTable, TopicConfig, TopicTable
+from roquet.store.store import Store
 from roquet.wire import dialect
+from roquet.wire.call import Call
+from roquet.wire.calls.group import GetConsumeStats
+from roquet.wire.calls.inquiry import GetAllOffsets
+from roquet.wire.calls.stats import (
+    GetAllConsumeStats,
+    GetCorrections,
+    GetTimeSpan,
+    GetTopicStats,
+)
 from roquet.wire.calls.topic import GetGroups, GetTopics
 from roquet.wire.codes import ResponseCode
 
@@ -79,3 +95,77 @@ async def test_a_long_table_is_written_beside_others_work(broker: Broker, peer: 
     reply = await answer
     assert b'"topic-200"' in reply.body
     assert reply.total_topic_num > ROWS_MAX
+
+
+@pytest.fixture
+def wide(broker: Broker) -> Broker:
+    """A topic of as many queues as are allowed, and a group with progress in each."""
+    count = QUEUES_ALLOWED
+    broker.topics.put(
+        TopicConfig(topic_name="wide", read_queue_nums=count, write_queue_nums=count), 0
+    )
+    broker.groups.find("billing", 0)
+    for number in range(count):
+        broker.offsets.commit("billing", "wide", number, 0)
+    return broker
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        GetTopicStats(topic="wide"),
+        GetTimeSpan(topic="wide", group="billing"),
+        GetCorrections(topic="wide", compare_group=""),
+        GetConsumeStats(consumer_group="billing", with_owners=True),
+        GetAllConsumeStats(),
+        GetAllOffsets(),
+    ],
+    ids=lambda call: type(call).__name__,
+)
+async def test_others_have_their_turn_while_many_queues_are_looked_at(
+    wide: Broker, peer: Any, call: Call[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [0]
+    bounds = Store.bounds
+
+    def counted(store: Store, topic: str, queue_id: int) -> tuple[int, int]:
+        looks[-1] += 1
+        return bounds(store, topic, queue_id)
+
+    async def others() -> None:
+        while True:
+            looks.append(0)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Store, "bounds", counted)
+    turns = asyncio.create_task(others())
+    answer: Any = HANDLERS[type(call)](wide, call, peer)
+    reply = await answer
+    turns.cancel()
+    assert max(looks) <= 2 * OFFSETS_COUNT
+    # Progress is copied by topic and group, without a look at queues.
+    is_copied = isinstance(call, GetAllOffsets)
+    assert len(looks) > (1 if is_copied else QUEUES_ALLOWED // OFFSETS_COUNT)
+    assert len(reply.body) > QUEUES_ALLOWED
+
+
+async def test_more_queues_than_fit_in_an_answer_are_refused_before_any_is_looked_at(
+    wide: Broker, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("looked at a queue")
+
+    names = [f"wide{number}" for number in range(QUEUES_MAX // QUEUES_ALLOWED + 1)]
+    config = wide.topics.get("wide")
+    assert config is not None
+    wide.topics.put_all([msgspec.structs.replace(config, topic_name=name) for name in names], 0)
+    monkeypatch.setattr(Store, "bounds", fail)
+    with pytest.raises(CallRefused, match="ask for fewer topics"):
+        stats(wide, GetConsumeStats(consumer_group="billing", topic_list=";".join(names)), peer)
+
+
+async def test_a_topic_that_is_named_often_is_looked_at_once(wide: Broker, peer: Any) -> None:
+    wide.topics.put(TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), 0)
+    call = GetConsumeStats(consumer_group="billing", topic_list="orders;" * 6_000)
+    reply: Any = stats(wide, call, peer)
+    assert reply.body.count(b'"brokerOffset"') == 1

@@ -19,7 +19,7 @@ from roquet.model.subscription import (
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
-from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.codes import HELP, Language, ResponseCode
 from roquet.wire.dialect import dumps
 from roquet.wire.java import hash_code
 from roquet.wire.record import decode_many
@@ -379,7 +379,7 @@ class TestBySql:
         broker.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
         broker.arrivals.arrived("orders", 0, 1, [0])
         reply: Any = await asyncio.wait_for(waiting, 2)
-        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
+        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
     async def test_an_end_of_the_broker_ends_the_wait(
         self, broker: Broker, peer: Any, put: Any
@@ -428,7 +428,7 @@ async def test_a_forbidden_group_or_topic_is_named_by_its_kind(
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 2)
     broker.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
     reply = pull(broker, ask(consumer_group="other"), peer)
-    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
 
 class TestByHeartbeat:
@@ -494,7 +494,7 @@ class TestByHeartbeat:
         broker.groups.put(group, 0)
         self.listen(broker, peer, "*")
         reply: Any = pull(broker, ask(), peer)
-        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
+        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
         reply = pull(broker, ask(consumer_group="other"), peer)
         assert reply.code == 0
 
@@ -571,7 +571,7 @@ async def test_what_is_not_delivered_yet_is_pulled_only_where_the_settings_say_s
 ) -> None:
     call = ask(kind=kind, topic=topic, suspend_timeout_millis=0)
     reply: Any = pull(broker, call, peer)
-    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
     assert "read_internal_topics=true" in reply.remark
     broker.live.change({"read_internal_topics": "true"}, broker.clock.now_ms())
     allowed: Any = pull(broker, call, peer)
@@ -643,8 +643,45 @@ async def test_a_genuine_reader_of_a_deleted_topic_is_told_to_begin_the_new_one(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b")
-    broker.former_readers.add("orders", [peer])
+    broker.former_readers.add("orders", [peer], ["billing"])
     told: Any = pull(broker, ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
     assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
     assert broker.offsets.get("billing", "orders", 0) is None, "the offset of the one before"
     assert bodies(pull(broker, ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]
+
+
+async def test_a_reader_that_names_the_topics_id_is_believed(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "b")
+    broker.former_readers.add("orders", [peer], ["billing"])
+    found: Any = pull(broker, ask(1, topic_id=broker.topics.ids.get("orders")), peer)
+    assert (found.code, found.next_begin_offset) == (ResponseCode.SUCCESS, 2)
+
+
+async def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress(
+    broker: Broker, peer: Any, stored: Any
+) -> None:
+    stored("a", "b")
+    pull(broker, ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    told: Any = pull(broker, ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer)
+    assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 1)
+    assert broker.offsets.get("billing", "orders", 0) == 1, "nobody has read the ninth"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"topic": "nope"}, "topic[nope] not exist, apply first please! "),
+        ({"consumer_group": "no good"}, "subscription group [no good] does not exist, "),
+        ({"sys_flag": 0}, "the consumer's group info not exist"),
+    ],
+)
+async def test_refusals_end_with_the_genuine_hint(
+    broker: Broker, peer: Any, stored: Any, fields: dict[str, Any], says: str
+) -> None:
+    """Genuine clients add one of their own where it lacks."""
+    stored("a")
+    with pytest.raises(CallRefused) as refused:
+        pull(broker, ask(**fields), peer)
+    assert refused.value.remark == f"{says}{HELP}"

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -8,7 +9,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import offset, reset
 from roquet.broker.handlers.pull import pull
 from roquet.broker.handlers.send import send
-from roquet.model.errors import CallRefused, CallTimeout
+from roquet.model.errors import CallRefused, CallTimeout, StoreFull
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.rules.ordered_pop import hold
@@ -69,28 +70,33 @@ def join(broker: Broker, peer: Any, client_id: str = "c@1", topic: str = "orders
 
 
 async def test_all_queues_go_to_a_time(broker: Broker, peer: Any) -> None:
-    assert table(reset.reset(broker, asked(timestamp=0), peer)) == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert table(await reset.reset(broker, asked(timestamp=0), peer)) == {0: 0, 1: 0, 2: 0, 3: 0}
     assert broker.offsets.get("billing", "orders", 0) == 0
     late = broker.clock.now_ms() + 60_000
-    assert table(reset.reset(broker, asked(timestamp=late), peer)) == {0: COUNT, 1: 0, 2: 0, 3: 0}
+    assert table(await reset.reset(broker, asked(timestamp=late), peer)) == {
+        0: COUNT,
+        1: 0,
+        2: 0,
+        3: 0,
+    }
 
 
 async def test_no_time_means_behind_everything(broker: Broker, peer: Any) -> None:
-    assert table(reset.reset(broker, asked(), peer))[0] == COUNT
+    assert table(await reset.reset(broker, asked(), peer))[0] == COUNT
 
 
 @pytest.mark.parametrize(("offset", "reached"), [(0, 0), (7, 7), (10, 10), (11, 10)])
 async def test_one_queue_goes_to_an_offset(
     broker: Broker, peer: Any, offset: int, reached: int
 ) -> None:
-    found = reset.reset(broker, asked(queue_id=0, offset=offset), peer)
+    found = await reset.reset(broker, asked(queue_id=0, offset=offset), peer)
     assert table(found) == {0: reached}
     assert broker.offsets.get("billing", "orders", 0) == reached
 
 
 async def test_one_queue_goes_to_a_time(broker: Broker, peer: Any) -> None:
-    assert table(reset.reset(broker, asked(queue_id=0, timestamp=0), peer)) == {0: 0}
-    assert table(reset.reset(broker, asked(queue_id=0, offset=-1), peer)) == {0: COUNT}
+    assert table(await reset.reset(broker, asked(queue_id=0, timestamp=0), peer)) == {0: 0}
+    assert table(await reset.reset(broker, asked(queue_id=0, offset=-1), peer)) == {0: COUNT}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ async def test_what_cannot_be_reset_is_refused(
     broker: Broker, peer: Any, fields: dict[str, Any], code: ResponseCode, remark: str
 ) -> None:
     with pytest.raises(CallRefused) as refused:
-        reset.reset(broker, asked(**fields), peer)
+        await reset.reset(broker, asked(**fields), peer)
     assert refused.value.code == code
     assert (refused.value.remark or "").startswith(remark)
     assert broker.offsets.get("billing", "orders", 0) == 5
@@ -131,11 +137,11 @@ async def test_a_topic_without_queues_has_none_to_reset(broker: Broker, peer: An
     assert config is not None
     broker.topics.put(msgspec.structs.replace(config, read_queue_nums=0), 0)
     with pytest.raises(CallRefused, match="No queues to reset"):
-        reset.reset(broker, asked(), peer)
+        await reset.reset(broker, asked(), peer)
 
 
 async def test_the_next_pull_is_told_once_and_commits_nothing(broker: Broker, peer: Any) -> None:
-    reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    await reset.reset(broker, asked(queue_id=0, offset=2), peer)
     told = wanted(broker, peer)
     assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
     assert (told.next_begin_offset, told.min_offset, told.max_offset) == (2, 0, COUNT)
@@ -144,12 +150,12 @@ async def test_the_next_pull_is_told_once_and_commits_nothing(broker: Broker, pe
 
 
 async def test_another_group_is_told_nothing(broker: Broker, peer: Any) -> None:
-    reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    await reset.reset(broker, asked(queue_id=0, offset=2), peer)
     assert wanted(broker, peer, consumer_group="others").code == 0
 
 
 async def test_until_then_no_member_can_note_its_old_progress(broker: Broker, peer: Any) -> None:
-    reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    await reset.reset(broker, asked(queue_id=0, offset=2), peer)
     update = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=9)
     reply = offset.update(broker, update, peer)
     assert (reply.code, reply.remark) == (0, "Offset has been previously reset")
@@ -162,8 +168,34 @@ async def test_until_then_no_member_can_note_its_old_progress(broker: Broker, pe
 async def test_what_was_popped_in_order_is_free(broker: Broker, peer: Any) -> None:
     held = hold(None, [5], 1, 60_000, None)
     broker.orders.put("billing", "orders", 0, held)
-    reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    await reset.reset(broker, asked(queue_id=0, offset=2), peer)
     assert broker.orders.get("billing", "orders", 0) is None
+
+
+async def test_a_reset_that_the_disk_refuses_changes_nothing(
+    broker: Broker, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_room(_before: Any) -> None:
+        raise StoreFull("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.offsets, "saved", no_room)
+        with pytest.raises(StoreFull):
+            await reset.reset(broker, asked(timestamp=0), peer)
+    assert [broker.offsets.get("billing", "orders", n) for n in range(4)] == [5, None, None, None]
+    assert not broker.resets.pending
+    assert wanted(broker, peer).code == 0
+
+
+async def test_a_topic_that_is_deleted_during_a_reset_has_no_progress(
+    broker: Broker, peer: Any
+) -> None:
+    resetting = asyncio.create_task(reset.reset(broker, asked(timestamp=0), peer))
+    await asyncio.sleep(0)
+    broker.forget_topics(["orders"])
+    with pytest.raises(CallRefused, match="Topic orders does not exist"):
+        await resetting
+    assert broker.offsets.get("billing", "orders", 0) is None
 
 
 # -- by the members ------------------------------------------------------------------------------
@@ -183,7 +215,7 @@ class TestByMembers:
         join(broker, peer)
         join(broker, other, "c@2")
         other.language = Language.CPP
-        found = reset.reset(broker, asked(timestamp=0, is_force=True), peer)
+        found = await reset.reset(broker, asked(timestamp=0, is_force=True), peer)
         assert table(found) == {0: 0, 1: 0, 2: 0, 3: 0}
         (told,), (listed,) = peer.told, other.told
         assert isinstance(told, ResetClientOffset)
@@ -198,25 +230,25 @@ class TestByMembers:
 
     async def test_without_force_nobody_skips_anything(self, broker: Broker, peer: Any) -> None:
         join(broker, peer)
-        assert table(reset.reset(broker, asked(), peer))[0] == 5
-        assert table(reset.reset(broker, asked(is_force=True), peer))[0] == COUNT
+        assert table(await reset.reset(broker, asked(), peer))[0] == 5
+        assert table(await reset.reset(broker, asked(is_force=True), peer))[0] == COUNT
 
     @pytest.mark.parametrize(("offset", "reached"), [(0, 0), (3, 3), (7, 7), (11, 10)])
     async def test_one_queue_goes_to_an_offset_whatever_the_time(
         self, broker: Broker, peer: Any, offset: int, reached: int
     ) -> None:
         join(broker, peer)
-        found = reset.reset(broker, asked(queue_id=0, offset=offset), peer)
+        found = await reset.reset(broker, asked(queue_id=0, offset=offset), peer)
         assert table(found) == {0: reached}
         (told,) = peer.told
         assert table(Reply(body=told.body)) == {0: reached}
 
     async def test_one_queue_goes_to_a_time(self, broker: Broker, peer: Any) -> None:
         join(broker, peer)
-        found = reset.reset(broker, asked(queue_id=0, timestamp=0), peer)
+        found = await reset.reset(broker, asked(queue_id=0, timestamp=0), peer)
         assert table(found) == {0: 0}
-        assert table(reset.reset(broker, asked(queue_id=0), peer)) == {0: 5}
-        found = reset.reset(broker, asked(queue_id=0, offset=-1, is_force=True), peer)
+        assert table(await reset.reset(broker, asked(queue_id=0), peer)) == {0: 5}
+        found = await reset.reset(broker, asked(queue_id=0, offset=-1, is_force=True), peer)
         assert table(found) == {0: COUNT}
 
     @pytest.mark.parametrize("fields", [{"queue_id": 4}, {"queue_id": 0, "offset": 12}])
@@ -225,7 +257,7 @@ class TestByMembers:
     ) -> None:
         join(broker, peer)
         with pytest.raises(CallRefused):
-            reset.reset(broker, asked(**fields), peer)
+            await reset.reset(broker, asked(**fields), peer)
         assert peer.told == []
 
     @pytest.mark.parametrize(
@@ -244,7 +276,7 @@ class TestByMembers:
         self, broker: Broker, peer: Any, fields: dict[str, Any], code: int, remark: str
     ) -> None:
         with pytest.raises(CallRefused) as refused:
-            reset.reset(broker, asked(**fields), peer)
+            await reset.reset(broker, asked(**fields), peer)
         assert refused.value.code == code
         assert (refused.value.remark or "").startswith(remark)
 
@@ -256,7 +288,7 @@ class TestByMembers:
         join(broker, old, "c@2")
         old.version = 20
         with pytest.raises(CallRefused, match="the client does not support this feature"):
-            reset.reset(broker, asked(), peer)
+            await reset.reset(broker, asked(), peer)
         assert peer.told == []
 
 
@@ -310,19 +342,19 @@ async def test_a_group_without_members_is_named(broker: Broker, peer: Any) -> No
 # -- where another group is ----------------------------------------------------------------------
 
 
-def clone(broker: Broker, peer: Any, **fields: Any) -> None:
+async def clone(broker: Broker, peer: Any, **fields: Any) -> None:
     given = {"src_group": "billing", "dest_group": "audit", **fields}
-    reset.clone(broker, CloneOffsets(**given), peer)
+    await reset.clone(broker, CloneOffsets(**given), peer)
 
 
 async def test_a_group_goes_on_where_another_one_is(broker: Broker, peer: Any) -> None:
     broker.offsets.commit("billing", "gone", 0, 3)
-    clone(broker, peer)
+    await clone(broker, peer)
     assert broker.offsets.get("audit", "orders", 0) == 5
     assert broker.offsets.get("audit", "gone", 0) is None
     broker.offsets.commit("billing", "orders", 0, 6)
     assert broker.offsets.get("audit", "orders", 0) == 5
-    clone(broker, peer, topic="orders")
+    await clone(broker, peer, topic="orders")
     assert broker.offsets.get("audit", "orders", 0) == 6
 
 
@@ -330,7 +362,7 @@ async def test_topics_to_which_nobody_listens_count_offline_alone(
     broker: Broker, peer: Any
 ) -> None:
     join(broker, peer, topic="others")
-    clone(broker, peer)
+    await clone(broker, peer)
     assert broker.offsets.get("audit", "orders", 0) is None
-    clone(broker, peer, offline=True)
+    await clone(broker, peer, offline=True)
     assert broker.offsets.get("audit", "orders", 0) == 5

@@ -51,7 +51,7 @@ def get_all(broker: Broker, peer: Any, offset: int = 0) -> None:
 
 
 async def test_each_queue_of_a_topic_is_told(orders: Broker, peer: Any) -> None:
-    reply = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
+    reply: Any = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
     table = dialect.loads(reply.body, calls.TopicStats).offset_table
     first, second = (table[queue(orders, number)] for number in (0, 1))
     assert (first.min_offset, first.max_offset) == (0, 3)
@@ -70,7 +70,7 @@ async def test_an_unknown_topic_has_no_queues(broker: Broker, peer: Any, call: A
 
 
 def spans(broker: Broker, group: str) -> list[calls.TimeSpan]:
-    reply = handlers.time_span(broker, calls.GetTimeSpan(topic="orders", group=group), None)  # type: ignore[arg-type]
+    reply: Any = handlers.time_span(broker, calls.GetTimeSpan(topic="orders", group=group), None)  # type: ignore[arg-type]
     return dialect.loads(reply.body, calls.TimeSpans).consume_time_span_set
 
 
@@ -97,17 +97,17 @@ async def test_a_group_without_progress_is_as_late_as_the_first_message(orders: 
     assert 0 <= found.delay_time < 60_000
 
 
-def corrections(broker: Broker, **fields: Any) -> dict[int, int]:
+async def corrections(broker: Broker, **fields: Any) -> dict[int, int]:
     call = calls.GetCorrections(topic="orders", **fields)
-    reply = handlers.corrections(broker, call, None)  # type: ignore[arg-type]
+    reply = await handlers.corrections(broker, call, None)  # type: ignore[arg-type]
     return dict(dialect.loads(reply.body, calls.Corrections).correction_offsets)
 
 
 async def test_the_least_progress_of_all_groups_is_told(orders: Broker) -> None:
     orders.offsets.commit("audit", "orders", 0, 1)
     orders.offsets.commit("audit", "orders", 1, 0)
-    assert corrections(orders, compare_group="billing") == {0: 1, 1: 0}
-    assert corrections(orders, compare_group="billing", filter_groups="audit,x") == {0: 2}
+    assert await corrections(orders, compare_group="billing") == {0: 1, 1: 0}
+    assert await corrections(orders, compare_group="billing", filter_groups="audit,x") == {0: 2}
     assert orders.offsets.get("audit", "orders", 0) == 1, "asking changes nothing"
 
 
@@ -115,9 +115,9 @@ async def test_where_the_compared_group_is_behind_all_there_is_nothing_to_correc
     orders: Broker,
 ) -> None:
     orders.offsets.commit("audit", "orders", 0, 1)
-    found = corrections(orders, compare_group="audit", filter_groups="audit")
+    found = await corrections(orders, compare_group="audit", filter_groups="audit")
     assert found == {0: 2**63 - 1}
-    assert corrections(orders, compare_group="unknown", filter_groups="audit,billing") == {}
+    assert await corrections(orders, compare_group="unknown", filter_groups="audit,billing") == {}
 
 
 async def view(broker: Broker, name: str, key: str) -> calls.StatsData:
@@ -218,6 +218,6 @@ async def test_epochs_are_a_matter_of_controllers(broker: Broker, peer: Any) -> 
 
 
 async def test_a_topic_says_which_one_of_its_name_it_is(orders: Broker, peer: Any) -> None:
-    reply = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
+    reply: Any = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
     found = dialect.loads(reply.body, calls.TopicStats)
     assert found.topic_id == orders.topics.ids["orders"]

@@ -10,7 +10,7 @@ from roquet.broker.handlers import topic as handlers
 from roquet.broker.handlers.pop import pop
 from roquet.broker.handlers.pull import pull
 from roquet.broker.handlers.send import send
-from roquet.model.errors import CallRefused, FieldError, StoreFull
+from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
 from roquet.rules.ordered_pop import hold
 from roquet.wire import dialect
@@ -93,6 +93,25 @@ async def test_a_deleted_topic_takes_its_messages_and_progress_along(
     await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
 
 
+async def test_files_of_a_deleted_topic_that_stay_are_told(
+    broker: Broker,
+    peer: Any,
+    message: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    send(broker, message(), peer)
+
+    def failing() -> None:
+        raise StoreError("not yours")
+
+    monkeypatch.setattr(broker.store, "clear_removed", failing)
+    reply = await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    assert reply.code == 0
+    assert broker.store.bounds("orders", 0) == (0, 0)
+    assert "files of deleted topics are left until the next start: not yours" in caplog.text
+
+
 async def test_a_topic_may_be_made_again_after_it_was_deleted(
     broker: Broker, peer: Any, message: Any
 ) -> None:
@@ -118,7 +137,7 @@ async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: An
 
 async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: Any) -> None:
     group = SubscriptionGroup(group_name="billing", retry_max_times=3)
-    handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(group)), peer)
+    await handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(group)), peer)
     reply = handlers.group(broker, calls.GetGroup(group="billing"), peer)
     assert dialect.loads(reply.body, SubscriptionGroup) == group
     told: Any = handlers.groups(broker, calls.GetGroups(), peer)
@@ -126,9 +145,11 @@ async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: Any)
     assert table.subscription_group_table["billing"] == group
 
     broker.offsets.commit("billing", "orders", 0, 1)
-    handlers.delete_group(broker, calls.DeleteGroup(group_name="billing"), peer)
+    await handlers.delete_group(broker, calls.DeleteGroup(group_name="billing"), peer)
     assert broker.offsets.get("billing", "orders", 0) == 1
-    handlers.delete_group(broker, calls.DeleteGroup(group_name="billing", clean_offset=True), peer)
+    await handlers.delete_group(
+        broker, calls.DeleteGroup(group_name="billing", clean_offset=True), peer
+    )
     assert broker.offsets.get("billing", "orders", 0) is None
     peer.language = Language.PYTHON
     with pytest.raises(CallRefused) as refused:
@@ -151,12 +172,12 @@ async def test_genuine_tools_see_the_defaults_of_a_group_that_is_not_there(
 async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: Any) -> None:
     group = SubscriptionGroup(group_name="no good name")
     with pytest.raises(CallRefused) as refused:
-        handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(group)), peer)
+        await handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(group)), peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused):
-        handlers.delete_group(broker, calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer)
+        await handlers.delete_group(broker, calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer)
     with pytest.raises(FieldError):
-        handlers.create_group(broker, calls.CreateGroup(body=b"{"), peer)
+        await handlers.create_group(broker, calls.CreateGroup(body=b"{"), peer)
 
 
 # -- many at a time ------------------------------------------------------------------------------
@@ -205,7 +226,7 @@ async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
     def full() -> None:
         raise StoreFull("no room")
 
-    monkeypatch.setattr(broker.topics, "save", full)
+    monkeypatch.setattr(broker.topics, "saving", lambda: full)
     made = TopicConfigs(
         topic_config_list=[
             TopicConfig(topic_name="new"),
@@ -222,7 +243,7 @@ async def test_many_groups_are_made_at_once_or_none(broker: Broker, peer: Any) -
     one = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
     two = SubscriptionGroup(group_name="two", retry_max_times=2)
     made = SubscriptionGroups(group_config_list=[one, two])
-    handlers.create_groups(broker, calls.CreateGroups(body=dialect.dumps(made)), peer)
+    await handlers.create_groups(broker, calls.CreateGroups(body=dialect.dumps(made)), peer)
     found = broker.groups.get("one")
     assert found is not None
     assert found.attributes == {"a": "1", "b": "2"}
@@ -232,9 +253,9 @@ async def test_many_groups_are_made_at_once_or_none(broker: Broker, peer: Any) -
     bad = SubscriptionGroup(group_name="no good name")
     made = SubscriptionGroups(group_config_list=[changed, bad])
     with pytest.raises(CallRefused):
-        handlers.create_groups(broker, calls.CreateGroups(body=dialect.dumps(made)), peer)
+        await handlers.create_groups(broker, calls.CreateGroups(body=dialect.dumps(made)), peer)
     assert broker.groups.get("one") == found
-    handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(changed)), peer)
+    await handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(changed)), peer)
     found = broker.groups.get("one")
     assert found is not None
     assert found.attributes == {"b": "3"}
@@ -256,7 +277,7 @@ async def test_what_was_popped_of_a_deleted_topic_does_not_come_again(
         broker.offsets.commit("billing", retry, 0, 1)
     broker.orders.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
     broker.resets.put("billing", "orders", 0, 0)
-    broker.groups.forbid("billing", "orders", 0, readable=False)
+    broker.groups.begin_forbid("billing", "orders", 0, readable=False)
 
     await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
     assert [t for t in broker.store.topics() if "orders" in t] == []
@@ -297,7 +318,9 @@ async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: Any) 
     broker.groups.find("billing", 0)
     broker.orders.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
     broker.resets.put("billing", "orders", 0, 0)
-    handlers.delete_group(broker, calls.DeleteGroup(group_name="billing", clean_offset=True), peer)
+    await handlers.delete_group(
+        broker, calls.DeleteGroup(group_name="billing", clean_offset=True), peer
+    )
     assert broker.orders.get("billing", "orders", 0) is None
     assert not broker.resets.pending
 
@@ -305,9 +328,9 @@ async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: Any) 
 # -- what a group may not read -------------------------------------------------------------------
 
 
-def forbid(broker: Broker, peer: Any, readable: bool | None) -> bool | None:
+async def forbid(broker: Broker, peer: Any, readable: bool | None) -> bool | None:
     call = ForbidGroup(group="billing", topic="orders", readable=readable)
-    reply = handlers.forbid_group(broker, call, peer)
+    reply = await handlers.forbid_group(broker, call, peer)
     assert reply.code == 0
     return dialect.loads(reply.body, GroupForbidden).readable
 
@@ -317,9 +340,9 @@ async def test_a_group_is_forbidden_a_topic_and_allowed_again(
 ) -> None:
     send(broker, message(), peer)
     broker.groups.find("billing", 0)
-    assert forbid(broker, peer, None) is True
-    assert forbid(broker, peer, False) is False
-    assert forbid(broker, peer, None) is False
+    assert await forbid(broker, peer, None) is True
+    assert await forbid(broker, peer, False) is False
+    assert await forbid(broker, peer, None) is False
     table = broker.groups.content().forbidden_table
     assert table == {"billing": {"orders": 4}}
 
@@ -332,7 +355,7 @@ async def test_a_group_is_forbidden_a_topic_and_allowed_again(
     other: Any = pull(broker, pulling(consumer_group="others"), peer)
     assert other.code == 0
 
-    assert forbid(broker, peer, True) is True
+    assert await forbid(broker, peer, True) is True
     assert broker.groups.content().forbidden_table == {}
     again: Any = pull(broker, pulling(), peer)
     assert again.code == 0
@@ -347,7 +370,7 @@ async def test_who_waits_is_refused_when_it_is_forbidden(
     assert isinstance(held, Awaitable)
     task = asyncio.ensure_future(held)
     await asyncio.sleep(0)
-    forbid(broker, peer, False)
+    await forbid(broker, peer, False)
     reply: Any = await asyncio.wait_for(task, 5)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
 

@@ -39,7 +39,7 @@ class Unknown(Call[Reply], frozen=True, kw_only=True):
 
 
 @pytest.mark.parametrize("code", [RequestCode.AUTH_LIST_USER, RequestCode.SUSPEND_CONSUMER])
-async def test_what_is_not_served_is_refused_in_genuine_words(
+async def test_what_is_not_served_is_refused_in_genuine_words_and_with_the_reason(
     server: BrokerServer, code: RequestCode
 ) -> None:
     Unknown.code = code
@@ -47,5 +47,5 @@ async def test_what_is_not_served_is_refused_in_genuine_words(
     with pytest.raises(CallRefused) as refused:
         await channel.call(Unknown())
     assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert refused.value.remark == f" request type {int(code)} not supported"
+    assert refused.value.remark == f" request type {int(code)} not supported: {UNSERVED[code]}"
     await channel.close()

@@ -138,6 +138,30 @@ async def test_a_checkpoint_flushes_everything_once(disk: Disk, flush: Flush) ->
     assert await flush.durable(10)
 
 
+async def test_a_checkpoint_is_taken_once_the_one_before_is_saved(
+    disk: Disk, flush: Flush, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention may have gone by the newer one: an older one in its place would be refused."""
+    steps: list[str] = []
+
+    def slow() -> None:
+        steps.append("begun")
+        assert disk.may_finish.wait(5)
+        steps.append("saved")
+
+    monkeypatch.setattr(disk, "_checkpoint", slow)
+    disk.may_finish.clear()
+    disk.end_position = 100
+    first = asyncio.create_task(flush.checkpoint(0))
+    await asyncio.sleep(0.05)
+    disk.end_position = 200
+    second = asyncio.create_task(flush.checkpoint(1, at_once=True))
+    await asyncio.sleep(0.05)
+    disk.may_finish.set()
+    await asyncio.gather(first, second)
+    assert steps == ["begun", "saved"] * 2
+
+
 async def test_a_failed_flush_is_said_and_tried_again(
     disk: Disk, flush: Flush, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,45 +1,78 @@
 from typing import Any
 
-from roquet.broker.tables.former_readers import FormerReaders
+from roquet.broker.tables.former_readers import TOPICS_MAX, FormerReaders
 
 
 def test_each_queue_of_a_former_reader_is_told_once(new_peer: Any) -> None:
     readers, peer = FormerReaders(), new_peer()
-    readers.add("orders", [peer])
-    assert readers.is_late("orders", 0, peer)
-    assert [readers.tell("orders", 0, peer) for _ in range(2)] == [True, False]
-    assert not readers.is_late("orders", 0, peer)
-    assert readers.is_late("orders", 1, peer), "another queue"
+    readers.add("orders", [peer], [])
+    assert readers.is_late("orders", "g", 0, peer)
+    assert [readers.tell("orders", "g", 0, peer) for _ in range(2)] == [True, False]
+    assert not readers.is_late("orders", "g", 0, peer)
+    assert readers.is_late("orders", "g", 1, peer), "another queue"
 
 
 def test_nobody_else_is_told(new_peer: Any) -> None:
     readers, peer = FormerReaders(), new_peer()
-    readers.add("orders", [peer])
-    assert not readers.tell("orders", 0, new_peer())
-    assert not readers.tell("payments", 0, peer)
+    readers.add("orders", [peer], ["g"])
+    assert not readers.tell("orders", "another", 0, new_peer())
+    assert not readers.tell("payments", "g", 0, peer)
+
+
+def test_a_group_is_told_on_any_connection_and_once(new_peer: Any) -> None:
+    readers = FormerReaders()
+    readers.add("orders", [], ["g"])
+    assert readers.is_late("orders", "g", 0, new_peer())
+    assert readers.tell("orders", "g", 0, new_peer())
+    assert not readers.tell("orders", "g", 0, new_peer())
+    assert readers.tell("orders", "g", 1, new_peer()), "another queue"
+
+
+def test_a_connection_that_was_not_told_yet_is_told_though_its_group_was(new_peer: Any) -> None:
+    readers, first, second = FormerReaders(), new_peer(), new_peer()
+    readers.add("orders", [first, second], ["g"])
+    assert readers.tell("orders", "g", 0, first)
+    assert readers.tell("orders", "g", 0, second)
+    assert not readers.tell("orders", "g", 0, new_peer())
 
 
 def test_a_topic_without_readers_leaves_nothing_behind() -> None:
     readers = FormerReaders()
-    readers.add("orders", [])
+    readers.add("orders", [], [])
     assert not readers.pending
 
 
 def test_a_topic_deleted_once_more_is_told_once_more(new_peer: Any) -> None:
     readers, peer = FormerReaders(), new_peer()
-    readers.add("orders", [peer])
-    readers.tell("orders", 0, peer)
-    readers.add("orders", [peer])
-    assert readers.tell("orders", 0, peer)
+    readers.add("orders", [peer], [])
+    readers.tell("orders", "g", 0, peer)
+    readers.add("orders", [peer], [])
+    assert readers.tell("orders", "g", 0, peer)
 
 
 def test_a_connection_that_has_ended_is_forgotten(new_peer: Any) -> None:
     readers, first, second = FormerReaders(), new_peer(), new_peer()
-    readers.add("orders", [first, second])
-    readers.add("payments", [first])
+    readers.add("orders", [first, second], [])
+    readers.add("payments", [first], [])
     readers.forget(first)
     assert list(readers.pending) == ["orders"]
-    assert readers.is_late("orders", 0, second)
+    assert readers.is_late("orders", "g", 0, second)
     readers.forget(second)
     readers.forget(second)
     assert not readers.pending
+
+
+def test_a_group_is_remembered_when_its_connections_have_ended(new_peer: Any) -> None:
+    readers, peer = FormerReaders(), new_peer()
+    readers.add("orders", [peer], ["g"])
+    readers.forget(peer)
+    assert readers.is_late("orders", "g", 0, new_peer())
+
+
+def test_the_newest_deleted_topics_are_remembered(new_peer: Any) -> None:
+    readers = FormerReaders()
+    for n in range(TOPICS_MAX + 1):
+        readers.add(f"t{n}", [], ["g"])
+    assert not readers.is_late("t0", "g", 0, new_peer())
+    assert readers.is_late(f"t{TOPICS_MAX}", "g", 0, new_peer())
+    assert len(readers.pending) == TOPICS_MAX

@@ -36,7 +36,10 @@ def test_the_system_groups_are_there() -> None:
 
 def test_a_group_is_made_at_first_sight_and_kept() -> None:
     files = MemoryFiles()
-    assert groups_of(files).find("billing", NOW) == SubscriptionGroup(group_name="billing")
+    groups = groups_of(files)
+    assert groups.find("billing", NOW) == SubscriptionGroup(group_name="billing")
+    assert groups_of(files).get("billing") is None, "not with a write of its own"
+    groups.save()
     assert groups_of(files).get("billing") is not None
 
 
@@ -63,8 +66,8 @@ def test_a_removed_group_is_gone() -> None:
     files = MemoryFiles()
     groups = groups_of(files)
     groups.find("billing", NOW)
-    groups.remove("billing", NOW)
-    groups.remove("billing", NOW)
+    groups.change_now(groups.begin_remove("billing", NOW))
+    groups.change_now(groups.begin_remove("billing", NOW))
     assert groups.get("billing") is None
     assert groups_of(files).get("billing") is None
 
@@ -81,16 +84,16 @@ def test_what_a_group_may_not_read_survives_a_restart() -> None:
     files = MemoryFiles()
     groups = groups_of(files)
     assert groups.may_read("g", "t")
-    groups.forbid("g", "t", NOW, readable=False)
-    groups.forbid("g", "u", NOW, readable=False)
+    groups.change_now(groups.begin_forbid("g", "t", NOW, readable=False))
+    groups.change_now(groups.begin_forbid("g", "u", NOW, readable=False))
     again = groups_of(files)
     assert [again.may_read("g", topic) for topic in ("t", "u", "v")] == [False, False, True]
     assert again.may_read("h", "t")
     before = again.version
-    again.forbid("g", "t", NOW, readable=False)
+    again.change_now(again.begin_forbid("g", "t", NOW, readable=False))
     assert again.version == before, "that is no news"
     for topic in ("t", "u"):
-        again.forbid("g", topic, NOW, readable=True)
+        again.change_now(again.begin_forbid("g", topic, NOW, readable=True))
     assert groups_of(files).forbidden == {}
 
 
@@ -98,16 +101,16 @@ def test_other_forbidden_bits_of_a_genuine_table_stay() -> None:
     groups = groups_of(MemoryFiles())
     groups.forbidden = {"g": {"t": 1}}
     assert groups.may_read("g", "t")
-    groups.forbid("g", "t", NOW, readable=False)
-    groups.forbid("g", "t", NOW, readable=True)
+    groups.change_now(groups.begin_forbid("g", "t", NOW, readable=False))
+    groups.change_now(groups.begin_forbid("g", "t", NOW, readable=True))
     assert groups.forbidden == {"g": {"t": 1}}
 
 
 def test_deleted_topics_are_forbidden_to_nobody() -> None:
     groups = groups_of(MemoryFiles())
     for topic in ("t", "u"):
-        groups.forbid("g", topic, NOW, readable=False)
-    groups.forbid("h", "t", NOW, readable=False)
+        groups.change_now(groups.begin_forbid("g", topic, NOW, readable=False))
+    groups.change_now(groups.begin_forbid("h", "t", NOW, readable=False))
     groups.forget_topics(["t", "v"], NOW)
     assert groups.forbidden == {"g": {"u": 4}}
     before = groups.version
@@ -120,8 +123,8 @@ def test_many_groups_are_one_edition() -> None:
     groups = groups_of(files)
     before = groups.version.counter
     made = [SubscriptionGroup(group_name=name) for name in ("a", "b")]
-    groups.put_all(made, NOW)
-    groups.put_all(made, NOW)
+    groups.change_now(groups.begin_put(made, NOW))
+    groups.change_now(groups.begin_put(made, NOW))
     assert groups.version.counter == before + 1
     assert groups_of(files).get("b") == made[1]
 
@@ -143,7 +146,7 @@ class FullDisk(MemoryFiles):
         super().replace(path, data, keep=keep)
 
 
-def test_what_the_disk_has_refused_is_not_called_saved_the_second_time() -> None:
+def test_what_the_disk_refuses_is_not_done_and_not_called_saved_the_second_time() -> None:
     files = FullDisk()
     groups = groups_of(files)
     groups.put(SubscriptionGroup(group_name="old"), NOW)
@@ -152,11 +155,12 @@ def test_what_the_disk_has_refused_is_not_called_saved_the_second_time() -> None
         with pytest.raises(StoreFull):
             groups.put(SubscriptionGroup(group_name="billing"), NOW)
         with pytest.raises(StoreFull):
-            groups.remove("old", NOW)
+            groups.change_now(groups.begin_remove("old", NOW))
         with pytest.raises(StoreFull):
-            groups.forbid("billing", "orders", NOW, readable=False)
+            groups.change_now(groups.begin_forbid("billing", "orders", NOW, readable=False))
     files.full = False
     groups.put(SubscriptionGroup(group_name="billing"), NOW)
     saved = groups_of(files)
-    assert (saved.get("billing") is not None, saved.get("old")) == (True, None)
-    assert not saved.may_read("billing", "orders")
+    assert (saved.get("billing") is not None, saved.get("old") is not None) == (True, True)
+    assert groups.may_read("billing", "orders")
+    assert saved.may_read("billing", "orders")

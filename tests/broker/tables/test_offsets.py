@@ -23,6 +23,21 @@ def test_a_group_has_no_progress_before_it_commits() -> None:
     assert Offsets(None).get("group", "topic", 0) is None
 
 
+def test_progress_beyond_the_ends_of_queues_is_lowered() -> None:
+    offsets = Offsets(None)
+    for group, topic, queue_id in (("a", "t", 0), ("b", "t", 0), ("a", "t", 1), ("a", "u", 0)):
+        offsets.commit(group, topic, queue_id, 5)
+    offsets.unsaved = False
+    ends = {("t", 0): 3, ("t", 1): 5, ("u", 0): 9}
+    assert offsets.lower(lambda topic, queue_id: ends[topic, queue_id]) == 2
+    assert [offsets.get(group, "t", 0) for group in "ab"] == [3, 3]
+    assert (offsets.get("a", "t", 1), offsets.get("a", "u", 0)) == (5, 5)
+    assert offsets.unsaved
+    offsets.unsaved = False
+    assert offsets.lower(lambda topic, queue_id: ends[topic, queue_id]) == 0
+    assert not offsets.unsaved
+
+
 def test_progress_is_kept_for_each_queue_and_group() -> None:
     offsets = Offsets(None)
     offsets.commit("a", "topic", 0, 5)

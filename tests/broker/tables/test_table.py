@@ -1,14 +1,18 @@
+import asyncio
 import logging
+import threading
 from pathlib import Path
 
 import pytest
 
+from roquet.broker.tables.modes import Modes
 from roquet.broker.tables.offsets import Offsets
-from roquet.broker.tables.table import TableFile
+from roquet.broker.tables.table import Change, TableFile
 from roquet.model.errors import StoreError, StoreFull
 from roquet.model.topic import OffsetTable
 from roquet.store.files import RealFiles
 from roquet.store.memory import MemoryFiles
+from roquet.wire.calls.bodies import RequestMode
 
 
 @pytest.fixture
@@ -140,3 +144,92 @@ def test_a_late_save_does_not_bring_back_what_was_there_before(file: TableFile) 
     table.save()
     late()
     assert Offsets(file).get("group", "topic", 0) is None
+
+
+class HeldFiles(MemoryFiles):
+    """Writes wait until they may go on, and fail while the disk is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_write = threading.Event()
+        self.is_full = False
+        self.threads: set[int] = set()
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        self.threads.add(threading.get_ident())
+        self.may_write.wait()
+        if self.is_full:
+            raise StoreFull("no room")
+        super().replace(path, data, keep=keep)
+
+
+POPS = RequestMode(topic="t", consumer_group="g", mode="POP")
+
+
+def modes_of(files: MemoryFiles) -> Modes:
+    return Modes(TableFile(files, Path("/config/messageRequestMode.json")))
+
+
+async def test_a_change_is_written_in_a_thread_and_done_when_the_disk_has_it() -> None:
+    files, events = HeldFiles(), list[str]()
+    modes = modes_of(files)
+
+    def begin() -> Change:
+        change = modes.begin_put(POPS)
+        return Change(change.undo, lambda: events.append("done"))
+
+    task = asyncio.create_task(modes.change(begin))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (events, task.done()) == ([], False)
+    files.may_write.set()
+    await task
+    assert events == ["done"]
+    assert threading.get_ident() not in files.threads
+    assert modes_of(files).get("t", "g") == POPS
+
+
+async def test_a_change_that_the_disk_refuses_is_taken_back_and_the_next_one_counts() -> None:
+    files = HeldFiles()
+    files.may_write.set()
+    files.is_full = True
+    modes = modes_of(files)
+    with pytest.raises(StoreFull):
+        await modes.change(lambda: modes.begin_put(POPS))
+    assert modes.get("t", "g") is None
+    files.is_full = False
+    await modes.change(lambda: modes.begin_put(POPS))
+    assert modes.get("t", "g") == modes_of(files).get("t", "g") == POPS
+
+
+async def test_a_change_begins_with_what_the_one_before_it_has_left() -> None:
+    files = HeldFiles()
+    files.is_full = True
+    modes, seen = modes_of(files), list[RequestMode | None]()
+
+    def begin() -> Change:
+        seen.append(modes.get("t", "g"))
+        return modes.begin_put(POPS)
+
+    tasks = [asyncio.create_task(modes.change(begin)) for _ in range(2)]
+    await asyncio.sleep(0)
+    files.may_write.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [StoreFull, StoreFull]
+    assert seen == [None, None], "what was refused is not there for the second"
+
+
+async def test_a_save_that_is_under_way_does_not_count_for_others() -> None:
+    """It may fail yet: whoever asks for what is being written waits for a write of his own."""
+    files = HeldFiles()
+    modes = modes_of(files)
+    modes.begin_put(POPS)
+    first = asyncio.create_task(modes.saved())
+    await asyncio.sleep(0)
+    second = asyncio.create_task(modes.change(lambda: modes.begin_put(POPS)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not second.done()
+    files.may_write.set()
+    await asyncio.gather(first, second)
+    assert not modes.unsaved

@@ -42,3 +42,15 @@ def test_a_genuine_file_goes_on() -> None:
     timings.save()
     again = Timings(TableFile(files, PATH))
     assert (again.get("TopicB"), again.version.counter) == (1, 7)
+
+
+def test_leaps_of_the_clock_are_known_to_the_next_process() -> None:
+    files = MemoryFiles()
+    timings = Timings(TableFile(files, PATH))
+    timings.leapt(())
+    assert not timings.unsaved
+    timings.leapt(((5, 70_000), (80_000, 900_000)))
+    assert timings.unsaved
+    timings.touch(6)
+    timings.save()
+    assert Timings(TableFile(files, PATH)).leaps == ((5, 70_000), (80_000, 900_000))

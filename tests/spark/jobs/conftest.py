@@ -158,6 +158,13 @@ class Lake:
             cluster.pause(50)
         raise AssertionError("the name server never heard of the topic")
 
+    def recreate(self) -> None:
+        """The second topic is deleted, and made anew."""
+        for address in self.topic.running.broker_addrs:
+            with closing(BlockingChannel(address)) as channel:
+                channel.call(DeleteTopic(topic=self.again))
+        self.make(self.again)
+
     def cluster(self, name: str = again, **settings: Any) -> Cluster:
         options = {"namesrv": (self.topic.namesrv,), "topics": (name,), "timeout_ms": 5_000}
         return Cluster(SourceOptions(**{**options, **settings}), None, lambda ms: None)

@@ -14,7 +14,7 @@ from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster import Cluster
 from roquet.spark.jobs import repair
 from roquet.spark.jobs.repair import Params, Progress, rows_of, run, summary
-from roquet.spark.jobs.resends import Resends
+from roquet.spark.jobs.resends import Resend, Resends
 from roquet.spark.plan import Offsets
 from roquet.wire.calls.send import SendBatch
 
@@ -159,6 +159,33 @@ def test_copies_that_come_to_their_queues_late_do_not_go_twice(
     assert desk.run(resend=True, ids=desk.ids).finished == 0
     monkeypatch.undo()
     assert len(desk.lake.bodies()) == 6
+
+
+def test_copies_in_a_topic_that_was_made_anew_meanwhile_do_not_go_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the queues of the deleted one ended says nothing of those that the copies are in."""
+    desk.bury(6)
+    desk.run()
+    first = desk.ids
+    desk.run(resend=True, ids=first)
+    desk.bury(2)
+    desk.run()
+    second = tuple(sorted({*desk.ids} - {*first}))
+    decide = Resends.decide
+
+    def and_then_it_is_made_anew(self: Resends, *args: Any) -> Resend:
+        made = decide(self, *args)
+        desk.lake.recreate()
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Resends, "decide", and_then_it_is_made_anew)
+        patch.setattr(Resends, "done", lambda *_: None)  # it dies before it notes that
+        desk.run(resend=True, ids=second)
+    assert len(desk.lake.bodies()) == 4
+    assert desk.run(resend=True, ids=second).finished == 0
+    assert len(desk.lake.bodies()) == 4
 
 
 def test_letters_that_do_not_say_where_from_stay(desk: Desk) -> None:

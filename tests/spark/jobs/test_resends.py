@@ -13,14 +13,15 @@ ENDS = {"orders": {"a": {"0": 7}}}
 def test_notes_outlive_their_run(tmp_path: Path) -> None:
     with Resends(tmp_path) as resends:
         assert resends.open() == []
-        made = resends.decide(["x", "y"], ENDS)
+        made = resends.decide(["x", "y"], ENDS, {("orders", "a"): "1-1", ("orders", "b"): "2-2"})
+        assert made.topic_ids == {"orders": {"a": "1-1", "b": "2-2"}}
     with Resends(tmp_path) as resends:
         assert resends.open() == [made]
         assert resends.letters() == {"x", "y"}
         resends.done(made)
         resends.done(made)
         assert resends.open() == []
-        assert resends.decide(["z"], ENDS).number == made.number + 1
+        assert resends.decide(["z"], ENDS, {}).number == made.number + 1
         assert resends.letters() == {"x", "y", "z"}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.tables.modes import ModeTable
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
@@ -20,14 +21,18 @@ from roquet.model.topic import (
 from roquet.wire import dialect
 from roquet.wire.calls.bodies import (
     CheckClientBody,
+    Connection,
     ConsumerIdList,
+    GroupForbidden,
     KVTable,
     LockBody,
     LockedBody,
+    QueueProgress,
     RegisterBrokerBody,
     TopicList,
     TopicsOfBroker,
 )
+from roquet.wire.calls.relay import PopInfo, QueueInfo, TopicRates
 from roquet.wire.loose_json import quote_keys
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "bodies.jsonl"
@@ -37,14 +42,22 @@ CLASSES: dict[str, Any] = {
     "BrokerData": BrokerData,
     "CheckClientRequestBody": CheckClientBody,
     "ClusterInfo": ClusterInfo,
+    "Connection": Connection,
+    "ConsumeStatus": TopicRates,
     "ConsumerData": ConsumerData,
     "ConsumerOffsetSerializeWrapper": OffsetTable,
     "DataVersion": DataVersion,
+    "GetConsumerListByGroupResponseBody": ConsumerIdList,
+    "GroupForbidden": GroupForbidden,
     "HeartbeatData": HeartbeatData,
     "KVTable": KVTable,
     "LockBatchRequestBody": LockBody,
     "LockBatchResponseBody": LockedBody,
     "MessageQueue": MessageQueue,
+    "MessageRequestModeSerializeWrapper": ModeTable,
+    "OffsetWrapper": QueueProgress,
+    "PopProcessQueueInfo": PopInfo,
+    "ProcessQueueInfo": QueueInfo,
     "ProducerData": ProducerData,
     "QueueData": QueueData,
     "RegisterBrokerBody": RegisterBrokerBody,
@@ -52,6 +65,7 @@ CLASSES: dict[str, Any] = {
     "SubscriptionGroupConfig": SubscriptionGroup,
     "SubscriptionGroupWrapper": GroupTable,
     "TopicConfig": TopicConfig,
+    "TopicConfigAndQueueMapping": TopicConfig,
     "TopicConfigAndMappingSerializeWrapper": TopicsOfBroker,
     "TopicConfigSerializeWrapper": TopicTable,
     "TopicList": TopicList,
@@ -59,7 +73,12 @@ CLASSES: dict[str, Any] = {
     "UnlockBatchRequestBody": LockBody,
 }
 
-STATIC = {"topicQueueMappingByBroker", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap"}
+STATIC = {
+    "mappingDetail",
+    "topicQueueMappingByBroker",
+    "topicQueueMappingDetailMap",
+    "topicQueueMappingInfoMap",
+}
 """Tables of static topics, which we do not have: they are passed over."""
 
 
@@ -112,6 +131,19 @@ def test_what_other_clients_write_is_read_as_java_reads_it(
 ) -> None:
     value = dialect.loads(given["text"], CLASSES[given["class"]])
     assert dialect.dumps(value).decode() == out["reencoded"]
+
+
+@pytest.mark.parametrize("names", ["", '"brokerName":null,"topic":null,"queueId":0'])
+def test_names_that_java_leaves_out_are_empty(names: str) -> None:
+    queue = dialect.loads(f'{{"clientId":"c","mqSet":[{{{names}}}]}}', LockBody).mq_set[0]
+    assert queue == MessageQueue("", "", 0)
+    text = f'{{"clientId":null,"subscriptionData":{{{names}}}}}'
+    checked = dialect.loads(text, CheckClientBody)
+    assert (checked.client_id, checked.subscription_data) == ("", Subscription())
+    assert (
+        dialect.loads(f'{{{names},"clientAddr":null}}'.replace("{,", "{"), Connection)
+        == Connection()
+    )
 
 
 def test_members_of_a_group_are_named_as_java_names_them() -> None:

@@ -22,7 +22,9 @@ Agree = Callable[[str, type[Any]], None]
     [
         ("HeartbeatRequestHeader", Heartbeat),
         ("UnregisterClientRequestHeader", Unregister),
+        ("UnregisterClientResponseHeader", Unregister.reply),
         ("GetConsumerListByGroupRequestHeader", GetConsumers),
+        ("GetConsumerListByGroupResponseHeader", GetConsumers.reply),
         ("NotifyConsumerIdsChangedRequestHeader", ConsumersChanged),
     ],
 )

@@ -27,6 +27,7 @@ Agree = Callable[[str, type[Any]], None]
         ("QueryConsumerOffsetRequestHeader", QueryOffset),
         ("QueryConsumerOffsetResponseHeader", OffsetReply),
         ("UpdateConsumerOffsetRequestHeader", UpdateOffset),
+        ("UpdateConsumerOffsetResponseHeader", UpdateOffset.reply),
         ("GetMaxOffsetRequestHeader", MaxOffset),
         ("GetMaxOffsetResponseHeader", OffsetReply),
         ("GetMinOffsetRequestHeader", MinOffset),

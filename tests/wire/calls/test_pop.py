@@ -67,6 +67,12 @@ def test_batches_are_read_and_written_as_java_does(text: str) -> None:
         assert json.loads(pop.encode_acks(batch)) == json.loads(text)
 
 
+def test_one_of_a_batch_is_read_and_written_as_java_does() -> None:
+    (text,) = (x["out"]["text"] for x in BODIES if x["in"]["class"] == "BatchAck")
+    batch = pop.decode_acks(f'{{"acks":[{text}]}}'.encode())
+    assert json.loads(pop.encode_acks(batch))["acks"] == [json.loads(text)]
+
+
 def test_names_written_in_full_are_read_too() -> None:
     text = (
         b'{"brokerName":"b","acks":[{"consumerGroup":"g","topic":"T","retry":"1","startOffset":100,'

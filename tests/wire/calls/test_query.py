@@ -18,6 +18,7 @@ Agree = Callable[[str, type[Any]], None]
         ("QueryMessageRequestHeader", QueryByKey),
         ("QueryMessageResponseHeader", QueryReply),
         ("ViewMessageRequestHeader", ViewMessage),
+        ("ViewMessageResponseHeader", ViewMessage.reply),
     ],
 )
 def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:

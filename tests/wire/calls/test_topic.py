@@ -16,7 +16,11 @@ from roquet.wire.calls.topic import (
     DeleteGroup,
     DeleteTopic,
     GetGroup,
+    GetGroups,
     GetTopic,
+    GetTopics,
+    GroupsReply,
+    TopicsReply,
 )
 
 Agree = Callable[[str, type[Any]], None]
@@ -29,7 +33,12 @@ LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
     ("java", "ours"),
     [
         ("CreateTopicRequestHeader", CreateTopic),
+        ("CreateTopicListRequestHeader", CreateTopics),
         ("DeleteTopicRequestHeader", DeleteTopic),
+        ("GetAllSubscriptionGroupRequestHeader", GetGroups),
+        ("GetAllSubscriptionGroupResponseHeader", GroupsReply),
+        ("GetAllTopicConfigRequestHeader", GetTopics),
+        ("GetAllTopicConfigResponseHeader", TopicsReply),
         ("GetTopicConfigRequestHeader", GetTopic),
         ("DeleteSubscriptionGroupRequestHeader", DeleteGroup),
         ("GetSubscriptionGroupConfigRequestHeader", GetGroup),

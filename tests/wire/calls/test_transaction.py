@@ -17,7 +17,9 @@ Agree = Callable[[str, type[Any]], None]
     ("java", "ours"),
     [
         ("EndTransactionRequestHeader", EndTransaction),
+        ("EndTransactionResponseHeader", EndTransaction.reply),
         ("CheckTransactionStateRequestHeader", CheckTransactionState),
+        ("CheckTransactionStateResponseHeader", CheckTransactionState.reply),
         ("ResumeCheckHalfMessageRequestHeader", ResumeCheck),
     ],
 )

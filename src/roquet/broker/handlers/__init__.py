@@ -9,6 +9,7 @@ from roquet.broker.handlers import (
     ack,
     assignment,
     cleaning,
+    cold_reads,
     group,
     heartbeat,
     inquiry,
@@ -33,6 +34,7 @@ from roquet.net.router import Answer, Peer
 from roquet.wire.call import Call
 from roquet.wire.calls import assignment as assignment_calls
 from roquet.wire.calls import cleaning as cleaning_calls
+from roquet.wire.calls import cold_reads as cold_reads_calls
 from roquet.wire.calls import forbidden as forbidden_calls
 from roquet.wire.calls import group as group_calls
 from roquet.wire.calls import heartbeat as heartbeat_calls
@@ -123,6 +125,10 @@ HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
         topic_calls.CreateGroups: topic.create_groups,
         topic_calls.DeleteGroup: topic.delete_group,
         forbidden_calls.ForbidGroup: topic.forbid_group,
+        cold_reads_calls.SetColdReadLimits: cold_reads.put_limits,
+        cold_reads_calls.RemoveColdReadLimit: cold_reads.remove_limit,
+        cold_reads_calls.GetColdReadLimits: cold_reads.limits,
+        cold_reads_calls.SetReadAhead: cold_reads.read_ahead,
         settings_calls.UpdateSettings: settings.update,
         settings_calls.GetSettings: settings.settings,
         reset_calls.ResetOffset: reset.reset,

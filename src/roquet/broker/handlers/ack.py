@@ -22,7 +22,7 @@ from roquet.wire.calls.pop import (
     decode_acks,
     decode_bits,
 )
-from roquet.wire.codes import ResponseCode
+from roquet.wire.codes import HELP, ResponseCode
 from roquet.wire.pop_text import (
     LONG_MAX,
     ORDER_QUEUE,
@@ -184,7 +184,10 @@ def _handle(broker: Broker, call: Ack | ChangeInvisible) -> Handle:
     """The receipt handle, if it fits the request."""
     topic = broker.topics.get(call.topic)
     if topic is None:
-        _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+        _refuse(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{call.topic}] not exist, apply first please! {HELP}",
+        )
     if not 0 <= call.queue_id < topic.read_queue_nums:
         _refuse(
             ResponseCode.MESSAGE_ILLEGAL,

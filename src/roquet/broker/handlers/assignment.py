@@ -45,7 +45,7 @@ def query(broker: Broker, call: QueryAssignment, _peer: Peer) -> Answer:
     return _answer(broker, asked)
 
 
-def set_mode(broker: Broker, call: SetRequestMode, _peer: Peer) -> Reply:
+async def set_mode(broker: Broker, call: SetRequestMode, _peer: Peer) -> Reply:
     """Notes how a group asks for a topic's messages; refuses in the genuine order."""
     asked = decode_body(call.body, RequestMode)
     topic, group = asked.topic, asked.consumer_group
@@ -62,7 +62,7 @@ def set_mode(broker: Broker, call: SetRequestMode, _peer: Peer) -> Reply:
             ResponseCode.INVALID_PARAMETER,
             f"mode {asked.mode[:NAME_LENGTH_MAX]!r} is neither {PULL} nor {POP}",
         )
-    broker.modes.put(asked)
+    await broker.modes.change(lambda: broker.modes.begin_put(asked))
     broker.notify([group])
     return Reply()
 

@@ -1,17 +1,18 @@
 """Clean-ups that an operator asks for."""
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 from roquet.broker.broker import Broker
 from roquet.broker.tables.topics import is_system_topic
+from roquet.log_records import logger
+from roquet.model.errors import StoreError
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.cleaning import CleanQueues, CleanTopics, DeleteExpired
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TOGETHER: Final = 4
 """Topics deleted before others have their turn: each takes a few flushes of the disk."""
@@ -57,6 +58,7 @@ async def clean_topics(broker: Broker, _call: CleanTopics, _peer: Peer) -> Reply
         broker.forget_topics(_strays(broker, strays[start : start + TOGETHER]))
         await asyncio.sleep(0)
     if strays:
+        await broker.clear_removed()
         log.info("the queues of %d topics without settings are deleted", len(strays))
     return Reply()
 
@@ -77,7 +79,11 @@ def _has_messages(broker: Broker, topic: str) -> bool:
     return any(least < end for least, end in bounds)
 
 
-def delete_expired(broker: Broker, _call: DeleteExpired, _peer: Peer) -> Reply:
+async def delete_expired(broker: Broker, _call: DeleteExpired, _peer: Peer) -> Reply:
     """Deletes the files of the log that are old enough, at whatever hour."""
+    try:
+        await broker.flush.checkpoint(broker.clock.now_ms(), at_once=True)
+    except StoreError as error:  # a full disk, perhaps: what lies in front of the last one can go
+        log.warning("nothing behind the last checkpoint is deleted: %s", error)
     broker.store.expire(broker.clock.now_ms(), at_once=True)
     return Reply()

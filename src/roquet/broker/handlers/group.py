@@ -6,11 +6,11 @@ import msgspec
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.inquiry import language_of
+from roquet.broker.handlers.paging import check_queues, each_queue, written
 from roquet.broker.tables.clients import ConsumerGroup, Member
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.net.router import Peer
-from roquet.wire import dialect
+from roquet.net.router import Answer, Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.bodies import (
     POP,
@@ -24,7 +24,7 @@ from roquet.wire.calls.group import GetConnections, GetConsumeStats
 from roquet.wire.codes import ResponseCode
 
 
-def connections(broker: Broker, call: GetConnections, _peer: Peer) -> Reply:
+def connections(broker: Broker, call: GetConnections, _peer: Peer) -> Answer:
     """The members of a group."""
     name = call.consumer_group
     group = broker.clients.consumers(name)
@@ -44,25 +44,34 @@ def connections(broker: Broker, call: GetConnections, _peer: Peer) -> Reply:
         message_model=group.message_model,
         consume_from_where=group.consume_from_where,
     )
-    return Reply(body=dialect.dumps(body))
+    rows = len(found) + len(group.subscriptions)
+    if call.with_wishes:
+        rows += sum(len(member.wishes) for member in group.members.values())
+    return written(rows, body, lambda data: Reply(body=data))
 
 
-def stats(broker: Broker, call: GetConsumeStats, _peer: Peer) -> Reply:
+def stats(broker: Broker, call: GetConsumeStats, _peer: Peer) -> Answer:
     """A group's progress in all its queues here, and how quickly it gets on."""
     group = call.consumer_group
-    members = broker.clients.consumers(group)
-    topics = _topics(broker, call, members)
-    table = {
-        MessageQueue(topic, broker.config.broker_name, number): _progress(
-            broker, call, topic, number
-        )
-        for topic in topics
-        for number in range(_queue_count(broker, topic))
-    }
+    topics = _topics(broker, call, broker.clients.consumers(group))
+    counts = {topic: _queue_count(broker, topic) for topic in topics}
+    check_queues(sum(counts.values()))
+    queues = [
+        MessageQueue(topic, broker.config.broker_name, number)
+        for topic, count in counts.items()
+        for number in range(count)
+    ]
     tps = sum((broker.statistics.consume_tps(topic, group) for topic in topics), 0.0)
     decisions = _decisions(broker, group) if call.with_owners else None
-    found = ConsumeStats(offset_table=table, consume_tps=tps, decisions=decisions)
-    return Reply(body=dialect.dumps(found))
+    return each_queue(
+        queues,
+        lambda queue: _progress(broker, call, queue.topic, queue.queue_id),
+        lambda found: ConsumeStats(
+            offset_table=dict(zip(queues, found, strict=True)),
+            consume_tps=tps,
+            decisions=decisions,
+        ),
+    )
 
 
 def progress(broker: Broker, group: str, topic: str, number: int) -> QueueProgress:
@@ -106,12 +115,12 @@ def _topics(broker: Broker, call: GetConsumeStats, members: ConsumerGroup | None
     The topics that a live group does not listen to any more are left out, as the genuine broker
     does; what it listens to, but has not begun, is told to our own commands.
     """
-    wanted = [t for t in (call.topic or call.topic_list or "").split(";") if t]
-    found = wanted or broker.offsets.topics(call.consumer_group)
+    wanted = {topic for topic in (call.topic or call.topic_list or "").split(";") if topic}
+    found = wanted or set(broker.offsets.topics(call.consumer_group))
     if members is not None and members.subscriptions:
-        found = [t for t in found if not has_left(broker, call.consumer_group, t)]
+        found = {t for t in found if not has_left(broker, call.consumer_group, t)}
         if call.with_owners and not wanted:
-            found += [topic for topic in members.subscriptions if topic not in found]
+            found.update(members.subscriptions)
     return sorted(found)
 
 

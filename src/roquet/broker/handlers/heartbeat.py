@@ -1,11 +1,13 @@
 """Clients come and go."""
 
-import logging
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from roquet.broker.broker import Broker
 from roquet.broker.filters import HEARD_SIZE_MAX, TAG_TYPES
 from roquet.broker.handlers.pull import parsed
+from roquet.broker.tables.clients import ConsumerGroup
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.names import retry_topic
 from roquet.model.subscription import HeartbeatData
@@ -19,13 +21,19 @@ from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
 from roquet.wire.codes import ResponseCode
 from roquet.wire.request_body import decode_body
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CONSUMER_GROUPS_MAX: Final = 1_000
 """Of one connection: clients have one or a few. So many take some 20 ms when all are new."""
 
 PRODUCER_GROUPS_MAX: Final = 10_000
 """Of one connection, each a tenth of the work of a consumer group."""
+
+TOPICS_TOLD: Final = 5
+"""Topics that a log line names to which members of a group listen differently."""
+
+TEXT_LENGTH: Final = 127
+"""Characters of a topic or an expression in such a line."""
 
 SUBSCRIPTIONS_MAX: Final = 4_096
 """In one heartbeat: a topic and its retry topic for each group, and room for many more."""
@@ -77,8 +85,8 @@ def consumers(broker: Broker, call: calls.GetConsumers, _peer: Peer) -> Reply:
 
 def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Peer) -> Reply:
     """Says whether the broker can filter by an expression."""
-    if call.body:
-        subscription = decode_body(call.body, CheckClientBody).subscription_data
+    subscription = decode_body(call.body, CheckClientBody).subscription_data if call.body else None
+    if subscription is not None:
         kind, expression = subscription.expression_type, subscription.sub_string
         if kind in TAG_TYPES:
             parsed(expression)
@@ -88,13 +96,15 @@ def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Pee
 
 
 def _check_names(data: HeartbeatData) -> None:
-    """FieldError for a client without an id, or a group of it without a name."""
+    """FieldError for a client without an id, or a group or topic of it without a name."""
     if not data.client_id:
         raise FieldError("HeartbeatData: $.clientID is missing")
     producing = [producer.group_name for producer in data.producer_data_set]
     consuming = [consumer.group_name for consumer in data.consumer_data_set]
     if not all(producing) or not all(consuming):
         raise FieldError("HeartbeatData: $.groupName of a group is missing")
+    if not all(wish.topic for one in data.consumer_data_set for wish in one.subscription_data_set):
+        raise FieldError("HeartbeatData: $.topic of a subscription is missing")
 
 
 def _look_for_factions(broker: Broker, name: str) -> None:
@@ -103,12 +113,29 @@ def _look_for_factions(broker: Broker, name: str) -> None:
     if group is None or not group.is_changed:
         return
     group.is_changed = False
-    members = group.members.values()
-    found = factions({member.client_id: own_topics(member.wishes) for member in members})
-    if len(found) > 1 and not group.is_divided:
-        wishes = " against ".join(f"{wish} ({len(who)} members)" for wish, who in found)
-        log.warning("members of %s listen to different things: %s", name, wishes)
-    group.is_divided = len(found) > 1
+    is_divided = group.wants_different_things()
+    if is_divided and not group.is_divided:
+        log.warning("members of %s listen to different things: %s", name, _difference(group))
+    group.is_divided = is_divided
+
+
+def _difference(group: ConsumerGroup) -> str:
+    """The two most common wishes, as far as they differ, and how many members have each."""
+    by_client = {member.client_id: member for member in group.members.values()}
+    found = factions({client_id: member.own_wish for client_id, member in by_client.items()})[:2]
+    one, other = (own_topics(by_client[members[0]].wishes) for _, members in found)
+    topics = sorted(t for t in {**one, **other} if one.get(t) != other.get(t))
+    told = [
+        f"{_told(wish, topics[:TOPICS_TOLD])} ({len(members)} members)"
+        for wish, (_, members) in zip((one, other), found, strict=True)
+    ]
+    more = len(topics) - TOPICS_TOLD
+    return " against ".join(told) + (f", and {more} more topics" if more > 0 else "")
+
+
+def _told(wish: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
+    """What a member wants of some topics, as a log line has room for it."""
+    return {t[:TEXT_LENGTH]: wish[t][:TEXT_LENGTH] for t in topics if t in wish}
 
 
 def _make_groups(broker: Broker, data: HeartbeatData) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from roquet.broker.broker import Broker
+from roquet.broker.handlers.paging import dumped, in_slices
 from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.topics import system_topic_names
 from roquet.model.errors import CallRefused
@@ -131,20 +132,21 @@ def _filter_data(broker: Broker, call: calls.GetEntries) -> str | None:
     return dialect.dumps(told, pretty=True).decode()
 
 
-def all_offsets(broker: Broker, _call: calls.GetAllOffsets, _peer: Peer) -> Reply:
+async def all_offsets(broker: Broker, _call: calls.GetAllOffsets, _peer: Peer) -> Reply:
     """The progress of all groups: what they have handled, and what they were given."""
-    table = broker.offsets.content()
-    pulled = {
-        f"{topic}{SEPARATOR}{group}": tally.pulled
-        for (topic, group), tally in broker.statistics.gets.items()
-        if tally.pulled
-    }
-    answer = calls.AllOffsets(
-        offset_table=table.offset_table,
-        pull_offset_table=pulled,
-        data_version=table.data_version,
+    handled = await in_slices(list(broker.offsets.by_place()), lambda row: (row[0], dict(row[1])))
+    pulled = await in_slices(
+        list(broker.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
     )
-    return Reply(body=dialect.dumps(answer))
+    answer = calls.AllOffsets(
+        offset_table=dict(handled),
+        pull_offset_table={
+            f"{topic}{SEPARATOR}{group}": queues for (topic, group), queues in pulled if queues
+        },
+        data_version=broker.offsets.version,
+    )
+    rows = sum(len(queues) for queues in answer.offset_table.values()) + len(pulled)
+    return Reply(body=await dumped(rows, answer))
 
 
 def delay_offsets(broker: Broker, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:

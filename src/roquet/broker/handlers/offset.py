@@ -4,6 +4,7 @@ from struct import Struct
 from typing import Final
 
 from roquet.broker.broker import Broker
+from roquet.broker.homes import QUEUES_MAX
 from roquet.broker.services.handover import Taking
 from roquet.model.errors import CallRefused
 from roquet.net.router import Answer, Peer
@@ -21,7 +22,7 @@ def query(broker: Broker, call: calls.QueryOffset, peer: Peer) -> Answer:
     """A group's progress in one queue; a member that takes it from another one may have to wait."""
     group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
     if broker.former_readers.pending:
-        broker.former_readers.tell(topic, queue_id, peer)
+        broker.former_readers.tell(topic, group, queue_id, peer)
     bounds = broker.store.bounds(topic, queue_id)
     if bounds != (0, 0):
         taking = broker.handover.taking(group, topic, queue_id, peer)
@@ -66,18 +67,24 @@ def update(broker: Broker, call: calls.UpdateOffset, peer: Peer) -> Reply:
     config = broker.topics.get(topic)
     if config is None:
         raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-    if call.queue_id < 0 or not 0 <= call.commit_offset <= OFFSET_MAX:
+    if not 0 <= call.queue_id < QUEUES_MAX or not 0 <= call.commit_offset <= OFFSET_MAX:
         raise CallRefused(
             ResponseCode.INVALID_PARAMETER,
             f"queue {call.queue_id}, offset {call.commit_offset} of topic {topic}: "
-            "neither can be negative",
+            f"neither can be negative, and no topic has more than {QUEUES_MAX} queues",
         )
     broker.check_topic_id(topic, call.topic_id)
-    if broker.former_readers.pending and broker.former_readers.is_late(topic, call.queue_id, peer):
+    former = broker.former_readers
+    if (
+        former.pending
+        and call.topic_id is None
+        and former.is_late(topic, group, call.queue_id, peer)
+    ):
         return Reply(remark="The topic was deleted and made anew: the offset is of the one before")
     if broker.resets.pending and broker.resets.get(group, topic, call.queue_id) is not None:
         return Reply(remark="Offset has been previously reset")
-    broker.offsets.commit(group, topic, call.queue_id, call.commit_offset)
+    if not broker.commit(group, topic, call.queue_id, call.commit_offset):
+        return Reply(remark=f"Offset {call.commit_offset} is beyond the queue's end: not noted")
     if call.queue_id < config.read_queue_nums:
         broker.handover.committed(group, topic, call.queue_id, peer)
     return Reply()

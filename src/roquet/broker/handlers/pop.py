@@ -22,7 +22,7 @@ from roquet.wire.calls.pop import (
     Pop,
     PopReply,
 )
-from roquet.wire.codes import ResponseCode
+from roquet.wire.codes import HELP, ResponseCode
 from roquet.wire.pop_text import LONG_MAX
 
 SUSPEND_MS_MAX = 300_000
@@ -226,7 +226,10 @@ def _check(broker: Broker, call: AnyPop) -> TopicConfig:
     """The topic, if the group may read it; refuses in the genuine order."""
     topic = broker.topics.get(call.topic)
     if topic is None:
-        _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+        _refuse(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{call.topic}] not exist, apply first please! {HELP}",
+        )
     if fault := broker.unreadable(call.topic):
         _refuse(ResponseCode.NO_PERMISSION, fault)
     if not topic.readable:

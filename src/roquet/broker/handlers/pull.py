@@ -20,7 +20,7 @@ from roquet.rules.pull import Corrected, Found, limits, outcome
 from roquet.store.reader import Slice
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply
-from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.codes import HELP, Language, ResponseCode
 from roquet.wire.java import hash_code
 from roquet.wire.request_body import decode_body
 
@@ -39,8 +39,8 @@ SUSPEND_MS_MAX: Final = 300_000
 
 FORBIDDEN_BROKER: Final = 1
 FORBIDDEN_GROUP: Final = 2
-FORBIDDEN_BROADCAST: Final = 3
-FORBIDDEN_TOPIC: Final = 4
+FORBIDDEN_TOPIC: Final = 3
+FORBIDDEN_BROADCAST: Final = 4
 FORBIDDEN_SUBSCRIPTION: Final = 5
 """What the wire calls the reason of a refused pull."""
 
@@ -66,11 +66,10 @@ def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
         call = _limited(broker, call)
     if broker.resets.pending and (moved := _moved(broker, call)) is not None:
         return moved
-    former = broker.former_readers
-    if former.pending and former.tell(call.topic, call.queue_id, peer):
+    if broker.former_readers.pending and _is_late(broker, call, peer):
         return _begun_anew(broker, call)
     if call.sys_flag & COMMIT and call.commit_offset >= 0:
-        broker.offsets.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
+        broker.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
     if isinstance(wanted, Filter):
         return _sifted(broker, call, wanted, peer)
     reply = _look(broker, call, wanted)
@@ -137,6 +136,13 @@ def _moved(broker: Broker, call: Pull) -> PullReply | None:
     return _sent_to(broker, call, offset, "OFFSET_RESET")
 
 
+def _is_late(broker: Broker, call: Pull, peer: Peer) -> bool:
+    """Whether it is the first pull since the topic was deleted, of who knows no topic ids."""
+    return call.topic_id is None and broker.former_readers.tell(
+        call.topic, call.consumer_group, call.queue_id, peer
+    )
+
+
 def _begun_anew(broker: Broker, call: Pull) -> PullReply:
     """Where a reader of a deleted topic goes on in the one that was made anew, told once."""
     return _sent_to(broker, call, None, "the topic was deleted and made anew")
@@ -160,12 +166,13 @@ def _look(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
     minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
     if isinstance(outcome(asked, minimum, maximum), Found):
         return _found(broker, call, wanted, minimum, maximum)
-    return _elsewhere(broker, asked, minimum, maximum)
+    return _elsewhere(broker, call, asked, minimum, maximum)
 
 
-def _elsewhere(broker: Broker, asked: int, minimum: int, maximum: int) -> PullReply:
+def _elsewhere(broker: Broker, call: Pull, asked: int, minimum: int, maximum: int) -> PullReply:
     """The answer to an offset that the queue does not hold."""
-    match outcome(asked, minimum, maximum):
+    committed = broker.offsets.get(call.consumer_group, call.topic, call.queue_id)
+    match outcome(asked, minimum, maximum, committed):
         case Corrected(offset, reason):
             code, next_offset, remark = MOVED, offset, reason
         case _:
@@ -240,7 +247,7 @@ async def _sift(broker: Broker, call: Pull, wanted: Filter, asked: int) -> PullR
     """What of a queue an expression wants now, if there is any among the next messages."""
     minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
     if not isinstance(outcome(asked, minimum, maximum), Found):
-        return _elsewhere(broker, asked, minimum, maximum)
+        return _elsewhere(broker, call, asked, minimum, maximum)
     place = call.topic, call.queue_id, asked
     size = limits(call.max_msg_nums, call.max_msg_bytes)
     found = await sifted(broker.store, broker.filters.turn, place, wanted, size)
@@ -278,7 +285,10 @@ def _check(broker: Broker, call: Pull) -> PullReply | None:
         )
     topic = broker.topics.get(call.topic)
     if topic is None:
-        _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{call.topic}] not exist, apply first please!")
+        _refuse(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{call.topic}] not exist, apply first please! {HELP}",
+        )
     if call.topic in INTERNAL_TOPICS and (fault := broker.unreadable(call.topic)):
         return _forbidden(FORBIDDEN_TOPIC, fault)
     if not topic.perm & 4:
@@ -313,7 +323,8 @@ def _group(broker: Broker, name: str) -> SubscriptionGroup:
     group = broker.groups.find(name, broker.clock.now_ms())
     if group is None:
         _refuse(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{name}] does not exist, {HELP}",
         )
     return group
 
@@ -334,10 +345,10 @@ def _subscription(broker: Broker, call: Pull) -> Subscription:
     """What the group said that it listens to."""
     members = broker.clients.consumers(call.consumer_group)
     if members is None:
-        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")
     subscription = members.subscriptions.get(call.topic)
     if subscription is None:
-        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{HELP}")
     if subscription.sub_version < call.sub_version:
         _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
     return subscription

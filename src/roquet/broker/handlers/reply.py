@@ -1,6 +1,5 @@
 """Replies to requests, handed to the client that waits."""
 
-import logging
 from typing import Final
 
 from msgspec.structs import replace
@@ -8,6 +7,7 @@ from msgspec.structs import replace
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import send
 from roquet.broker.stamp import text_of
+from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import CallError, CallRefused, MessageIllegal, StoreError
 from roquet.net.router import Answer, Peer
@@ -17,7 +17,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.host import decode_host
 from roquet.wire.property_text import decode_properties
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PUSH_TIMEOUT_MS: Final = 10_000
 """How long a requester may take to take an answer, as on genuine brokers."""

@@ -5,12 +5,14 @@ else                 the members are told, and note it themselves; the broker ch
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeGuard
 
 from roquet.broker.broker import Broker
+from roquet.broker.handlers.paging import dumped, in_slices
 from roquet.broker.tables.clients import Member
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import TopicConfig
@@ -22,7 +24,7 @@ from roquet.wire.calls.bodies import ClientStatus, OffsetOfQueue, ResetOffsetBod
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.request_body import decode_body
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 VERSION_TOLD: Final = 28
 """From this version on (V3_0_7_SNAPSHOT) a client can be told to set its offsets, and asked."""
@@ -33,49 +35,67 @@ STATUS_TIMEOUT_MS: Final = 5_000
 TOO_OLD: Final = "the client does not support this feature. version={}"
 
 
-def reset(broker: Broker, call: calls.ResetOffset, _peer: Peer) -> Reply:
+async def reset(broker: Broker, call: calls.ResetOffset, _peer: Peer) -> Reply:
     """Has a group go on elsewhere."""
     log.info(
         "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
         call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
     )  # fmt: skip
-    found = _reset(broker, call) if broker.config.server_side_reset else _tell(broker, call)
+    found = await (_reset if broker.config.server_side_reset else _tell)(broker, call)
     name = broker.config.broker_name
     table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in found.items()}
-    return Reply(body=dialect.dumps(ResetOffsetBody(offset_table=table)))
+    return Reply(body=await dumped(len(table), ResetOffsetBody(offset_table=table)))
 
 
 # -- by the broker -------------------------------------------------------------------------------
 
 
-def _reset(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
-    """Note where the group goes on; gives that by queue."""
+async def _reset(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
+    """Note where the group goes on; gives that by queue. Nothing changes if the disk refuses it."""
     group, topic = call.group, call.topic
-    config = broker.topics.get(topic)
-    if config is None:
-        raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
-    if broker.groups.get(group) is None:
-        raise CallRefused(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
-        )
-    found = _wanted(broker, call, config)
+    found = await _wanted(broker, call, _topic_of(broker, call))
     if not found:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+    _topic_of(broker, call)  # it may have been deleted meanwhile
+    before = {queue_id: broker.offsets.get(group, topic, queue_id) for queue_id in found}
     for queue_id, offset in found.items():
         broker.offsets.commit(group, topic, queue_id, offset)
         broker.resets.put(group, topic, queue_id, offset)
         broker.orders.free(group, topic, queue_id)
-    broker.save_progress()
+    try:
+        await broker.progress_saved()
+    except Exception:
+        _undo(broker, call, before)
+        raise
     broker.arrivals.look_again([topic])
     return found
 
 
-def _wanted(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
+def _topic_of(broker: Broker, call: calls.ResetOffset) -> TopicConfig:
+    """The topic's settings. Raises CallRefused unless there are the topic and the group."""
+    config = broker.topics.get(call.topic)
+    if config is None:
+        raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {call.topic} does not exist")
+    if broker.groups.get(call.group) is None:
+        raise CallRefused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {call.group} does not exist"
+        )
+    return config
+
+
+def _undo(broker: Broker, call: calls.ResetOffset, before: Mapping[int, int | None]) -> None:
+    """Take a reset back in those queues whose readers were not told of it yet."""
+    group, topic = call.group, call.topic
+    for queue_id, offset in before.items():
+        if broker.resets.take(group, topic, queue_id) is not None:
+            broker.offsets.restore(group, topic, queue_id, offset)
+
+
+async def _wanted(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
     if call.queue_id < 0:
-        return {
-            queue_id: _at_time(broker, call.topic, queue_id, call.timestamp)
-            for queue_id in range(config.read_queue_nums)
-        }
+        queue_ids = range(config.read_queue_nums)
+        at_time = partial(_at_time, broker, call.topic, ms=call.timestamp)
+        return dict(zip(queue_ids, await in_slices(queue_ids, at_time), strict=True))
     if call.queue_id >= config.read_queue_nums:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR,
@@ -83,7 +103,7 @@ def _wanted(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dic
             f"and no queue {call.queue_id}",
         )
     if not _is_offset(call.offset):
-        return {call.queue_id: _at_time(broker, call.topic, call.queue_id, call.timestamp)}
+        return {call.queue_id: _at_time(broker, call.topic, call.queue_id, ms=call.timestamp)}
     least, end = broker.store.bounds(call.topic, call.queue_id)
     if not least <= call.offset <= end + 1:
         raise CallRefused(
@@ -98,7 +118,7 @@ def _is_offset(offset: int | None) -> TypeGuard[int]:
     return offset is not None and offset != -1
 
 
-def _at_time(broker: Broker, topic: str, queue_id: int, ms: int) -> int:
+def _at_time(broker: Broker, topic: str, queue_id: int, *, ms: int) -> int:
     """The first offset stored then or later; behind all of them when there is none."""
     if ms < 0:
         return broker.store.bounds(topic, queue_id)[1]
@@ -108,7 +128,7 @@ def _at_time(broker: Broker, topic: str, queue_id: int, ms: int) -> int:
 # -- by the members ------------------------------------------------------------------------------
 
 
-def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
+async def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
     """Tell every member where to go on; gives that by queue."""
     topic, group = call.topic, call.group
     config = broker.topics.get(topic)
@@ -117,7 +137,7 @@ def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
             ResponseCode.SYSTEM_ERROR,
             f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
         )
-    found = _targets(broker, call, config)
+    found = await _targets(broker, call, config)
     members = _members(broker, group)
     if not members:
         raise CallRefused(
@@ -143,7 +163,7 @@ def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
     return found
 
 
-def _targets(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
+async def _targets(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
     """Where queues go on: by a time and without force only back, and never where nobody has been.
 
     Genuine brokers know a time and all queues alone here. Ours tells of the queue and the offset
@@ -154,7 +174,7 @@ def _targets(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> di
     ]
     if all(committed is None for committed in progress):
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{call.group}> not exist")
-    found = _wanted(broker, call, config)
+    found = await _wanted(broker, call, config)
     if call.is_force or (call.queue_id >= 0 and _is_offset(call.offset)):
         return found
     for queue_id, wanted in found.items():
@@ -218,11 +238,11 @@ def _check_version(peer: Peer) -> None:
 # -- where another group is ----------------------------------------------------------------------
 
 
-def clone(broker: Broker, call: calls.CloneOffsets, _peer: Peer) -> Reply:
+async def clone(broker: Broker, call: calls.CloneOffsets, _peer: Peer) -> Reply:
     """Has a group go on where another one is."""
     for topic in _cloned(broker, call):
         broker.offsets.clone(call.src_group, call.dest_group, topic)
-    broker.save_progress()
+    await broker.progress_saved()
     return Reply()
 
 

@@ -4,10 +4,10 @@ A retry waits by delay level, 10 s at first and two hours at last; the group's `
 has no say here, as in the genuine broker: it is for messages that were popped.
 """
 
-import logging
 from typing import NoReturn
 
 from roquet.broker.broker import Broker
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError
@@ -29,7 +29,7 @@ from roquet.wire.message_id import offset_message_id
 from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record, decode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def send_back(broker: Broker, call: SendBack, _peer: Peer) -> Answer:

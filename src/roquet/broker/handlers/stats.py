@@ -1,17 +1,17 @@
 """Statistics and progress in numbers."""
 
 import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.group import has_left, progress
+from roquet.broker.handlers.paging import check_queues, dumped, each_queue, in_slices
 from roquet.broker.statistics import COUNT
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import TopicConfig
-from roquet.net.router import Peer
+from roquet.net.router import Answer, Peer
 from roquet.wire import dialect
 from roquet.wire.call import Reply
 from roquet.wire.calls import stats as calls
@@ -20,44 +20,56 @@ from roquet.wire.codes import ResponseCode
 
 OFFSET_MAX: Final = 2**63 - 1
 
+OFFSETS_COUNT: Final = 2_000
+"""Offsets that are compared before others have their turn: about a millisecond."""
 
-def topic_stats(broker: Broker, call: calls.GetTopicStats, _peer: Peer) -> Reply:
+
+def topic_stats(broker: Broker, call: calls.GetTopicStats, _peer: Peer) -> Answer:
     """What each queue of a topic holds."""
     config = _topic(broker, call.topic)
-    table = {
-        _queue(broker, call.topic, number): _queue_stats(broker, call.topic, number)
-        for number in range(config.write_queue_nums)
-    }
-    found = calls.TopicStats(offset_table=table, topic_id=broker.topics.ids.get(call.topic))
-    return Reply(body=dialect.dumps(found))
+    queues = [_queue(broker, call.topic, number) for number in range(config.write_queue_nums)]
+    known_as = broker.topics.ids.get(call.topic)
+    return each_queue(
+        queues,
+        lambda queue: _queue_stats(broker, call.topic, queue.queue_id),
+        lambda found: calls.TopicStats(
+            offset_table=dict(zip(queues, found, strict=True)), topic_id=known_as
+        ),
+    )
 
 
-def time_span(broker: Broker, call: calls.GetTimeSpan, _peer: Peer) -> Reply:
+def time_span(broker: Broker, call: calls.GetTimeSpan, _peer: Peer) -> Answer:
     """Of which time the messages of a topic's queues are, and how late a group is in each."""
     config = _topic(broker, call.topic)
-    spans = [
-        _time_span(broker, call.topic, call.group, number)
-        for number in range(config.write_queue_nums)
-    ]
-    return Reply(body=dialect.dumps(calls.TimeSpans(consume_time_span_set=spans)))
+    return each_queue(
+        range(config.write_queue_nums),
+        lambda number: _time_span(broker, call.topic, call.group, number),
+        lambda found: calls.TimeSpans(consume_time_span_set=found),
+    )
 
 
-def corrections(broker: Broker, call: calls.GetCorrections, _peer: Peer) -> Reply:
+async def corrections(broker: Broker, call: calls.GetCorrections, _peer: Peer) -> Reply:
     """The least progress of all groups in each queue of a topic.
 
     Where the compared group is behind it, the highest number stands instead.
     """
     least: dict[int, int] = {}
     ignored = set((call.filter_groups or "").split(","))
+    looked = 0
     for group in broker.offsets.groups_of(call.topic):
-        if group not in ignored:
-            for number, offset in broker.offsets.queues(group, call.topic).items():
-                if offset >= broker.store.bounds(call.topic, number)[0]:
-                    least[number] = min(offset, least.get(number, OFFSET_MAX))
+        if group in ignored:
+            continue
+        queues = broker.offsets.queues(group, call.topic)
+        for number, offset in list(queues.items()):
+            if offset >= broker.store.bounds(call.topic, number)[0]:
+                least[number] = min(offset, least.get(number, OFFSET_MAX))
+            if (looked := looked + 1) % OFFSETS_COUNT == 0:
+                await asyncio.sleep(0)
     for number, offset in broker.offsets.queues(call.compare_group, call.topic).items():
         if least.get(number, 0) > offset:
             least[number] = OFFSET_MAX
-    return Reply(body=dialect.dumps(calls.Corrections(correction_offsets=least)))
+    found = calls.Corrections(correction_offsets=least)
+    return Reply(body=await dumped(len(least), found))
 
 
 async def view(broker: Broker, call: calls.ViewStats, _peer: Peer) -> Reply:
@@ -84,13 +96,17 @@ _WHOLE: Final = {"BROKER_PUT_NUMS": "broker_puts", "BROKER_GET_NUMS": "broker_ge
 async def all_consume_stats(broker: Broker, call: calls.GetAllConsumeStats, _peer: Peer) -> Reply:
     """The progress of all groups, each in its turn: others are served between them."""
     topics, parts = broker.offsets.by_group(), []
-    total = inflight = 0
+    total = inflight = count = 0
     for group in [settings.group_name for settings in broker.groups]:
-        found = list(_group_stats(broker, group, topics.get(group, []), call))
-        parts.append(dialect.dumps({group: found}))
-        for queue in (q for one in found for q in one.offset_table.values()):
-            total += queue.broker_offset - queue.consumer_offset
-            inflight += queue.pull_offset - queue.consumer_offset
+        found: list[ConsumeStats] = []
+        for topic in topics.get(group, []):
+            queues = _group_queues(broker, group, topic, call)
+            check_queues(count := count + len(queues))
+            found += await _topic_progress(broker, group, topic, queues)
+        table = [queue for one in found for queue in one.offset_table.values()]
+        total += sum(queue.broker_offset - queue.consumer_offset for queue in table)
+        inflight += sum(queue.pull_offset - queue.consumer_offset for queue in table)
+        parts.append(await dumped(len(table), {group: found}))
         await asyncio.sleep(0)
     whole = dialect.dumps(
         calls.ConsumeStatsList(
@@ -116,20 +132,28 @@ def epochs(_broker: Broker, _call: calls.GetEpochs, _peer: Peer) -> Reply:
     raise CallRefused(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
 
 
-def _group_stats(
-    broker: Broker, group: str, topics: list[str], call: calls.GetAllConsumeStats
-) -> Iterator[ConsumeStats]:
-    for topic in topics:
-        config = broker.topics.get(topic)
-        if config is None or (call.is_order and not config.order) or has_left(broker, group, topic):
-            continue
-        yield ConsumeStats(
-            offset_table={
-                _queue(broker, topic, number): progress(broker, group, topic, number)
-                for number in range(config.write_queue_nums)
-            },
+def _group_queues(
+    broker: Broker, group: str, topic: str, call: calls.GetAllConsumeStats
+) -> list[MessageQueue]:
+    """The queues of a topic that count for a group; none of one that it has left."""
+    config = broker.topics.get(topic)
+    if config is None or (call.is_order and not config.order) or has_left(broker, group, topic):
+        return []
+    return [_queue(broker, topic, number) for number in range(config.write_queue_nums)]
+
+
+async def _topic_progress(
+    broker: Broker, group: str, topic: str, queues: list[MessageQueue]
+) -> list[ConsumeStats]:
+    if not queues:
+        return []
+    found = await in_slices(queues, lambda queue: progress(broker, group, topic, queue.queue_id))
+    return [
+        ConsumeStats(
+            offset_table=dict(zip(queues, found, strict=True)),
             consume_tps=broker.statistics.consume_tps(topic, group),
         )
+    ]
 
 
 def _queue_stats(broker: Broker, topic: str, number: int) -> calls.QueueStats:

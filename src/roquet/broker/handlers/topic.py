@@ -8,6 +8,7 @@ import msgspec
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.paging import page, written
 from roquet.broker.homes import QUEUES_MAX
+from roquet.broker.tables.table import Change
 from roquet.broker.tables.topics import is_system_topic
 from roquet.model import names
 from roquet.model.errors import CallRefused, UsageError
@@ -48,7 +49,9 @@ async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> 
         changes = attributes.changes(call.attributes or "")
     except UsageError as error:
         raise _invalid(str(error)) from error
-    broker.topics.put(_checked(broker, made, changes), broker.clock.now_ms())
+    await broker.topics.change(
+        lambda: broker.topics.begin_put([_checked(broker, made, changes)], broker.clock.now_ms())
+    )
     await broker.news.told()
     return Reply()
 
@@ -56,15 +59,19 @@ async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> 
 async def create_topics(broker: Broker, call: calls.CreateTopics, _peer: Peer) -> Reply:
     """Creates topics, or changes their settings: all of them or none."""
     wanted = decode_body(call.body, TopicConfigs).topic_config_list
-    made = [
-        _checked(
-            broker,
-            topic,
-            {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()},
-        )
-        for topic in wanted
-    ]
-    broker.topics.put_all(made, broker.clock.now_ms())
+
+    def begin() -> Change:
+        made = [
+            _checked(
+                broker,
+                topic,
+                {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()},
+            )
+            for topic in wanted
+        ]
+        return broker.topics.begin_put(made, broker.clock.now_ms())
+
+    await broker.topics.change(begin)
     await broker.news.told()
     return Reply()
 
@@ -78,6 +85,7 @@ async def delete_topic(broker: Broker, call: calls.DeleteTopic, _peer: Peer) -> 
     groups = broker.offsets.groups_of(call.topic)
     retries = [name for group in groups for name in _pop_retry_topics(group, call.topic)]
     broker.forget_topics([call.topic, *(t for t in retries if broker.topics.get(t))])
+    await broker.clear_removed()
     return Reply()
 
 
@@ -115,41 +123,51 @@ def topic(broker: Broker, call: calls.GetTopic, _peer: Peer) -> Reply:
     return Reply(body=dialect.dumps(found))
 
 
-def create_group(broker: Broker, call: calls.CreateGroup, _peer: Peer) -> Reply:
+async def create_group(broker: Broker, call: calls.CreateGroup, _peer: Peer) -> Reply:
     """Creates a consumer group, or changes its settings."""
     made = decode_body(call.body, SubscriptionGroup)
-    broker.groups.put(_checked_group(broker, made), broker.clock.now_ms())
+    await broker.groups.change(
+        lambda: broker.groups.begin_put([_checked_group(broker, made)], broker.clock.now_ms())
+    )
     return Reply()
 
 
-def create_groups(broker: Broker, call: calls.CreateGroups, _peer: Peer) -> Reply:
+async def create_groups(broker: Broker, call: calls.CreateGroups, _peer: Peer) -> Reply:
     """Creates consumer groups, or changes their settings: all of them or none."""
     wanted = decode_body(call.body, SubscriptionGroups).group_config_list
-    made = [_checked_group(broker, group) for group in wanted]
-    broker.groups.put_all(made, broker.clock.now_ms())
+
+    def begin() -> Change:
+        made = [_checked_group(broker, group) for group in wanted]
+        return broker.groups.begin_put(made, broker.clock.now_ms())
+
+    await broker.groups.change(begin)
     return Reply()
 
 
-def delete_group(broker: Broker, call: calls.DeleteGroup, _peer: Peer) -> Reply:
+async def delete_group(broker: Broker, call: calls.DeleteGroup, _peer: Peer) -> Reply:
     """Deletes a consumer group, and its progress when asked to."""
     if names.is_system_group(call.group_name):
         raise _invalid(f"the group {call.group_name} belongs to the system")
-    broker.groups.remove(call.group_name, broker.clock.now_ms())
+    await broker.groups.change(
+        lambda: broker.groups.begin_remove(call.group_name, broker.clock.now_ms())
+    )
     broker.orders.forget(group=call.group_name)
     broker.resets.forget(group=call.group_name)
     broker.statistics.forget(group=call.group_name)
     if call.clean_offset:
         broker.offsets.remove_group(call.group_name)
-        broker.save_progress()
+        await broker.progress_saved()
     return Reply()
 
 
-def forbid_group(broker: Broker, call: ForbidGroup, _peer: Peer) -> Reply:
+async def forbid_group(broker: Broker, call: ForbidGroup, _peer: Peer) -> Reply:
     """Forbids a group to read a topic, or allows it; tells how it is now."""
-    if call.readable is not None:
+    if (readable := call.readable) is not None:
         now_ms = broker.clock.now_ms()
-        broker.groups.forbid(call.group, call.topic, now_ms, readable=call.readable)
-        if not call.readable:
+        await broker.groups.change(
+            lambda: broker.groups.begin_forbid(call.group, call.topic, now_ms, readable=readable)
+        )
+        if not readable:
             broker.arrivals.look_again([call.topic])
     found = GroupForbidden(
         group=call.group,

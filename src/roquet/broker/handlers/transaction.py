@@ -3,11 +3,11 @@
 An end mostly comes one way: what is refused here is known to the log alone, and to the next check.
 """
 
-import logging
 from typing import Final, NoReturn
 
 from roquet.broker.broker import Broker
 from roquet.broker.halves import HalfMessage, IndexBehind
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model.errors import CallRefused, MessageIllegal, RecordError, StoreError
 from roquet.net.router import Answer, Peer
@@ -17,7 +17,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.message_id import parse_offset_message_id
 from roquet.wire.record import Record, decode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CODES: Final = {Fault.LATE: ResponseCode.ILLEGAL_OPERATION}
 """Of all others the genuine broker says 1, and only the remark tells them apart."""

@@ -1,4 +1,7 @@
-"""Unserved: every request of the protocol that nobody here answers, and why; they get a 3."""
+"""Unserved: every request of the protocol that nobody here answers, and why; they get a 3.
+
+The reason is in the remark, behind the genuine words.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,7 +13,6 @@ DEAD: Final = "no Apache RocketMQ answers it either: a number without a handler"
 REPLICAS: Final = "asked of brokers that keep replicas of one another: this one keeps none"
 CONTROLLER: Final = "asked of a controller, or by one: there is none here"
 ACL: Final = "users and their rights are kept in no broker here: see the guide to secured clusters"
-COLD: Final = "about memory that cold reads take: reads here go through the page cache alone"
 ROCKSDB: Final = "about the RocksDB of a genuine broker: queues and tables are plain files here"
 LITE: Final = "about lite topics, of which Roquet has none"
 
@@ -60,12 +62,6 @@ _ACL: Final = (
     Code.AUTH_GET_ACL,
     Code.AUTH_LIST_ACL,
 )
-_COLD: Final = (
-    Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
-    Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-    Code.GET_COLD_DATA_FLOW_CTR_INFO,
-    Code.SET_COMMITLOG_READ_MODE,
-)
 _ROCKSDB: Final = (Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, Code.EXPORT_ROCKSDB_CONFIG_TO_JSON)
 _LITE: Final = (
     Code.POP_LITE_MESSAGE,
@@ -86,7 +82,6 @@ UNSERVED: Final[Mapping[Code, str]] = MappingProxyType(
         **dict.fromkeys(_REPLICAS, REPLICAS),
         **dict.fromkeys(_CONTROLLER, CONTROLLER),
         **dict.fromkeys(_ACL, ACL),
-        **dict.fromkeys(_COLD, COLD),
         **dict.fromkeys(_ROCKSDB, ROCKSDB),
         **dict.fromkeys(_LITE, LITE),
         Code.UPDATE_AND_CREATE_STATIC_TOPIC: (

@@ -1,17 +1,17 @@
 """The address under which others reach this broker."""
 
-import logging
 import socket
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from roquet.broker.config import BrokerConfig
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.model.settings import join_address, parse_address
 from roquet.net.address import LOOPBACK, is_particular, routable_address
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CONTAINER_SIGNS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
 

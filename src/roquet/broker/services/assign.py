@@ -9,7 +9,6 @@ neither draws members nor drives them away.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,13 +19,14 @@ from roquet.broker.services.neighbours import Home, Neighbours
 from roquet.broker.tables.assignments import Assignments, Snapshot
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.offsets import Offsets
+from roquet.log_records import logger
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
 from roquet.rules.allocate import STRATEGIES, Owners, Shares, allocate, lag_weighted, sticky
 from roquet.rules.waiting_work import Lag, believed, is_worth_moving
 from roquet.store.store import Store
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 REVIEW_MS: Final = 20_000
 """What waits changes all the time: looked at again when a member asks, and so often at most."""

@@ -6,7 +6,6 @@ every 30 s, from the oldest open one on, until one is too young:
 """
 
 import asyncio
-import logging
 from random import Random
 from typing import Final
 
@@ -15,6 +14,7 @@ from roquet.broker.homes import queue_id_of
 from roquet.broker.services.transactions import Transactions
 from roquet.broker.stamp import text_of
 from roquet.broker.tables.clients import Clients
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import CallRefused, MessageIllegal, RecordError
@@ -25,7 +25,7 @@ from roquet.wire.calls.transaction import CheckTransactionState
 from roquet.wire.message_id import offset_message_id
 from roquet.wire.record import Record, pack
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 ROUND_MS: Final = 60_000
 """A round that takes longer ends, as in the genuine broker: the next one goes on there."""

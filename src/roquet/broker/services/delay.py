@@ -9,7 +9,6 @@ what was delivered is on the disk: after a crash some messages come twice, and n
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.flush import Flush
 from roquet.broker.set_aside import DELAY, SetAside, place_in
 from roquet.broker.tables.delays import Delays
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as property_names
 from roquet.model.errors import MessageIllegal, RecordError, StoreFailed
@@ -31,7 +31,7 @@ from roquet.store.store import Store
 from roquet.wire.property_text import decode_properties
 from roquet.wire.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record, decode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SAVE_MS: Final = 10_000
 """Between two saves of the progress, as in the genuine broker."""

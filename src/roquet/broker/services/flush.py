@@ -10,17 +10,17 @@ Once the disk has failed nobody waits any more: all are told, and what was not d
 """
 
 import asyncio
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from roquet.broker.config import BrokerConfig
+from roquet.log_records import logger
 from roquet.model.errors import StoreFailed
 from roquet.net.clock import Clock
 from roquet.net.waiting import Mark
 from roquet.store.store import Store
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CHECKPOINT_MS: Final = 5_000
 """Between two flushes of everything: what is younger is read again after a crash."""
@@ -56,6 +56,7 @@ class Flush:
         self._mark = Mark(store.flushed_position, clock=clock)
         self._asked = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="roquet-flush")
+        self._checkpointing = asyncio.Lock()
         self._complete_position = store.end_position
         self._complete_ms = clock.monotonic_ms()
 
@@ -104,12 +105,20 @@ class Flush:
         finally:
             self._mark.advance(self._store.flushed_position)
 
-    async def checkpoint(self, now_ms: int) -> None:
-        """Flush everything, and note how far: recovery begins there."""
+    async def checkpoint(self, now_ms: int, *, at_once: bool = False) -> None:
+        """Flush everything, and note how far: recovery begins there.
+
+        Where very many files are to be flushed it waits for more, unless `at_once`. One is taken
+        after the other: an older one must not replace a newer one that retention has gone by.
+        """
+        async with self._checkpointing:
+            await self._take_checkpoint(now_ms, at_once=at_once)
+
+    async def _take_checkpoint(self, now_ms: int, *, at_once: bool) -> None:
         end, run = self._store.end_position, asyncio.get_running_loop().run_in_executor
         if end == self._complete_position:
             return
-        if self._is_too_soon():
+        if not at_once and self._is_too_soon():
             await run(self._threads, self._store.letting_go())
             return
         self._complete_ms = self._clock.monotonic_ms()

@@ -1,9 +1,7 @@
 """Housekeep: save tables, index, delete expired files, forget the silent; each a small step."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -12,14 +10,14 @@ from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.table import Table
+from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
-from roquet.net.threads import in_thread
 from roquet.rules.retention import AgeClock
 from roquet.store.store import Store
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 RETENTION_MS: Final = 10_000
 """How often the disk is looked at: as often as the genuine broker does."""
@@ -69,27 +67,12 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
         failure: Exception | None = None
         for table in self.tables:
             try:
-                await self._save(table)
+                # Progress that outlived the note of who was given a message would lose the message.
+                await table.saved(self.store.flush_log)
             except Exception as error:
                 failure = error
         if failure is not None:
             raise failure
-
-    async def _save(self, table: Table[Any]) -> None:
-        if work := table.saving():
-            try:
-                await in_thread(partial(self._replace, work))
-            except BaseException:
-                table.unsaved = True
-                raise
-
-    def _replace(self, work: Callable[[], None]) -> None:
-        """Write a table; not before what it says of the log is on the disk.
-
-        Progress that outlived the note of who was given a message would lose the message.
-        """
-        self.store.flush_log()
-        work()
 
     def scan(self, _now_ms: int = 0) -> None:
         """Forget clients, locks and marks of those who have gone."""

@@ -5,7 +5,6 @@ time only once, and what they said counts for some seconds.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
@@ -13,6 +12,7 @@ import msgspec
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.tables.topics import Topics
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.route import TopicRoute
@@ -25,7 +25,7 @@ from roquet.wire.calls.group import GetConsumeStats
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 K = TypeVar("K")

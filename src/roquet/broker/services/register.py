@@ -6,7 +6,6 @@ a connection that ends ▶ all is told, again and again until the name server is
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from roquet.broker.config import BrokerConfig
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
 from roquet.net.clock import Clock
@@ -24,7 +24,7 @@ from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
 from roquet.wire.calls.route import RegisterBroker, UnregisterBroker
 from roquet.wire.registration import checksum
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TIMEOUT_MS: Final = 3_000
 """For one name server to answer: the others are told meanwhile."""

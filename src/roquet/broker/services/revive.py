@@ -10,7 +10,6 @@ of it. Memory holds the same, so that nothing is searched for on the disk but wh
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
@@ -23,6 +22,7 @@ from roquet.broker.set_aside import REVIVE, SetAside, may_pass, place_in
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.topics import Topics
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import FieldError, MessageIllegal, RecordError, StoreError
@@ -47,7 +47,7 @@ from roquet.wire.pop_text import (
 from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record, decode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 REVIVE_MS: Final = 200
 """How often it is looked at whose time has passed."""
@@ -267,7 +267,8 @@ class Revival:
 
     def _again(self, found: Checkpoint, offset: int) -> None:
         """One message comes again, or is a dead letter; one that retention deleted is neither."""
-        group = self._groups.get(found.group)
+        # A kill may have forgotten a group that was made at first sight, with its heartbeat or pop.
+        group = self._groups.get(found.group) or self._groups.default(found.group)
         record = self._record(found.topic, found.queue_id, offset)
         if group is None or record is None:
             log.info("offset %d of %s queue %d is gone", offset, found.topic, found.queue_id)

@@ -1,14 +1,14 @@
 """Sampling: finds what was put by looking where each queue ends, and takes the samples."""
 
 import asyncio
-import logging
 from typing import Final
 
 from roquet.broker.statistics import Statistics
+from roquet.log_records import logger
 from roquet.model.names import OP_HALF_TOPIC, REVIVE_PREFIX
 from roquet.store.store import Store
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LOOK_COUNT: Final = 4_096
 """Entries whose sizes are added up before others have their turn: a third of a millisecond."""

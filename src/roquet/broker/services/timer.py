@@ -5,14 +5,13 @@
               └──── written again ◀── on the way: its own second is far ahead
 
 A clock that was set back by more than a minute takes both sides along: what is sent from then on
-does not wait until that time comes again.
+does not wait until that time comes again, nor does what was sent while it was ahead.
 
 How far both sides are gets saved only after what was delivered is on the disk: after a crash some
 messages come twice, and none is lost. In memory are the messages of the second that it is now.
 """
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
@@ -20,6 +19,8 @@ from roquet.broker.services.arrivals import Arrivals
 from roquet.broker.services.flush import Flush
 from roquet.broker.services.timer_due import Deliveries, TimerParts, raw_of
 from roquet.broker.services.timer_intake import Intake
+from roquet.broker.services.timer_leaps import BACK_MS, ClockLeaps
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model.errors import RecordError, StoreFailed
 from roquet.net.clock import Clock, every
@@ -29,7 +30,7 @@ from roquet.store.store import Store
 from roquet.store.timer_layout import TimerCheckpoint, Unit
 from roquet.wire.record import decode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SAVE_MS: Final = 1_000
 """Between two saves, as in the genuine broker: what is delivered meanwhile a crash brings again."""
@@ -45,10 +46,6 @@ QUIET_MS: Final = 3_600_000
 
 FAILURE_PAUSE_MS: Final = 1_000
 """After a message that could not be stored: the disk may be full."""
-
-
-BACK_MS: Final = 60_000
-"""So far ahead of now the wheel may be: a clock that is set right by less makes nobody hurry."""
 
 SAVED_LOOK_MS: Final = 50
 """Between two looks whether the disk has everything."""
@@ -66,6 +63,7 @@ class Timer:
         self._clock = clock
         self._deliveries = Deliveries(parts)
         self._intake = Intake(parts, self._deliveries)
+        self._leaps = ClockLeaps(parts, self._deliveries, clock)
         self._way_back: Iterator[int] | None = None
 
     @property
@@ -163,10 +161,17 @@ class Timer:
         timers = self._timers
         if self._way_back is None and timers.exists and timers.read_ms - now_ms > BACK_MS:
             log.warning("the clock was set back by %d ms", timers.read_ms - now_ms)
+            self._intake.set_back = self._leaps.set_back(now_ms)
+            self._intake.set_back_end = self._store.bounds(names.TIMER_TOPIC, 0)[1]
             self._way_back = self._going_back(floor_ms(now_ms))
         if self._way_back is None:
+            self._leaps.see(now_ms)
             return None
-        pause_ms = next(self._way_back, None)
+        try:
+            pause_ms = next(self._way_back, None)
+        except BaseException:  # the disk is full: the way begins anew, and nothing goes on before
+            self._way_back = None
+            raise
         if pause_ms is None:
             self._way_back = None
         return pause_ms
@@ -175,11 +180,18 @@ class Timer:
         """Each step, and the pause after it: nothing is taken or delivered meanwhile."""
         while not self._deliveries.leave():
             yield 0
+        for _ in self._leaps.write_again(self._intake.set_back):
+            yield 0
         self._timers.unsaved = True
+        while not self._timers.is_saved:
+            yield SAVED_LOOK_MS
+        for _ in self._timers.empty(self._leaps.left):
+            yield 0
         while not self._timers.is_saved:
             yield SAVED_LOOK_MS
         for _ in self._timers.going_back(read_ms):
             yield 0
+        self._leaps.done(self._intake.set_back)
 
     async def _round(self) -> None:
         """One step, and the pause until the next one has something to do."""

@@ -4,7 +4,6 @@ A second begins when its time does. All its units are looked at, then its messag
 the order in which they are due; more of them may come meanwhile.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +13,7 @@ from roquet.broker.homes import Homes
 from roquet.broker.put import Put
 from roquet.broker.set_aside import TIMER, SetAside, place_in
 from roquet.broker.tables.timings import Timings
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import MessageIllegal, RecordError
@@ -25,7 +25,7 @@ from roquet.store.timers import Timers
 from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record, decode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 STEP_COUNT: Final = 64
 """Messages delivered before others have their turn: about a millisecond."""
@@ -38,6 +38,9 @@ STEP_BYTES: Final = 1024 * 1024
 
 EMPTY_COUNT: Final = 4_096
 """Seconds without messages that are passed over in one step: after a long rest."""
+
+TIMER_PLACE: Final = (names.TIMER_TOPIC, 0)
+"""Topic and queue of all that waits."""
 
 Noted = Callable[[Record, int, int], object]
 """Told of a note of the revive topic that had waited: its record, and its new queue and offset."""
@@ -209,7 +212,7 @@ class Deliveries:
             props.TIMER_ROLL_TIMES: str(times),
             props.TIMER_DEQUEUE_MS: str(now_ms),
         }
-        self._store_again(record, found, more, (names.TIMER_TOPIC, 0))
+        self._store_again(record, found, more, TIMER_PLACE)
 
     def deliver(self, record: Record, found: dict[str, str], write_ms: int, now_ms: int) -> None:
         """Store a message where it was sent to."""
@@ -221,6 +224,10 @@ class Deliveries:
         offset = self._store_again(record, found, more, (topic, queue_id))
         if topic.startswith(names.REVIVE_PREFIX):
             self._parts.noted(record, queue_id, offset)
+
+    def write_again(self, record: Record, found: dict[str, str], out: int) -> None:
+        """Write a message once more, for another second than the one it says."""
+        self._store_again(record, found | {props.TIMER_OUT_MS: str(out)}, {}, TIMER_PLACE)
 
     def _store_again(
         self, record: Record, found: dict[str, str], more: dict[str, str], place: tuple[str, int]

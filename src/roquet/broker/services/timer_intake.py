@@ -4,19 +4,20 @@ One whose second is over is delivered at once. One whose second is far ahead goe
 way. How far the topic is read gets saved with the wheel, so that none is left out.
 """
 
-import logging
 from functools import lru_cache
 from typing import Final
 
 from roquet.broker.services.delay import records_of
 from roquet.broker.services.timer_due import Deliveries, TimerParts, out_of
 from roquet.broker.set_aside import TIMER, place_in
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.rules.timer import (
     NEVER_WAITED_MS,
     PRECISION_MS,
+    SetBack,
     due_ms,
     floor_ms,
     magic,
@@ -27,7 +28,7 @@ from roquet.wire.java import hash_code
 from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 STEP_COUNT: Final = 64
 """Messages taken before others have their turn: about a millisecond."""
@@ -57,6 +58,10 @@ class Intake:
         """Whether the next one finds no place on the wheel before others are delivered."""
         self.taken_ms = 0
         """All that was stored before this time is taken."""
+        self.set_back: SetBack | None = None
+        """The last time that a clock that was ahead was set back."""
+        self.set_back_end = 0
+        """Where the topic ended then."""
         self._mark = (0, 0)
         """A time, and where the topic ended then."""
 
@@ -114,6 +119,8 @@ class Intake:
             raise MessageIllegal("a timed message has no delivery time")
         if out - now_ms > FAR_MS:
             raise MessageIllegal(f"a timed message is for {out}, years ahead")
+        if self._is_written_again(record, found, out):
+            return True
         offset, read_ms = timers.replayed
         if record.queue_offset < offset and out < read_ms:
             return True
@@ -125,6 +132,19 @@ class Intake:
                     return True
                 out = timers.read_ms + PRECISION_MS  # the clock was set back: never too early
         return self._onto_wheel(record, found, out, now_ms)
+
+    def _is_written_again(self, record: Record, found: dict[str, str], out: int) -> bool:
+        """Whether a message of a clock that was ahead is written again, for a nearer second.
+
+        What takes a message back is needed in both seconds.
+        """
+        deletes = props.TIMER_DELETE_UNIQUE_KEY in found
+        if self.set_back is None or not (deletes or record.queue_offset < self.set_back_end):
+            return False
+        if (moved := self.set_back.out_ms(found, out)) is None:
+            return False
+        self._deliveries.write_again(record, found, moved)
+        return not deletes
 
     def _onto_wheel(self, record: Record, found: dict[str, str], out: int, now_ms: int) -> bool:
         # A clock that was set back must not have it wait in a second that is over.

@@ -11,7 +11,6 @@ is ended. So a broker that was killed in between finds what was done, and does n
 Memory holds a byte for each half message behind the oldest open one, which moves on each round.
 """
 
-import logging
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from roquet.broker.services.delay import records_of
 from roquet.broker.set_aside import TRANSACTIONS, SetAside, place_in
 from roquet.broker.tables.offsets import Offsets
 from roquet.broker.tables.topics import Topics
+from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import RecordError, StoreError
@@ -35,7 +35,7 @@ from roquet.wire.java import hash_code
 from roquet.wire.property_text import decode_properties
 from roquet.wire.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 """Whose progress says which half messages are ended (MixAll.CID_SYS_RMQ_TRANS)."""

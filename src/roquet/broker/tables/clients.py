@@ -13,6 +13,7 @@ from roquet.model.subscription import (
     Subscription,
 )
 from roquet.net.router import Peer
+from roquet.rules.consistency import own_topics
 from roquet.rules.liveness import Sign
 
 
@@ -26,6 +27,8 @@ class Member(msgspec.Struct):
     """The topics that it listens to, and which of their messages it wants."""
     strategy: str | None = None
     """How it says that it shares the queues; genuine clients do not say."""
+    own_wish: int = 0
+    """Equal for equal `wishes` without the retry topic, in this process."""
 
 
 class ConsumerGroup:
@@ -46,6 +49,11 @@ class ConsumerGroup:
     def client_ids(self) -> list[str]:
         """The members' ids, each once: a client that reconnects may be on two connections."""
         return sorted({member.client_id for member in self.members.values()})
+
+    def wants_different_things(self) -> bool:
+        """Whether members want different things: there may be thousands, with as many wishes."""
+        wishes = {member.client_id: member.own_wish for member in self.members.values()}
+        return len(set(wishes.values())) > 1
 
     def subscribe(self, data: ConsumerData) -> bool:
         """Take what a member listens to; whether that is news."""
@@ -195,8 +203,13 @@ class Clients:
         wishes = {wish.topic: wish.sub_string for wish in data.subscription_data_set}
         if known is None or known.wishes != wishes:
             group.is_changed = True
+            own_wish = hash(frozenset(own_topics(wishes).items()))
+        else:
+            wishes, own_wish = known.wishes, known.own_wish
         self._consuming.setdefault(peer, {})[data.group_name] = None
-        group.members[peer] = Member(client_id, peer, data.message_model, wishes, data.strategy)
+        group.members[peer] = Member(
+            client_id, peer, data.message_model, wishes, data.strategy, own_wish
+        )
         news = group.subscribe(data)
         return news or known is None or known.client_id != client_id
 

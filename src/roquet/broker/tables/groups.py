@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.tables.table import Table, TableFile
+from roquet.broker.tables.table import NO_CHANGE, Change, Table, TableFile
 from roquet.model import names
 from roquet.model.topic import GroupTable, SubscriptionGroup
 
@@ -35,13 +35,15 @@ class Groups(Table[GroupTable]):
         return self._configs.get(group)
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroup | None:
-        """A group's settings; made at first sight, where that is allowed and the name is legal."""
+        """A group's settings; made at first sight, where that is allowed and the name is legal.
+
+        A new one is saved with the next save: one that a crash forgets is made again as easily.
+        """
         found = self._configs.get(group)
         if found is not None:
             return found
-        if (made := self.default(group)) is not None:
-            self.put(made, now_ms)
-        return made
+        made = self.announce([group], now_ms)
+        return made[0] if made else None
 
     def default(self, group: str) -> SubscriptionGroup | None:
         """The settings that a group is made with at first sight; None when it would not be."""
@@ -62,34 +64,60 @@ class Groups(Table[GroupTable]):
         return [self._configs[group] for group in wanted if group in self._configs]
 
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
-        """Create a group, or change its settings."""
-        self.put_all([config], now_ms)
+        """Create a group, or change its settings; not at all when the disk does not take it."""
+        self.change_now(self.begin_put([config], now_ms))
 
-    def put_all(self, configs: Iterable[SubscriptionGroup], now_ms: int) -> None:
-        """The same for several, at the price of one."""
+    def begin_put(self, configs: Iterable[SubscriptionGroup], now_ms: int) -> Change:
+        """Begin to create groups, or to change their settings: all of them or none."""
         fresh = {c.group_name: c for c in configs if self._configs.get(c.group_name) != c}
-        if fresh:
-            self._configs |= fresh
-            self.touch(now_ms)
-        self.save()  # also what the disk has refused before: it must not be called saved now
+        if not fresh:
+            return NO_CHANGE
+        before = {name: self._configs.get(name) for name in fresh}
+        self._configs |= fresh
+        self.touch(now_ms)
 
-    def remove(self, group: str, now_ms: int) -> None:
-        """Forget a group."""
-        if self._configs.pop(group, None) is not None:
-            self.forbidden.pop(group, None)
+        def undo() -> None:
+            for name, config in before.items():
+                if self._configs.get(name) is fresh[name]:
+                    del self._configs[name]
+                    self._configs |= {} if config is None else {name: config}
             self.touch(now_ms)
-        self.save()
+
+        return Change(undo, NO_CHANGE.done)
+
+    def begin_remove(self, group: str, now_ms: int) -> Change:
+        """Begin to forget a group."""
+        config, forbidden = self._configs.pop(group, None), self.forbidden.pop(group, None)
+        if config is None:
+            return NO_CHANGE
+        self.touch(now_ms)
+
+        def undo() -> None:
+            self._configs.setdefault(group, config)
+            if forbidden is not None:
+                self.forbidden.setdefault(group, forbidden)
+            self.touch(now_ms)
+
+        return Change(undo, NO_CHANGE.done)
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether nobody forbade a group to read a topic."""
         topics = self.forbidden.get(group)
         return topics is None or not topics.get(topic, 0) & FORBIDDEN_READ
 
-    def forbid(self, group: str, topic: str, now_ms: int, *, readable: bool) -> None:
-        """Allow a group to read a topic, or forbid it."""
+    def begin_forbid(self, group: str, topic: str, now_ms: int, *, readable: bool) -> Change:
+        """Begin to allow a group to read a topic, or to forbid it."""
         if self.may_read(group, topic) == readable:
-            self.save()
-            return
+            return NO_CHANGE
+        self._flip(group, topic, now_ms)
+
+        def undo() -> None:
+            if self.may_read(group, topic) == readable:
+                self._flip(group, topic, now_ms)
+
+        return Change(undo, NO_CHANGE.done)
+
+    def _flip(self, group: str, topic: str, now_ms: int) -> None:
         bits = self.forbidden.setdefault(group, {}).get(topic, 0) ^ FORBIDDEN_READ
         self.forbidden[group][topic] = bits
         if not bits:
@@ -97,7 +125,6 @@ class Groups(Table[GroupTable]):
         if not self.forbidden[group]:
             del self.forbidden[group]
         self.touch(now_ms)
-        self.save()
 
     def forget_topics(self, topics: Iterable[str], now_ms: int) -> None:
         """Topics are deleted: nobody is forbidden to read what will have their names."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquet.broker.tables.table import Table, TableFile
+from roquet.broker.tables.table import NO_CHANGE, Change, Table, TableFile
 from roquet.wire.calls.bodies import RequestMode
 
 
@@ -28,16 +28,22 @@ class Modes(Table[ModeTable]):
 
     def put(self, mode: RequestMode) -> None:
         """Set a group's mode; it is on the disk when this returns, or not set at all."""
+        self.change_now(self.begin_put(mode))
+
+    def begin_put(self, mode: RequestMode) -> Change:
+        """Begin to set a group's mode."""
         before = self.get(mode.topic, mode.consumer_group)
         if before == mode:
-            return
+            return NO_CHANGE
         self._set(mode)
         self.unsaved = True
-        try:
-            self.save()
-        except BaseException:
-            self._unset(mode) if before is None else self._set(before)
-            raise
+
+        def undo() -> None:
+            if self.get(mode.topic, mode.consumer_group) is mode:
+                self._unset(mode) if before is None else self._set(before)
+            self.unsaved = True
+
+        return Change(undo, NO_CHANGE.done)
 
     def take(self, found: ModeTable) -> None:
         """Hold what the file said."""
@@ -45,7 +51,8 @@ class Modes(Table[ModeTable]):
 
     def content(self) -> ModeTable:
         """What the file should say."""
-        return ModeTable(message_request_mode_map=self._modes)
+        modes = {topic: dict(groups) for topic, groups in self._modes.items()}
+        return ModeTable(message_request_mode_map=modes)
 
     def _set(self, mode: RequestMode) -> None:
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode

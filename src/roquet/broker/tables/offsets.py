@@ -1,6 +1,6 @@
 """Consumer offsets: how far each group is in each queue."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from roquet.broker.tables.table import Table, TableFile
 from roquet.model.topic import OffsetTable
@@ -33,6 +33,28 @@ class Offsets(Table[OffsetTable]):
             queues[queue_id] = offset
             self.unsaved = True
 
+    def restore(self, group: str, topic: str, queue_id: int, offset: int | None) -> None:
+        """Note the progress that a group had before; None where it had none."""
+        if offset is not None:
+            self.commit(group, topic, queue_id, offset)
+            return
+        queues = self._offsets.get(f"{topic}{SEPARATOR}{group}", {})
+        if queues.pop(queue_id, None) is not None:
+            self.unsaved = True
+
+    def lower(self, end: Callable[[str, int], int]) -> int:
+        """Take progress beyond the ends of queues back to them; the number of entries changed."""
+        beyond = [
+            (queues, queue_id, until)
+            for key, queues in self._offsets.items()
+            for queue_id, offset in queues.items()
+            if offset > (until := end(key.rpartition(SEPARATOR)[0], queue_id))
+        ]
+        for queues, queue_id, until in beyond:
+            queues[queue_id] = until
+        self.unsaved |= bool(beyond)
+        return len(beyond)
+
     def topics(self, group: str) -> list[str]:
         """The topics of which a group has progress."""
         keys = (key.rpartition(SEPARATOR) for key in self._offsets)
@@ -42,6 +64,10 @@ class Offsets(Table[OffsetTable]):
         """The groups that have progress in a topic."""
         keys = (key.rpartition(SEPARATOR) for key in self._offsets)
         return [group for name, _, group in keys if name == topic]
+
+    def by_place(self) -> Iterable[tuple[str, Mapping[int, int]]]:
+        """All progress: "topic@group", and the queues."""
+        return self._offsets.items()
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         """A group's progress in all queues of a topic."""
@@ -87,7 +113,8 @@ class Offsets(Table[OffsetTable]):
 
     def content(self) -> OffsetTable:
         """What the file should say."""
-        return OffsetTable(offset_table=self._offsets, data_version=self.version)
+        offsets = {key: dict(queues) for key, queues in self._offsets.items()}
+        return OffsetTable(offset_table=offsets, data_version=self.version)
 
     def _remove(self, keys: list[str]) -> None:
         for key in keys:

@@ -4,21 +4,23 @@ The files are the genuine broker's: JSON in Java's dialect below `config/`, the 
 beside it as `.bak`.
 """
 
-import logging
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import FieldError, StoreError
 from roquet.model.topic import DataVersion
+from roquet.net.threads import in_thread
 from roquet.store.files import Files
 from roquet.store.locks import refused
 from roquet.wire import dialect
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -63,14 +65,17 @@ class TableFile:
         return found
 
     def writing(self, value: msgspec.Struct) -> Callable[[], None]:
-        """The work of replacing what the file says: it may be done in another thread."""
-        data = dialect.dumps(value, pretty=True, kept=self._kept)
+        """The work of replacing what the file says: it may be done in another thread.
+
+        The value must not change meanwhile.
+        """
         self._given = turn = self._given + 1
 
         def work() -> None:
             # A save in another thread may be late: what is newer stays.
             with self._lock:
                 if turn > self._written:
+                    data = dialect.dumps(value, pretty=True, kept=self._kept)
                     self._files.replace(self.path, data, keep=True)
                     if not self._has_backup:  # from the first edition on there are two copies
                         self._files.replace(self._backup, data)
@@ -99,6 +104,22 @@ class TableFile:
         return found
 
 
+class Change(NamedTuple):
+    """A change of a table that is made in memory and not saved yet."""
+
+    undo: Callable[[], object]
+    """Take it back, where nobody has changed the same since: the disk does not take it."""
+    done: Callable[[], object]
+    """It is on the disk."""
+
+
+def _nothing() -> None:
+    pass
+
+
+NO_CHANGE: Final = Change(_nothing, _nothing)
+
+
 class Table(Generic[S]):
     """What tables share: a version, and when to save."""
 
@@ -108,6 +129,9 @@ class Table(Generic[S]):
         self._file = file
         self.version = DataVersion()
         self.unsaved = False
+        self._changing = asyncio.Lock()
+        self._threads = 0
+        """Saves that are under way in threads: what they write is not on the disk yet."""
         found = file.read(self.kind) if file else None
         self.is_new = file is not None and found is None
         """Whether there was no file: the broker is new, or the file was lost."""
@@ -129,12 +153,60 @@ class Table(Generic[S]):
 
     def save(self) -> None:
         """Write the file, if it does not say what the table holds."""
+        if self._threads:
+            self.unsaved = True
         if work := self.saving():
             try:
                 work()
             except BaseException:
                 self.unsaved = True
                 raise
+
+    async def saved(self, before: Callable[[], object] = _nothing) -> None:
+        """Write the file in a thread, after `before`, and return when it says what it has to.
+
+        A save that is under way may fail yet, so what it writes does not count.
+        """
+        if self._threads:
+            self.unsaved = True
+        if (work := self.saving()) is None:
+            return
+
+        def both() -> None:
+            before()
+            work()
+
+        self._threads += 1
+        try:
+            await in_thread(both)
+        except BaseException:
+            self.unsaved = True
+            raise
+        finally:
+            self._threads -= 1
+
+    async def change(self, begin: Callable[[], Change]) -> None:
+        """Make a change and save it in a thread: all of it, or none when the disk refuses it.
+
+        Changes wait for each other: each begins with what is on the disk.
+        """
+        async with self._changing:
+            change = begin()
+            try:
+                await self.saved()
+            except BaseException:
+                change.undo()
+                raise
+            change.done()
+
+    def change_now(self, change: Change) -> None:
+        """Save a change at once, for who cannot wait; take it back when the disk refuses it."""
+        try:
+            self.save()
+        except BaseException:
+            change.undo()
+            raise
+        change.done()
 
     def saving(self) -> Callable[[], None] | None:
         """The work of `save`, to be done at once or in another thread; None without any.

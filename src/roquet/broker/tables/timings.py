@@ -11,6 +11,8 @@ class Timings(Table[TimingTable]):
 
     def __init__(self, file: TableFile | None) -> None:
         self._found: dict[str, Timing] = {}
+        self.leaps: tuple[tuple[int, int], ...] = ()
+        """How the clock leapt ahead and was not set back yet: from which time to which."""
         super().__init__(file)
 
     def get(self, topic: str) -> int:
@@ -27,6 +29,12 @@ class Timings(Table[TimingTable]):
         self._found[topic] = Timing(count=self._count(topic) + count, time_stamp=now_ms)
         self.unsaved = True
 
+    def leapt(self, leaps: tuple[tuple[int, int], ...]) -> None:
+        """Keep these leaps of the clock: the next process may be the one that sees it set back."""
+        if leaps != self.leaps:
+            self.leaps = leaps
+            self.unsaved = True
+
     def _count(self, topic: str) -> int:
         found = self._found.get(topic)
         return found.count if found else 0
@@ -35,7 +43,12 @@ class Timings(Table[TimingTable]):
         """Hold what the file said."""
         self.version = found.data_version
         self._found = dict(found.timing_count)
+        self.leaps = found.clock_leaps or ()
 
     def content(self) -> TimingTable:
         """What the file should say."""
-        return TimingTable(timing_count=dict(self._found), data_version=self.version)
+        return TimingTable(
+            timing_count=dict(self._found),
+            data_version=self.version,
+            clock_leaps=self.leaps or None,
+        )

@@ -6,9 +6,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from roquet.broker.config import BrokerConfig
-from roquet.broker.tables.table import Table, TableFile
+from roquet.broker.tables.table import NO_CHANGE, Change, Table, TableFile
 from roquet.model import names
-from roquet.model.errors import StoreError
 from roquet.model.flags import Permission
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
 from roquet.rules import topic_id
@@ -44,7 +43,7 @@ class Topics(Table[TopicTable]):
         """Those to which a client may send: a send looks here first, and mostly only here."""
         self.on_change: list[Callable[[], object]] = []
         self._provisional: set[str] = set()
-        """Retry topics that may not be on the disk yet: they are before their first message is."""
+        """Topics that may not be on the disk yet: they are before their first message is."""
         super().__init__(file)
         self._add_system_topics(config, now_ms)
         self._adopt(config, now_ms)
@@ -61,26 +60,34 @@ class Topics(Table[TopicTable]):
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
-        """The same for several: all of them or none."""
-        fresh = [c for c in configs if self._configs.get(c.topic_name) != c]
+        """Create topics, or change their settings: all of them or none."""
+        self.change_now(self.begin_put(configs, now_ms))
+        self._confirm(list(self._provisional))
+
+    def begin_put(self, configs: Iterable[TopicConfig], now_ms: int) -> Change:
+        """Begin to create topics, or to change their settings: senders see them when it is done."""
+        fresh = {c.topic_name: c for c in configs if self._configs.get(c.topic_name) != c}
         if not fresh:
-            self.save()  # what the disk has refused before must not be called saved now
-            return
-        before = {c.topic_name: self._configs.get(c.topic_name) for c in fresh}
-        ids_before = dict(self.ids)
-        for config in fresh:
-            self._keep(config)
-            if before[config.topic_name] is None:
-                self._identify(config.topic_name, now_ms)
-        try:
-            self._changed(now_ms)
-        except StoreError:
+            return NO_CHANGE
+        before = {name: self._configs.get(name) for name in fresh}
+        for name, config in fresh.items():
+            self._configs[name] = config
+            if before[name] is None:
+                self._identify(name, now_ms)
+        self._provisional.update(fresh)
+        self.touch(now_ms)
+
+        def undo() -> None:
             for name, config_before in before.items():
-                self._drop(name)
-                if config_before is not None:
-                    self._keep(config_before)
-            self.ids = ids_before
-            raise
+                if self._configs.get(name) is fresh[name]:
+                    self._restore(name, config_before)
+            self.touch(now_ms)
+
+        def done() -> None:
+            self._confirm(name for name in fresh if name in self._configs)
+            self._tell()
+
+        return Change(undo, done)
 
     def remove(self, topic: str, now_ms: int) -> None:
         """Forget a topic."""
@@ -123,6 +130,9 @@ class Topics(Table[TopicTable]):
         if names.is_retry(topic):
             flag = UNIT_SUBSCRIPTION if unit_mode else 0
             return self.create_for_group(topic, 1, now_ms, flag)
+        if (found := self._configs.get(topic)) is not None and topic in self._provisional:
+            self._save_provisional()
+            return found
         parent = self._configs.get(default_topic)
         if parent is None or not parent.perm & Permission.INHERIT:
             return None
@@ -149,9 +159,7 @@ class Topics(Table[TopicTable]):
             found = _retry_topic(topic, queue_count, sys_flag)
             self.put(found, now_ms)
         elif topic in self._provisional:
-            self.unsaved = True  # a save in another thread may not have ended
-            self.save()
-            self._confirm()
+            self._save_provisional()
         return found
 
     def announce_for_groups(self, queue_counts: Mapping[str, int], now_ms: int) -> None:
@@ -197,16 +205,30 @@ class Topics(Table[TopicTable]):
         self.ids.pop(topic, None)
         self._provisional.discard(topic)
 
-    def _confirm(self) -> None:
-        """All topics are on the disk: clients may send to those that waited for that."""
-        waited, self._provisional = self._provisional, set()
-        for topic in waited:
+    def _save_provisional(self) -> None:
+        """A topic gets its first message now: a save in another thread may not have ended."""
+        self.unsaved = True
+        self.save()
+        self._confirm(list(self._provisional))
+
+    def _restore(self, topic: str, config: TopicConfig | None) -> None:
+        """A topic is as it was before a change; None: it was not there."""
+        if config is None:
+            self._drop(topic)
+        else:
+            self._provisional.discard(topic)
+            self._keep(config)
+
+    def _confirm(self, topics: Iterable[str]) -> None:
+        """Topics are on the disk: clients may send to those that waited for that."""
+        for topic in topics:
+            self._provisional.discard(topic)
             self._keep(self._configs[topic])
 
     def _changed(self, now_ms: int) -> None:
         self.touch(now_ms)
         self.save()
-        self._confirm()
+        self._confirm(list(self._provisional))
         self._tell()
 
     def _tell(self) -> None:

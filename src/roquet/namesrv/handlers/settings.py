@@ -1,12 +1,12 @@
 """The name server's own settings, told and changed while it runs."""
 
-import logging
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConfigError, FieldError
 from roquet.model.settings import parse_bool
 from roquet.namesrv.config import NameServerConfig
@@ -18,7 +18,7 @@ from roquet.wire.calls.namesrv import GetNameServerSettings, UpdateNameServerSet
 from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import read_properties, write_properties
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 KEYS: Final = {
     "listenPort": "port",

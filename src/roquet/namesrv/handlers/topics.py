@@ -1,8 +1,6 @@
 """Where topics live, which there are, and who may write to them."""
 
-import logging
-from typing import Final
-
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.route import TopicRoute
 from roquet.namesrv.state import State
@@ -14,13 +12,10 @@ from roquet.wire.call import Reply
 from roquet.wire.calls import namesrv as admin
 from roquet.wire.calls import route as calls
 from roquet.wire.calls.bodies import TopicList
-from roquet.wire.codes import VERSION_STANDARD_JSON, ResponseCode
+from roquet.wire.codes import HELP, VERSION_STANDARD_JSON, ResponseCode
 from roquet.wire.request_body import decode_body
 
-log = logging.getLogger(__name__)
-
-HELP: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""A genuine name server's hint behind a refusal: clients add one of their own where it lacks."""
+log = logger(__name__)
 
 
 def route(state: State, call: calls.GetRoute, peer: Peer) -> Reply:

@@ -8,7 +8,6 @@ files, and commits what the tasks have returned. A run that was killed has commi
 next one goes on from there.
 """
 
-import logging
 import os
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark import edges, plan
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LIMITS: Final[Mapping[str, str]] = {
     "maxOffsetsPerTrigger": "4000000",

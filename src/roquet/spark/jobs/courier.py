@@ -12,7 +12,6 @@ One thing nobody can exclude: a broker that takes a request long after its conne
 the same rows were sent again already. That is seen, and counted in `doubled`.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.arrow.encode import cuts, joined
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import PAUSES_MS, Cluster
@@ -36,7 +36,7 @@ from roquet.wire.calls.stats import GetRuntimeInfo
 from roquet.wire.codes import ResponseCode
 from roquet.wire.dialect import loads
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 GROUP: Final = "roquet-spark-replay"
 """The producer group."""

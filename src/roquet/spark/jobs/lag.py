@@ -7,7 +7,6 @@ Brokers are asked every so often; each answer is a file of the table, so what is
 kill. At the end these files become one, and the page is made from all that the table has.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,13 +19,14 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from roquet.admin.reach import Reach
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net import loop
 from roquet.spark.jobs import sampling
 from roquet.spark.jobs.lag_page import html
 from roquet.spark.jobs.standings import Done, transform
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SAMPLES: Final = "samples"
 PAGE: Final = "lag.html"

@@ -28,6 +28,7 @@ from roquet.admin.dead_letters import RESENT_FROM
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.names import DLQ_PREFIX, RETRY_PREFIX, check_group, retry_topic
 from roquet.model.settings import nearest
+from roquet.rules.topic_id import is_another
 from roquet.spark.cluster import Cluster
 from roquet.spark.jobs import archive
 from roquet.spark.jobs.copies import items
@@ -269,9 +270,12 @@ class _Resending:
         if not found.num_rows:
             return
         ends: Nested = {}
+        ids: dict[tuple[str, str], str] = {}
         for topic in _origin_topics(found):
-            ends |= to_json(self._cluster(topic).latest())
-        resend = self._resends.decide(found["letter_id"].to_pylist(), ends)
+            bounds = self._cluster(topic).bounds()
+            ends |= to_json(bounds.latest)
+            ids |= bounds.topic_ids
+        resend = self._resends.decide(found["letter_id"].to_pylist(), ends, ids)
         told.sent = self._sent(resend, found)
         self._resends.done(resend)
 
@@ -282,14 +286,17 @@ class _Resending:
         for topic in _origin_topics(letters):
             rows = letters.filter(pc.equal(letters["origin_topic"], topic))
             since = {queue: offset for queue, offset in ends.items() if queue[0] == topic}
-            count += self._to_topic(topic, since, sendable(rows, ()))
+            known = resend.topic_ids.get(topic, {})
+            count += self._to_topic(topic, since, known, sendable(rows, ()))
             self._tell(self._progress)
         return count
 
-    def _to_topic(self, topic: str, since: Offsets, rows: pa.Table) -> int:
+    def _to_topic(
+        self, topic: str, since: Offsets, known: Mapping[str, str], rows: pa.Table
+    ) -> int:
         cluster = self._cluster(topic)
         latest = cluster.latest()
-        there = copies_in(cluster, ranges(since, latest))
+        there = copies_in(cluster, ranges(_since(cluster, since, known), latest))
         route = cluster.patiently(lambda: cluster.route(topic), "name server")
         queues = [(one.topic, one.broker_name, one.queue_id) for one in route.write_queues(topic)]
         sources = _sources(rows)
@@ -312,6 +319,19 @@ class _Resending:
 
     def _settings(self, topic: str) -> SourceOptions:
         return parse({**self._params.options, "topic": topic}, os.environ)
+
+
+def _since(cluster: Cluster, since: Offsets, known: Mapping[str, str]) -> Offsets:
+    """From where on copies are looked for: in a topic made anew they may lie anywhere."""
+    now = cluster.topic_ids
+    if not any(is_another(known.get(broker), one) for (_, broker), one in now.items()):
+        return since
+    anew = {
+        queue: first
+        for queue, first in cluster.earliest().items()
+        if is_another(known.get(queue[1]), now.get(queue[:2]))
+    }
+    return {**since, **anew}
 
 
 def _origin_topics(letters: pa.Table) -> list[str]:

@@ -7,7 +7,6 @@ rows are there, and sends the others; so whatever is killed, the same run again 
 is no state to keep. A run that reads only what is there `since` a time knows only of runs after it.
 """
 
-import logging
 import os
 import threading
 from collections import Counter
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError, StoreError, StoreLocked
 from roquet.model.names import is_dlq, is_retry, takes_clients
 from roquet.net.blocking import BlockingChannel
@@ -44,7 +44,7 @@ from roquet.store.locks import FileLock
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TAKEN: Final = ("namesrv", "timeout", "group")
 """Options of the source that say something of a destination, too."""

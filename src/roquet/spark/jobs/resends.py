@@ -14,7 +14,7 @@ from typing import Final, Self
 import msgspec
 
 from roquet.model.errors import RoquetError, StoreError, StoreLocked
-from roquet.spark.plan import Nested
+from roquet.spark.plan import Nested, TopicIds
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.staging import HIDDEN
 from roquet.store.locks import FileLock
@@ -29,6 +29,8 @@ class Resend(msgspec.Struct, frozen=True, kw_only=True):
     letters: tuple[str, ...]
     ends: Nested
     """Of the topics that they go to: {topic: {broker: {queue id: offset}}}."""
+    topic_ids: dict[str, dict[str, str]] = {}
+    """Which topics of their names these were, {topic: {broker: id}}; notes of old have none."""
     version: int = VERSION
 
 
@@ -53,10 +55,13 @@ class Resends:
         """All letters that have gone, or will."""
         return {letter for one in self._all() for letter in one.letters}
 
-    def decide(self, letters: Sequence[str], ends: Nested) -> Resend:
+    def decide(self, letters: Sequence[str], ends: Nested, ids: TopicIds) -> Resend:
         """Note that letters go again; from now on they do."""
         number = max((one.number for one in self._all()), default=0) + 1
-        made = Resend(number=number, letters=tuple(letters), ends=ends)
+        nested: dict[str, dict[str, str]] = {}
+        for (topic, broker), topic_id in ids.items():
+            nested.setdefault(topic, {})[broker] = topic_id
+        made = Resend(number=number, letters=tuple(letters), ends=ends, topic_ids=nested)
         self._disk.create(self._path(number, "open"), msgspec.json.encode(made))
         return made
 

@@ -4,7 +4,6 @@ A batch is decided by its commit record, and not before: until that file is ther
 anything of it, and from then on everybody will see all of it, however often drivers are killed.
 """
 
-import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from roquet.client.loop_thread import LoopThread
+from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.plan import Nested
@@ -25,7 +25,7 @@ from roquet.spark.sink.sender import connections
 from roquet.spark.sink.settle import SETTLED_MS, Settler, halves_at
 from roquet.spark.sink.visible import Watch
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 

@@ -6,7 +6,6 @@ there twice then, with the same key.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
@@ -15,6 +14,7 @@ from typing import Final
 import msgspec
 
 from roquet.client.routes import Routes
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
 from roquet.model.flags import SysFlag
 from roquet.model.queue import MessageQueue
@@ -27,7 +27,7 @@ from roquet.spark.sink.parcels import Parcel
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TRY_MS: Final = 10_000
 """For one answer: mebibytes to a cold disk take longer than the usual three seconds."""

@@ -8,7 +8,6 @@ The first is the decision: the batch is committed from the moment that this file
 
 import fcntl
 import json
-import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -20,12 +19,13 @@ from urllib.parse import quote, unquote
 import msgspec
 import pyarrow as pa
 
+from roquet.log_records import logger
 from roquet.model.errors import RecordError, StoreError, UsageError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.plan import Nested
 from roquet.spark.sink.halves import SCHEMA, packed, unpacked
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 VERSION: Final = 1
 KEPT: Final = 100

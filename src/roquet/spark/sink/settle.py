@@ -9,7 +9,6 @@ A broker may deliver a half message twice that is committed twice. So one whose 
 told before is committed only when its message is not there to be seen.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from roquet.log_records import logger
 from roquet.model.errors import CallTimeout
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.plan import Nested
@@ -24,7 +24,7 @@ from roquet.spark.sink.ending import Half, Outcome
 from roquet.spark.sink.halves import codes
 from roquet.spark.sink.records import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SETTLED_MS: Final = 5_000
 """After this an end that was sent is done or will not be: genuine brokers refuse what has waited

@@ -78,10 +78,11 @@ class LockedBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class CheckClientBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A subscription to be checked before it is used."""
 
-    client_id: str
-    group: str
+    client_id: str = ""
+    group: str = ""
     namespace: str | None = None
-    subscription_data: Subscription
+    subscription_data: Subscription | None = None
+    """None: there is nothing to check."""
 
 
 PULL: Final = "PULL"
@@ -125,8 +126,9 @@ class RequestMode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Connection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One member of a group, as operators see it."""
 
-    client_id: str
-    client_addr: str
+    client_id: str = ""
+    """Empty for a member that gave none."""
+    client_addr: str = ""
     language: Language | None = None
     version: int = 0
     wishes: dict[str, str] | None = None

@@ -53,3 +53,5 @@ class TimingTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     timing_count: dict[str, Timing] = {}
     data_version: DataVersion = DataVersion()
+    clock_leaps: tuple[tuple[int, int], ...] | None = None
+    """Ours alone: how the clock leapt ahead and was not set back yet, as times before and after."""

@@ -1,4 +1,4 @@
-"""Checks of client settings: unknown names, values of a wrong type, numbers that are too small."""
+"""Checks of frozen settings: unknown names, values of a wrong type, numbers that are too small."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -16,7 +16,15 @@ _WORDS: Final[Mapping[type, str]] = {
     bool: "True or False",
     str: "a text",
     NoneType: "None",
+    float: "a number",
+    tuple: "a tuple",
+    Mapping: "a mapping",
 }
+
+_ALSO: Final[Mapping[type, type]] = {float: int, tuple: list}
+"""Values of a kind may as well be of another."""
+
+_GENERIC: Final = (tuple, Mapping)
 
 
 class ConfigMeta(msgspec.StructMeta):
@@ -33,11 +41,19 @@ class ConfigMeta(msgspec.StructMeta):
         return super().__call__(*args, **named)
 
 
+class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True, metaclass=ConfigMeta):
+    """Settings that raise ConfigError for an unknown name or a value of a wrong type."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
 def check_types(config: msgspec.Struct) -> None:
     """ConfigError for a value whose type its setting does not take."""
     for name, kinds in _kinds(type(config)).items():
         value = getattr(config, name)
-        if isinstance(value, kinds) and (type(value) is not bool or bool in kinds):
+        taken = (*kinds, *(_ALSO[kind] for kind in kinds if kind in _ALSO))
+        if isinstance(value, taken) and (type(value) is not bool or bool in kinds):
             continue
         raise ConfigError(f"{name}: {value!r} is not {_wanted(kinds)}")
 
@@ -57,8 +73,9 @@ def _kinds(config: type[msgspec.Struct]) -> Mapping[str, tuple[type, ...]]:
     for field in msgspec.structs.fields(config):
         kind = field.type
         union = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
-        if all(isinstance(one, type) and not getattr(one, "_is_protocol", False) for one in union):
-            found[field.name] = tuple(union)
+        plain = [get_origin(one) if get_origin(one) in _GENERIC else one for one in union]
+        if all(isinstance(one, type) and not getattr(one, "_is_protocol", False) for one in plain):
+            found[field.name] = tuple(plain)
     return found
 
 

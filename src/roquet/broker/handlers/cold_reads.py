@@ -1,0 +1,83 @@
+"""Limits of cold reads: taken, kept until a restart and told, without effect on reads.
+
+Remarks and codes are the genuine broker's, but that a remark says so.
+"""
+
+import re
+from typing import Final
+
+from roquet.broker.broker import Broker
+from roquet.broker.spelling import described
+from roquet.model import names
+from roquet.model.errors import CallRefused, FieldError, UsageError
+from roquet.net.router import Peer
+from roquet.wire import dialect
+from roquet.wire.call import Reply
+from roquet.wire.calls.cold_reads import (
+    ColdReadLimitTable,
+    GetColdReadLimits,
+    RemoveColdReadLimit,
+    SetColdReadLimits,
+    SetReadAhead,
+)
+from roquet.wire.codes import ResponseCode
+from roquet.wire.properties_file import read_properties
+
+NO_EFFECT: Final = "without effect: reads here go through the page cache, which the kernel bounds"
+
+READ_AHEAD_MODES: Final = frozenset({"0", "1"})
+
+_NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
+
+
+def put_limits(broker: Broker, call: SetColdReadLimits, _peer: Peer) -> Reply:
+    """Keeps limits of groups."""
+    try:
+        wanted = read_properties(call.body.decode())
+        broker.cold_read_limits.put({_group(k): _limit(v) for k, v in wanted.items()})
+    except (FieldError, UnicodeDecodeError, UsageError) as error:
+        raise CallRefused(ResponseCode.INVALID_PARAMETER, f"limits of groups: {error}") from error
+    return Reply(remark=f"kept {NO_EFFECT}")
+
+
+def remove_limit(broker: Broker, call: RemoveColdReadLimit, _peer: Peer) -> Reply:
+    """Forgets a group's limit."""
+    broker.cold_read_limits.remove(call.body.decode("utf-8", "replace"))
+    return Reply()
+
+
+def limits(broker: Broker, _call: GetColdReadLimits, _peer: Peer) -> Reply:
+    """All limits, and those of the settings; nothing is counted, so no group is said to read."""
+    settings = dict(described(broker.config))
+    table = ColdReadLimitTable(
+        config_table=dict(broker.cold_read_limits.by_group),
+        cg_cold_read_threshold=int(settings["cgColdReadThreshold"]),
+        global_cold_read_threshold=int(settings["globalColdReadThreshold"]),
+    )
+    return Reply(body=dialect.dumps(table))
+
+
+def read_ahead(_broker: Broker, call: SetReadAhead, _peer: Peer) -> Reply:
+    """Takes a mode of reading ahead."""
+    mode = call.read_ahead_mode
+    if mode in READ_AHEAD_MODES:
+        return Reply(remark=f"set commitlog readahead mode success, mode: {mode}, {NO_EFFECT}")
+    if _NUMBER.fullmatch(mode):
+        raise CallRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"set commitlog readahead mode param value error: {mode} is neither 0 nor 1",
+        )
+    raise CallRefused(
+        ResponseCode.SYSTEM_ERROR,
+        f"set commitlog readahead mode failed: READ_AHEAD_MODE {mode!r} is no number",
+    )
+
+
+def _group(name: str) -> str:
+    return names.check_group(name)
+
+
+def _limit(text: str) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise UsageError(f"{text[:40]!r} is no number of bytes")
+    return int(text)

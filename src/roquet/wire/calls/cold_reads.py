@@ -1,0 +1,49 @@
+"""Limits of cold reads: the genuine broker's cold data flow control, as operators set it."""
+
+from typing import ClassVar
+
+import msgspec
+
+from roquet.wire.call import Call, Reply
+from roquet.wire.codes import RequestCode
+
+
+class SetColdReadLimits(Call[Reply], frozen=True, kw_only=True):
+    """Limit the cold reads of groups; the body has lines `group=bytes`, as a properties file."""
+
+    code: ClassVar = RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG
+
+
+class RemoveColdReadLimit(Call[Reply], frozen=True, kw_only=True):
+    """Remove a group's limit; the body is its name."""
+
+    code: ClassVar = RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG
+
+
+class GetColdReadLimits(Call[Reply], frozen=True, kw_only=True):
+    """All limits; the reply's body is a ColdReadLimitTable."""
+
+    code: ClassVar = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO
+
+
+class SetReadAhead(Call[Reply], frozen=True, kw_only=True):
+    """Change how the kernel reads ahead in the log's files."""
+
+    code: ClassVar = RequestCode.SET_COMMITLOG_READ_MODE
+
+    read_ahead_mode: str = msgspec.field(default="", name="READ_AHEAD_MODE")
+    """The number of a `madvise` mode: 0 is normal, 1 is random."""
+
+
+class ColdReadLimitTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Limits in bytes; the genuine broker puts this together without a class of its own."""
+
+    runtime_table: dict[str, object] = {}
+    """Groups whose cold reads are counted."""
+    config_table: dict[str, int] = {}
+    """The limits that operators have set, by group."""
+    cg_cold_read_threshold: int = 0
+    """The limit of a group without one of its own."""
+    global_cold_read_threshold: int = 0
+    global_acc: int = 0
+    """Bytes of cold reads that are counted now, of all groups."""

@@ -1,0 +1,55 @@
+"""Programs that pages show are typed: who copies one into a strict project gets no complaint."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+pytestmark = [pytest.mark.docs, pytest.mark.timeout(600)]
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+IMPORTS: Final = re.compile(r"^(import|from) ", re.MULTILINE)
+"""What has imports is a program, what has none is a part of one."""
+
+
+SETTINGS: Final = """
+[mypy]
+strict = true
+[mypy-pyarrow.*,lz4.*]
+ignore_missing_imports = true
+"""
+
+
+def programs() -> dict[str, str]:
+    """Each with a name that says its page and line."""
+    found = {}
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for block in BLOCK.finditer(text):
+            if IMPORTS.search(block[1]):
+                line = text[: block.start()].count("\n") + 2
+                found[f"{page.stem.replace('-', '_')}_{line}.py"] = block[1]
+    return found
+
+
+def test_the_programs_of_pages_pass_mypy_strict(tmp_path: Path) -> None:
+    written = programs()
+    assert len(written) > 25
+    for name, text in written.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "mypy.ini").write_text(SETTINGS)
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", *written],
+        cwd=tmp_path,
+        env={"MYPYPATH": str(ROOT / "src"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr

@@ -1,0 +1,58 @@
+"""Every class of the vectors is held against one of ours, or it is said why there is none."""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+VECTORS = HERE.parents[1] / "vectors"
+
+STATIC = "topics spread over brokers by a table"
+LITE = "lite topics"
+USERS = "users and their rights"
+REPLICAS = "brokers that keep replicas of one another, and their controller"
+CONTAINER = "several brokers in one process"
+ROCKSDB = "RocksDB"
+NO_CODE = "no code of the genuine protocol carries it"
+
+NOT_HERE: Mapping[str, str] = {
+    r"TopicQueueMapping|TopicRemapping|LogicQueueMapping": STATIC,
+    r"Lite|GetParentTopicInfo|SimpleSubscriptionData": LITE,
+    r"Acl(s|Info)?(Request|$)|User(s|Info)?(Request|$)": USERS,
+    r"SyncStateSet|ElectMaster|ReplicaInfo|ReplicasInfo|BrokerId|BrokerData|ToController": REPLICAS,
+    r"GetMetaData|BrokerRoleChanged|RoleChangeNotify|ExchangeHAInfo|MasterFlush|Epoch": REPLICAS,
+    r"^(Add|Remove)BrokerRequest": CONTAINER,
+    r"Rocks[dD][bB]": ROCKSDB,
+    r"InitConsumerOffset|RegisterOrderTopic|StatisticsMessages|ConsumeByWho|RollbackStats": NO_CODE,
+    r"^(Customized|Exponential|Group)RetryPolicy$": "part of SubscriptionGroup, see rules.schedule",
+}
+"""Names of classes of what Roquet has not."""
+
+
+@cache
+def quoted() -> frozenset[str]:
+    """Names in quotes in the tests of this folder."""
+    texts = (
+        path.read_text("utf-8") for path in HERE.glob("*.py") if path.name != Path(__file__).name
+    )
+    return frozenset(name for text in texts for name in re.findall(r'"(\w+)"', text))
+
+
+def classes(file: str) -> set[str]:
+    rows = map(json.loads, (VECTORS / file).read_text("utf-8").splitlines())
+    return {name for row in rows if (name := row["in"].get("class"))}
+
+
+@pytest.mark.parametrize("file", ["headers.jsonl", "bodies.jsonl"])
+def test_every_class_that_both_sides_know_is_held_to_its_vectors(file: str) -> None:
+    left = classes(file) - quoted()
+    assert {name for name in left if not any(re.search(p, name) for p in NOT_HERE)} == set()
+
+
+def test_what_is_said_not_to_be_here_is_named_by_the_vectors() -> None:
+    names = classes("headers.jsonl") | classes("bodies.jsonl")
+    assert [p for p in NOT_HERE if not any(re.search(p, name) for name in names)] == []
