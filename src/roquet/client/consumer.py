@@ -25,6 +25,7 @@ from roquet.client.running_info import Condition
 from roquet.client.sendback import Failures, Here, Return
 from roquet.client.session import Session
 from roquet.client.trace import Tracer
+from roquet.client.watchers import Watcher
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
 from roquet.model.names import check_group, is_retry, takes_consumers
@@ -344,6 +345,28 @@ class Consumer:
             strategy=self._shares_by(),
         )
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[data])
+
+
+class RebalancedConsumer(Consumer):
+    """A consumer whose queues the group assigns."""
+
+    def on_assigned(self, watcher: Watcher) -> None:
+        """Tell a function which queues have become this member's, before they are read."""
+        self._assignment.watchers.assigned.append(watcher)
+
+    def on_revoked(self, watcher: Watcher) -> None:
+        """Tell a function which queues are no longer this member's, once progress is saved.
+
+        That includes a close: then they are those that it has held to the end.
+        """
+        self._assignment.watchers.revoked.append(watcher)
+
+    def on_lost(self, watcher: Watcher) -> None:
+        """Tell a function which queues were lost: another member may have them already.
+
+        That happens to ordered queues alone, whose lock could not be renewed.
+        """
+        self._assignment.watchers.lost.append(watcher)
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:

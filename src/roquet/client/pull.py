@@ -6,11 +6,10 @@ from typing import Final
 
 from roquet.client.background import stop
 from roquet.client.config import ConsumerConfig, given_or
-from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
+from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
 from roquet.client.pulling import Taste, check
 from roquet.client.received import ReceivedMessage
 from roquet.client.routes import SEARCH_PAUSE_MS
-from roquet.client.watchers import Watched
 from roquet.model.errors import UsageError
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
@@ -38,7 +37,7 @@ NEW_TOPIC_MS: Final = 1_000
 _DEFAULTS: Final = ConsumerConfig()
 
 
-class PullConsumer(Watched, Consumer):
+class PullConsumer(RebalancedConsumer):
     """Reads the queues that you name, or its share of topics, from where you say.
 
         async with PullConsumer("127.0.0.1:9876", group="audit") as consumer:

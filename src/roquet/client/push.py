@@ -5,10 +5,10 @@ from typing import Final
 
 from roquet.client.background import stop
 from roquet.client.config import ConsumerConfig, given_or
-from roquet.client.consumer import Consumer
+from roquet.client.consumer import RebalancedConsumer
 from roquet.client.pulling import Taste, check
 from roquet.client.sendback import Dropped, Failures, InPlace, Return, SentBack
-from roquet.client.watchers import Watched, Watcher
+from roquet.client.watchers import Watcher
 from roquet.model.names import check_topic, retry_topic
 from roquet.model.subscription import ALL, ConsumeType
 
@@ -17,7 +17,7 @@ __all__ = ["PushConsumer", "Watcher"]
 _DEFAULTS: Final = ConsumerConfig()
 
 
-class PushConsumer(Watched, Consumer):
+class PushConsumer(RebalancedConsumer):
     """A member of a group that shares all queues of its topics.
 
         async with PushConsumer("127.0.0.1:9876", group="billing", topic="orders") as consumer:

@@ -2,14 +2,11 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from roquet.log_records import logger
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
-
-if TYPE_CHECKING:
-    from roquet.client.assignment import Assignment
 
 log = logger(__name__)
 
@@ -35,27 +32,3 @@ class Watchers:
                     await answer
             except Exception:
                 log.exception("a watcher of the assignment failed")
-
-
-class Watched:
-    """A consumer whose queues the group assigns."""
-
-    _assignment: "Assignment"
-
-    def on_assigned(self, watcher: Watcher) -> None:
-        """Tell a function which queues have become this member's, before they are read."""
-        self._assignment.watchers.assigned.append(watcher)
-
-    def on_revoked(self, watcher: Watcher) -> None:
-        """Tell a function which queues are no longer this member's, once progress is saved.
-
-        That includes a close: then they are those that it has held to the end.
-        """
-        self._assignment.watchers.revoked.append(watcher)
-
-    def on_lost(self, watcher: Watcher) -> None:
-        """Tell a function which queues were lost: another member may have them already.
-
-        That happens to ordered queues alone, whose lock could not be renewed.
-        """
-        self._assignment.watchers.lost.append(watcher)
