@@ -160,7 +160,7 @@ def read(namesrv: str, topic: str) -> list[tuple[bytes, str]]:
     from roquet.spark.cluster import Cluster
     from roquet.spark.fetch import RangeReader
     from roquet.spark.options import SourceOptions
-    from roquet.spark.plan import ranges
+    from roquet.spark.queue_offsets import ranges
 
     cluster = Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,), timeout_ms=30_000))
     pieces = ranges(cluster.earliest(), cluster.latest())

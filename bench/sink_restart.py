@@ -87,7 +87,7 @@ def read(namesrv: str, topic: str = TOPIC) -> Counter[bytes]:
     from roquet.spark.cluster import Cluster
     from roquet.spark.fetch import RangeReader
     from roquet.spark.options import SourceOptions
-    from roquet.spark.plan import ranges
+    from roquet.spark.queue_offsets import ranges
 
     cluster = Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,), timeout_ms=10_000))
     found = Counter[bytes]()

@@ -14,7 +14,7 @@ from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster import Cluster
 from roquet.spark.fetch import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import ranges
+from roquet.spark.queue_offsets import ranges
 from roquet.spark.sink import commit as commits
 from roquet.spark.sink.commit import commit, resolve
 from roquet.spark.sink.halves import together, unpacked

@@ -26,7 +26,7 @@ from roquet.spark.fetch import RangeReader
 from roquet.spark.jobs import archive, audit, courier, lag, repair, replay
 from roquet.spark.jobs.trends import State
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import ranges
+from roquet.spark.queue_offsets import ranges
 from roquet.spark.tables.looking import look
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import SendBack, SendBatch, SendReply

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo
 from roquet.model.errors import ConfigError, ConnectFailed, UsageError
 from roquet.spark.batch import BatchReader, PushdownReader
 from roquet.spark.options import parse
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 
 
 def reader(canned: Any, **options: str) -> BatchReader:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark import edges
 from roquet.spark.edges import Ago, At, ByTopic, Progress
-from roquet.spark.plan import Offsets, Queue, to_json
+from roquet.spark.queue_offsets import Offsets, Queue, to_json
 
 A0, A1, B0 = ("orders", "a", 0), ("orders", "a", 1), ("paid", "a", 0)
 EARLIEST: Offsets = {A0: 10, A1: 0, B0: 5}
@@ -168,3 +168,16 @@ def test_a_mixture_says_each_topic_its_own() -> None:
     assert edges.parse('{"a": "latest", "b": {"x": {"0": 1}}}', "x") == ByTopic(
         {"a": "latest", "b": {("b", "x", 0): 1}}
     )
+
+
+def test_an_edge_is_the_same_everywhere_or_named_for_each_queue() -> None:
+    assert edges.explicit("earliest", EARLIEST, LATEST, EARLIEST) == EARLIEST
+    assert edges.explicit("latest", EARLIEST, LATEST, EARLIEST) == LATEST
+    named: Offsets = {A0: 7, B0: -1}
+    assert edges.explicit(named, EARLIEST, LATEST, EARLIEST) == {A0: 7, A1: 0, B0: 50}
+    assert edges.explicit({B0: -2}, EARLIEST, LATEST, LATEST) == {A0: 90, A1: 0, B0: 5}
+
+
+def test_a_queue_that_there_is_not_is_named() -> None:
+    with pytest.raises(ConfigError, match="'orders' has no queue 9 of a broker 'a'"):
+        edges.explicit({("orders", "a", 9): 1}, EARLIEST, LATEST, EARLIEST)

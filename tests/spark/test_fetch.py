@@ -12,7 +12,7 @@ from roquet.spark import fetch, fronts
 from roquet.spark.cluster import Cluster, DataLost
 from roquet.spark.fetch import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
 

@@ -5,7 +5,7 @@ import pytest
 from roquet.arrow.records import Records
 from roquet.spark import fronts
 from roquet.spark.fronts import PAUSE, TOGETHER_MAX, TOGETHER_ROWS_MIN, Fronts, groups
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 from roquet.wire import record
 
 HOST = bytes(8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roquet.spark import listener, plan
+from roquet.spark import listener, queue_offsets
 from roquet.spark.listener import Progress, ProgressListener, PublishListener, ends_of, found
 
 END = {"orders": {"a": {"0": 5, "1": 7}}, "paid": {"a": {"0": 1}}}
@@ -38,7 +38,7 @@ class Publisher:
         self.published: list[Any] = []
 
     def publish(self, offsets: Any) -> None:
-        self.published.append(plan.to_json(offsets))
+        self.published.append(queue_offsets.to_json(offsets))
 
 
 def test_lag_is_by_topic_and_counts_queues_that_are_not_begun() -> None:
@@ -49,15 +49,17 @@ def test_lag_is_by_topic_and_counts_queues_that_are_not_begun() -> None:
 
 
 def test_brokers_that_are_away_are_named() -> None:
-    (one,) = found(told(latestOffset=plan.report(plan.from_json(LATEST), {"b": 12})))
+    (one,) = found(
+        told(latestOffset=queue_offsets.report(queue_offsets.from_json(LATEST), {"b": 12}))
+    )
     assert one.away == {"b": 12}
     assert str(one).endswith("; away: b for 12 s")
     assert one.lag == {"orders": 6, "paid": 0}
 
 
 def test_offsets_come_as_json_or_as_what_it_says() -> None:
-    assert ends_of({"endOffset": json.dumps(END)}) == plan.from_json(END)
-    assert ends_of({"endOffset": END}) == plan.from_json(END)
+    assert ends_of({"endOffset": json.dumps(END)}) == queue_offsets.from_json(END)
+    assert ends_of({"endOffset": END}) == queue_offsets.from_json(END)
 
 
 @pytest.mark.parametrize("end", [None, 7, "8", "{", [1], {"files": 3}, {"logOffset": {"a": 1}}])
@@ -81,7 +83,7 @@ def test_by_itself_it_writes_a_line_that_warns_while_brokers_are_away(
 ) -> None:
     caplog.set_level(logging.INFO)
     ProgressListener().onQueryProgress(event(told()))
-    away = plan.report(plan.from_json(LATEST), {"b": 12})
+    away = queue_offsets.report(queue_offsets.from_json(LATEST), {"b": 12})
     ProgressListener().onQueryProgress(event(told(latestOffset=away)))
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
 

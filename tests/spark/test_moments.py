@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from roquet.spark import moments
 from roquet.spark.moments import first_since
-from roquet.spark.options import SourceOptions
 from roquet.wire import record
 from roquet.wire.calls.offset import OffsetByTime, OffsetReply
 from roquet.wire.calls.pull import PullReply
@@ -48,8 +47,6 @@ def nearest(times: Sequence[int], ms: int) -> int:
 class Broker:
     """A queue whose messages were stored at these times; the first `gone` of them are deleted."""
 
-    settings = SourceOptions(namesrv=("a:1",), topics=("orders",))
-
     def __init__(self, times: Sequence[int], search: Search, gone: int = 0) -> None:
         self._times, self._search, self._gone = times, search, gone
         self.calls = 0
@@ -80,7 +77,7 @@ def test_any_queue_any_time(times: list[int], ms: int, search: Search, gone: int
     gone = min(gone, len(times))
     broker: Any = Broker(times, search, gone)
     expected = max(bisect_left(times, ms), gone)
-    assert first_since(broker, QUEUE, (gone, len(times)), ms) == expected
+    assert first_since(broker.ask, "lake", QUEUE, (gone, len(times)), ms) == expected
 
 
 @given(TIMES, st.integers(990, 1_040), st.integers(0, 20), st.integers(0, 20))
@@ -90,7 +87,7 @@ def test_the_answer_stays_within_the_span(times: list[int], ms: int, low: int, m
     high = min(low + more, len(times))
     broker: Any = Broker(times, exact)
     expected = min(max(bisect_left(times, ms), low), high)
-    assert first_since(broker, QUEUE, (low, high), ms) == expected
+    assert first_since(broker.ask, "lake", QUEUE, (low, high), ms) == expected
 
 
 @given(TIMES, st.integers(990, 1_040), st.sampled_from([exact, nearest]), st.integers(0, 5))
@@ -111,13 +108,13 @@ def test_what_retention_takes_meanwhile_does_not_end_the_search(
             broker._gone = kept
 
     broker.ask = late
-    found = first_since(broker, QUEUE, (0, len(times)), ms)
+    found = first_since(broker.ask, "lake", QUEUE, (0, len(times)), ms)
     assert max(found, gone) == max(bisect_left(times, ms), gone)
 
 
 def test_an_exact_search_costs_two_calls() -> None:
     broker: Any = Broker([1_000 + at // 50 for at in range(1_000)], exact)
-    assert first_since(broker, QUEUE, (0, 1_000), 1_009) == 450
+    assert first_since(broker.ask, "lake", QUEUE, (0, 1_000), 1_009) == 450
     assert broker.calls == 2
 
 
@@ -126,4 +123,4 @@ def test_a_queue_that_gives_nothing_is_read_rather_than_left_out(
 ) -> None:
     monkeypatch.setattr(moments, "_stored", lambda *_: ({}, 0))
     broker: Any = Broker([1_000, 1_001, 1_002], exact)
-    assert first_since(broker, QUEUE, (0, 3), 1_002) == 1
+    assert first_since(broker.ask, "lake", QUEUE, (0, 3), 1_002) == 1

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import ConfigError
 from roquet.spark import plan
-from roquet.spark.plan import PARTITION_ROWS_MIN, Offsets, Piece, Queue
+from roquet.spark.plan import PARTITION_ROWS_MIN
+from roquet.spark.queue_offsets import Offsets, Piece, Queue, ranges
 
 A0, A1, B0 = ("orders", "a", 0), ("orders", "a", 1), ("orders", "b", 0)
 queues = st.tuples(
@@ -25,28 +26,11 @@ def rows(pieces: list[Piece]) -> list[tuple[Queue, int]]:
     return [(p.queue, at) for p in pieces for at in range(p.start, p.end)]
 
 
-@given(st.dictionaries(queues, offsets))
-def test_offsets_come_back_from_sparks_checkpoint(given_offsets: Offsets) -> None:
-    assert plan.from_json(plan.to_json(given_offsets)) == given_offsets
-
-
-def test_offsets_in_a_checkpoint_are_by_topic_and_broker_and_queue() -> None:
-    assert plan.to_json({("paid", "b", 0): 4, B0: 3, A1: 2, A0: 1}) == {
-        "orders": {"a": {"0": 1, "1": 2}, "b": {"0": 3}},
-        "paid": {"b": {"0": 4}},
-    }
-
-
-def test_ranges_leave_out_queues_with_nothing_new() -> None:
-    found = plan.ranges({A0: 5, A1: 7, B0: 1}, {A0: 5, A1: 9, B0: 0})
-    assert found == [Piece("orders", "a", 1, 7, 9)]
-
-
 @given(spans, st.integers(1, 7))
 def test_partitions_hold_every_row_once_and_are_even(
     found: dict[Queue, tuple[int, int]], count: int
 ) -> None:
-    pieces = plan.ranges(*split(found))
+    pieces = ranges(*split(found))
     packed = plan.pack(pieces, count)
     assert rows([piece for part in packed for piece in part]) == rows(pieces)
     sizes = [sum(map(len, part)) for part in packed]
@@ -91,8 +75,8 @@ def test_a_bounded_batch_moves_on_by_just_the_limit(
 ) -> None:
     start, latest = split(found)
     end = plan.bounded(start, latest, rows_max)
-    total = sum(map(len, plan.ranges(start, latest)))
-    assert sum(map(len, plan.ranges(start, end))) == min(total, rows_max)
+    total = sum(map(len, ranges(start, latest)))
+    assert sum(map(len, ranges(start, end))) == min(total, rows_max)
     assert all(start[queue] <= end[queue] <= latest[queue] for queue in latest)
 
 
@@ -109,7 +93,7 @@ def test_bounded_batches_reach_the_end(found: dict[Queue, tuple[int, int]], rows
 def test_no_partition_has_more_rows_than_allowed(
     found: dict[Queue, tuple[int, int]], rows_max: int
 ) -> None:
-    pieces = plan.ranges(*split(found))
+    pieces = ranges(*split(found))
     count = plan.partition_count(sum(map(len, pieces)), 1, 2, rows_max)
     assert all(sum(map(len, part)) <= rows_max for part in plan.pack(pieces, count))
 
@@ -125,7 +109,7 @@ def test_every_queue_moves_on_where_the_limit_has_room_for_it(
 ) -> None:
     start, latest = split(found)
     end = plan.bounded(start, latest, rows_max)
-    pieces = plan.ranges(start, latest)
+    pieces = ranges(start, latest)
     moved = [piece for piece in pieces if end[piece.queue] > piece.start]
     assert len(moved) == min(len(pieces), rows_max)
 
@@ -174,61 +158,9 @@ def test_new_queues_and_those_made_anew_begin_at_their_first_message() -> None:
     before, latest = {A0: 5, A1: 8}, {A0: 9, A1: 4, B0: 3}
     begins = plan.introduced(before, {A0: 1, A1: 2, B0: 0}, latest)
     assert begins == {A1: 2, B0: 0}
-    assert plan.ranges(before, {**latest, **begins}) == [Piece("orders", "a", 0, 5, 9)], (
+    assert ranges(before, {**latest, **begins}) == [Piece("orders", "a", 0, 5, 9)], (
         "the batch that notes where they begin brings nothing of them"
     )
-
-
-def test_offsets_of_a_checkpoint_must_be_of_a_topic_that_is_read() -> None:
-    kept = {"orders": {"a": {"0": 1}}, "paid": {"a": {"0": 2}}}
-    assert plan.checkpointed(kept, {"orders", "paid"}.__contains__) == plan.from_json(kept)
-    with pytest.raises(ConfigError, match=r"checkpoint is of topic 'paid', .* new checkpointLoc"):
-        plan.checkpointed(kept, {"orders"}.__contains__)
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {"broker-a": {"0": 23}},  # of one topic alone, as a version of long ago had it
-        {"orders": {"a": {"0": "23"}}},
-        {"orders": {"a": {"x": 23}}},
-        {"orders": {"a": {"0": True}}},
-        {"orders": 7},
-        [1, 2],
-        7,
-        None,
-    ],
-)
-def test_offsets_of_another_shape_are_no_checkpoint_of_ours(kept: object) -> None:
-    with pytest.raises(ConfigError, match=r"another version .* choose a new checkpointLocation"):
-        plan.checkpointed(kept, lambda _: True)
-
-
-def test_foreign_offsets_are_shown_but_not_all_of_them() -> None:
-    with pytest.raises(ConfigError) as caught:
-        plan.checkpointed(["x" * 1000], lambda _: True)
-    assert len(str(caught.value)) < 400
-
-
-@given(st.dictionaries(queues, offsets), st.dictionaries(st.sampled_from("abc"), st.integers(0)))
-def test_a_report_comes_back(latest: Offsets, away: dict[str, int]) -> None:
-    assert plan.reported(plan.report(latest, away)) == (latest, away)
-
-
-EARLIEST, LATEST = {A0: 1, A1: 2, B0: 0}, {A0: 10, A1: 20, B0: 30}
-
-
-def test_an_edge_is_the_same_everywhere_or_named_for_each_queue() -> None:
-    assert plan.resolved("earliest", EARLIEST, LATEST, EARLIEST) == EARLIEST
-    assert plan.resolved("latest", EARLIEST, LATEST, EARLIEST) == LATEST
-    named: Offsets = {A0: 7, A1: -1}
-    assert plan.resolved(named, EARLIEST, LATEST, EARLIEST) == {A0: 7, A1: 20, B0: 0}
-    assert plan.resolved({A1: -2}, EARLIEST, LATEST, LATEST) == {A0: 10, A1: 2, B0: 30}
-
-
-def test_a_queue_that_there_is_not_is_named() -> None:
-    with pytest.raises(ConfigError, match="'orders' has no queue 9 of a broker 'a'"):
-        plan.resolved({("orders", "a", 9): 1}, EARLIEST, LATEST, EARLIEST)
 
 
 def test_a_batch_range_must_be_there_and_in_order() -> None:
@@ -275,18 +207,6 @@ def test_large_queues_are_dealt_evenly_too(sizes: list[int], count: int) -> None
         parts = [p for part in packed for p in part if p.queue_id == piece.queue_id]
         assert [p.start for p in parts] == [piece.start, *(p.end for p in parts[:-1])]
         assert parts[-1].end == piece.end
-
-
-def test_a_checkpoint_keeps_the_ids_of_its_topics_and_one_of_before_has_none() -> None:
-    offsets = {("orders", "a", 0): 5, ("paid", "b", 1): 7}
-    ids = {("orders", "a"): "1-1", ("gone", "a"): "2-2"}
-    kept = plan.checkpoint(offsets, ids)
-    assert kept == {**plan.to_json(offsets), plan.IDS: {"orders": {"a": "1-1"}}}
-    assert plan.is_nested(kept)
-    assert plan.checkpointed(kept, lambda topic: topic in ("orders", "paid")) == offsets
-    assert plan.topic_ids(kept) == {("orders", "a"): "1-1"}
-    assert plan.topic_ids(plan.to_json(offsets)) == {}
-    assert plan.checkpoint(offsets, {}) == plan.to_json(offsets)
 
 
 def test_only_queues_that_were_read_of_another_topic_are_recreated() -> None:

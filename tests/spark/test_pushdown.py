@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
 )
 
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Piece, Queue
 from roquet.spark.pushdown import NONE, SLACK_MS, narrowed, wishes, with_tags
+from roquet.spark.queue_offsets import Piece, Queue
 
 PIECES = [Piece("orders", "a", 0, 10, 50), Piece("orders", "b", 1, 0, 20)]
 SETTINGS = SourceOptions(namesrv=("a:1",), topics=("orders",))

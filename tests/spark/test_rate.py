@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from roquet.model.errors import ConfigError
 from roquet.spark import rate
 from roquet.spark.options import parse
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 from roquet.spark.rate import Limits
 
 OPTIONS = {"namesrv": "namesrv:9876", "topic": "orders"}

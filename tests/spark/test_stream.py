@@ -11,10 +11,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from roquet.model.errors import ConfigError, ConnectFailed, ConnectionLost
-from roquet.spark import cluster, plan, rate, stream, watch
+from roquet.spark import cluster, queue_offsets, rate, stream, watch
 from roquet.spark.cluster import DataLost
 from roquet.spark.options import parse
-from roquet.spark.plan import AWAY, Piece
+from roquet.spark.queue_offsets import AWAY, Piece
 from roquet.spark.stream import StreamReader
 from roquet.wire.calls.route import GetRoute
 
@@ -522,7 +522,7 @@ class Publisher:
         self.done.append("checked")
 
     def publish(self, offsets: Any, ids: Any) -> None:
-        self.done.append(plan.checkpoint(offsets, ids))
+        self.done.append(queue_offsets.checkpoint(offsets, ids))
 
 
 def test_progress_is_published_when_spark_says_that_a_batch_is_done(
@@ -563,7 +563,7 @@ def longer(canned: Any, now: Now) -> Any:
     canned.topic_ids["broker-a"] = OLD
     canned.send("broker-a", 0, *[b"old"] * 200)
     end = reader(canned, now).latestOffset(ZERO, ALL)
-    assert end[plan.IDS] == {"orders": {"broker-a": OLD}}
+    assert end[queue_offsets.IDS] == {"orders": {"broker-a": OLD}}
     canned.recreate("broker-a", NEW)
     canned.send("broker-a", 0, *[b"new"] * 300)
     return end
@@ -584,7 +584,7 @@ def test_a_topic_made_anew_and_longer_is_read_from_its_beginning_when_loss_is_al
 ) -> None:
     found = reader(canned, now, failOnDataLoss="false")
     noted = found.latestOffset(longer, ALL)
-    assert noted[plan.IDS] == {"orders": {"broker-a": NEW}}
+    assert noted[queue_offsets.IDS] == {"orders": {"broker-a": NEW}}
     assert pieces(found, longer, noted) == []
     after = found.latestOffset(noted, ALL)
     assert pieces(found, noted, after) == [Piece("orders", "broker-a", 0, 0, 300, NEW)]
@@ -608,7 +608,7 @@ def test_a_checkpoint_of_before_takes_the_topic_that_is_there(canned: Any, now: 
     canned.send("broker-a", 0, b"one")
     end = reader(canned, now).latestOffset(ZERO, ALL)
     assert end == {**ZERO, "orders": {**ZERO["orders"], "broker-a": {"0": 1, "1": 0}}} | {
-        plan.IDS: {"orders": {"broker-a": OLD}}
+        queue_offsets.IDS: {"orders": {"broker-a": OLD}}
     }
 
 

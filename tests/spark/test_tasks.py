@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from roquet.model.errors import CallRefused
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 from roquet.spark.tasks import BrokerAway, Task, read, tasks_for
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.codes import ResponseCode

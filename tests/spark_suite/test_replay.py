@@ -15,7 +15,7 @@ from roquet.spark.cluster import Cluster
 from roquet.spark.fetch import RangeReader
 from roquet.spark.jobs import archive, repair, replay
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import ranges
+from roquet.spark.queue_offsets import ranges
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendBatch
 from roquet.wire.calls.topic import CreateTopic

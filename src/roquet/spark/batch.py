@@ -9,7 +9,7 @@ from roquet.model.errors import UsageError
 from roquet.spark import edges, entry, plan, pushdown
 from roquet.spark.cluster import Cluster
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 from roquet.spark.tasks import read, tasks_for
 
 if TYPE_CHECKING:

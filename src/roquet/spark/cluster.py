@@ -28,7 +28,7 @@ from roquet.model.settings import nearest
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets, Queue, TopicIds
+from roquet.spark.queue_offsets import Offsets, Queue, TopicIds
 from roquet.spark.topics import matching
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.bodies import TopicList
@@ -201,7 +201,7 @@ class Cluster:
         """The offset of the first message of a queue stored at a time or later."""
         from roquet.spark.moments import first_since  # a reader of messages, which few reads need
 
-        return first_since(self, queue, span, ms)
+        return first_since(self.ask, self.settings.group, queue, span, ms)
 
     def now_ms(self) -> int:
         """The time."""

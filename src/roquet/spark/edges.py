@@ -19,8 +19,7 @@ import msgspec
 from roquet.model.errors import ConfigError
 from roquet.model.names import check_group
 from roquet.model.settings import nearest
-from roquet.spark import plan
-from roquet.spark.plan import EARLIEST_MARK, Offsets, Queue, named
+from roquet.spark.queue_offsets import EARLIEST_MARK, LATEST_MARK, Offsets, Queue, named
 
 
 class At(msgspec.Struct, frozen=True):
@@ -243,7 +242,26 @@ def _resolved(edge: Edge, bounds: Bounds, asked: Asked) -> Offsets:
         find = _finder(edge, asked)
         earliest, latest, _ = bounds
         return {queue: find(queue, (earliest[queue], last)) for queue, last in latest.items()}
-    return plan.resolved(edge, *bounds)
+    return explicit(edge, *bounds)
+
+
+def explicit(
+    edge: Literal["earliest", "latest"] | Offsets,
+    earliest: Offsets,
+    latest: Offsets,
+    rest: Offsets,
+) -> Offsets:
+    """An offset for each queue there is; those that the user did not name are where `rest` is."""
+    if isinstance(edge, str):
+        return dict(earliest if edge == "earliest" else latest)
+    if unknown := sorted(edge.keys() - latest.keys()):
+        topic, broker, queue_id = unknown[0]
+        raise ConfigError(f"topic {topic!r} has no queue {queue_id} of a broker {broker!r}")
+    marks = {EARLIEST_MARK: earliest, LATEST_MARK: latest}
+    return {
+        queue: marks[edge[queue]][queue] if edge.get(queue, 0) < 0 else edge.get(queue, offset)
+        for queue, offset in rest.items()
+    }
 
 
 def _finder(place: At | Ago | Progress, asked: Asked) -> Callable[[Queue, tuple[int, int]], int]:

@@ -18,7 +18,7 @@ from roquet.model.flags import PullFlag
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import Cluster
 from roquet.spark.fronts import Front, Fronts, groups
-from roquet.spark.plan import Piece, named
+from roquet.spark.queue_offsets import Piece, named
 from roquet.spark.selection import Selection
 from roquet.wire.calls.bodies import Alongside
 from roquet.wire.calls.pull import Pull, PullReply

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roquet.arrow.records import Records
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 
 TOGETHER_MAX: Final = 64
 """Queues that are read together, as many as a broker looks through."""

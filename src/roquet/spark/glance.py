@@ -2,7 +2,7 @@
 
 from roquet.model.flags import PullFlag
 from roquet.model.subscription import ALL, TAG
-from roquet.spark.plan import Queue
+from roquet.spark.queue_offsets import Queue
 from roquet.wire.calls.pull import Pull
 
 

@@ -17,10 +17,10 @@ import msgspec
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from roquet.log_records import logger
-from roquet.spark import plan
+from roquet.spark import queue_offsets
 from roquet.spark.options import parse
-from roquet.spark.plan import Offsets
 from roquet.spark.progress import Publisher
+from roquet.spark.queue_offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,12 +74,12 @@ def found(progress: Mapping[str, Any]) -> list[Progress]:
 def ends_of(source: Mapping[str, Any]) -> Offsets | None:
     """Where a source's last batch ended; None when it is no source of ours."""
     kept = _read(source.get("endOffset"))
-    return plan.from_json(kept) if kept and plan.is_nested(kept) else None
+    return queue_offsets.from_json(kept) if kept and queue_offsets.is_nested(kept) else None
 
 
 def _latest(source: Mapping[str, Any]) -> tuple[Offsets, Mapping[str, int]]:
     told = _read(source.get("latestOffset"))
-    return plan.reported(told) if told else ({}, {})
+    return queue_offsets.reported(told) if told else ({}, {})
 
 
 def _lag(ends: Offsets, latest: Offsets) -> dict[str, int]:

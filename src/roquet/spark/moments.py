@@ -4,32 +4,39 @@ Brokers search by time themselves, but some only nearly: they give a message tha
 one that is wanted, or any of several stored in the same millisecond. So what they say is looked at.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, TypeVar
 
 from roquet.arrow.records import Records
 from roquet.spark.glance import glance
-from roquet.spark.plan import Queue
+from roquet.spark.queue_offsets import Queue
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.offset import OffsetByTime
 
-if TYPE_CHECKING:
-    from roquet.spark.cluster import Cluster
+R = TypeVar("R", bound=Reply)
 
 LOOK: Final = 32
 """Messages of one look: as many as a genuine broker gives."""
 
 
-def first_since(cluster: "Cluster", queue: Queue, span: tuple[int, int], ms: int) -> int:
+class AskBroker(Protocol):
+    """Calls a broker by its name and returns its reply: `cluster.Cluster.ask`."""
+
+    def __call__(self, broker: str, call: Call[R], /) -> R:
+        """The reply; waits while the broker is away."""
+
+
+def first_since(ask: AskBroker, group: str, queue: Queue, span: tuple[int, int], ms: int) -> int:
     """The offset of the first message stored at a time or later, within the span's ends."""
     low, high = span
-    at = _searched(cluster, queue, ms)
+    at = _searched(ask, queue, ms)
     if low < at < high:
-        seen, _ = _stored(cluster, queue, at - 1, 2)
+        seen, _ = _stored(ask, group, queue, at - 1, 2)
         if seen.get(at - 1, ms) < ms <= seen.get(at, -1):
             return at
     # What the search gives for the millisecond before is never behind the first of this one.
-    at = max(_searched(cluster, queue, ms - 1), low)
+    at = max(_searched(ask, queue, ms - 1), low)
     while at < high:
-        seen, after = _stored(cluster, queue, at, LOOK)
+        seen, after = _stored(ask, group, queue, at, LOOK)
         for offset, stored_ms in seen.items():
             if stored_ms >= ms:
                 return min(offset, high)
@@ -39,17 +46,19 @@ def first_since(cluster: "Cluster", queue: Queue, span: tuple[int, int], ms: int
     return high
 
 
-def _searched(cluster: "Cluster", queue: Queue, ms: int) -> int:
+def _searched(ask: AskBroker, queue: Queue, ms: int) -> int:
     topic, broker, queue_id = queue
     call = OffsetByTime(topic=topic, queue_id=queue_id, timestamp=max(ms, 0))
-    return cluster.ask(broker, call).offset
+    return ask(broker, call).offset
 
 
-def _stored(cluster: "Cluster", queue: Queue, at: int, count: int) -> tuple[dict[int, int], int]:
+def _stored(
+    ask: AskBroker, group: str, queue: Queue, at: int, count: int
+) -> tuple[dict[int, int], int]:
     """When some messages were stored, by their offset; and where others follow."""
     _, broker, _ = queue
-    call = glance(cluster.settings.group, queue, at, count)
-    reply = cluster.ask(broker, call)
+    call = glance(group, queue, at, count)
+    reply = ask(broker, call)
     records = Records.of(reply.body, broker=broker)
     stored = zip(records.queue_offsets.tolist(), records.stored_ms.tolist(), strict=True)
     return {offset: ms for offset, ms in stored if offset >= at}, reply.next_begin_offset

@@ -15,7 +15,7 @@ from roquet.model.names import check_group, retry_topic, takes_consumers
 from roquet.model.topic import SubscriptionGroup
 from roquet.spark.cluster import Cluster
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets
+from roquet.spark.queue_offsets import Offsets
 from roquet.wire.calls.bodies import ConsumerConnection
 from roquet.wire.calls.group import GetConnections
 from roquet.wire.calls.offset import UpdateOffset

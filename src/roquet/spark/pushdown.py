@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from roquet.model.subscription import ALL
 from roquet.spark.edges import Asked
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 
 SLACK_MS: Final = 10_000
 """A broker's clock may have been set back: messages near the edge of a time are read as well."""

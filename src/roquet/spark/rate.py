@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from roquet.model.errors import ConfigError
-from roquet.spark.plan import Piece, Queue
+from roquet.spark.queue_offsets import Piece, Queue
 
 if TYPE_CHECKING:
     from roquet.spark.options import SourceOptions

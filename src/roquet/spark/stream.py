@@ -23,11 +23,11 @@ from pyspark.sql.streaming.datasource import (
 from roquet.log_records import logger
 from roquet.model.errors import ConnectFailed
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark import edges, entry, plan, rate
+from roquet.spark import edges, entry, plan, queue_offsets, rate
 from roquet.spark.cluster import Cluster
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets, Queue, TopicIds
 from roquet.spark.progress import Publisher
+from roquet.spark.queue_offsets import Offsets, Queue, TopicIds
 from roquet.spark.tasks import read, tasks_for
 from roquet.spark.topics import matching
 from roquet.spark.watch import Look, Watch
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds, edge = self._cluster.bounds(), self._settings.starting_offsets
             entry.check(self._cluster)
             first = edges.starting(edge, bounds.earliest, bounds.latest, self._cluster)
-            self._first = plan.checkpoint(first, bounds.topic_ids)
+            self._first = queue_offsets.checkpoint(first, bounds.topic_ids)
         return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -99,10 +99,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends; the start itself when there is nothing new."""
-        before = plan.checkpointed(start, self._is_read)
+        before = queue_offsets.checkpointed(start, self._is_read)
         self._check_group()
         limits = rate.Limits() if isinstance(limit, ReadAllAvailable) else self._limits
-        self._ids_before = plan.topic_ids(start)
+        self._ids_before = queue_offsets.topic_ids(start)
         self._find_left_out(before)
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._waits_ms
         while (end := self._end_after(before, limits)) == before:
@@ -113,16 +113,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             idle_ms = SYSTEM_CLOCK.monotonic_ms() - self._quiet_since_ms
             self._cluster.pause(rate.pause_ms(idle_ms))
         self._last_batch_ms = self._quiet_since_ms = SYSTEM_CLOCK.monotonic_ms()
-        return plan.checkpoint(end, self._ids)
+        return queue_offsets.checkpoint(end, self._ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """How far the queues reach, for the query's progress, and which brokers are away."""
-        return plan.report(self._latest, self._away_s) if self._latest else None
+        return queue_offsets.report(self._latest, self._away_s) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One batch, dealt to tasks."""
-        before, after = (plan.checkpointed(kept, self._is_read) for kept in (start, end))
-        pieces = plan.identified(plan.ranges(before, after), plan.topic_ids(end))
+        before, after = (queue_offsets.checkpointed(kept, self._is_read) for kept in (start, end))
+        pieces = plan.identified(queue_offsets.ranges(before, after), queue_offsets.topic_ids(end))
         return tasks_for(self._settings, pieces, self._watch.addresses)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has done with what lies before; it says so one batch later."""
         if self._publisher:
-            self._publisher.publish(plan.from_json(end), plan.topic_ids(end))
+            self._publisher.publish(queue_offsets.from_json(end), queue_offsets.topic_ids(end))
 
     # -- where a batch ends ------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _within(self, limits: rate.Limits, before: Offsets, latest: Offsets) -> Offsets:
         """The ends that the limits allow; no further than before when it is too early."""
-        pieces = plan.ranges(before, latest)
+        pieces = queue_offsets.ranges(before, latest)
         rows = sum(map(len, pieces))
         last_ms = self._last_batch_ms
         waited_ms = None if last_ms is None else SYSTEM_CLOCK.monotonic_ms() - last_ms
@@ -166,7 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _rows_within(self, bytes_max: int, before: Offsets, latest: Offsets) -> int:
         """The rows that so many bytes hold: by messages where a batch begins and where it ends."""
-        pieces = plan.ranges(before, latest)
+        pieces = queue_offsets.ranges(before, latest)
         asked = rate.sampled(pieces)
         sizes = {piece.queue: self._watch.size(piece.queue, piece.start) for piece in asked}
         first = {queue: size for queue, size in sizes.items() if size}

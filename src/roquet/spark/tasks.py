@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.spark import plan
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa

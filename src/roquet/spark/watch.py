@@ -15,7 +15,7 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster import PAUSES_MS, Cluster
 from roquet.spark.glance import glance
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets, Queue, TopicIds
+from roquet.spark.queue_offsets import Offsets, Queue, TopicIds
 
 log = logger(__name__)
 

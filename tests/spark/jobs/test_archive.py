@@ -14,7 +14,7 @@ from roquet.spark.jobs.archive import Params, Progress, checked, run, settings_o
 from roquet.spark.jobs.errand import Answer
 from roquet.spark.jobs.running import JobFailed
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Piece
+from roquet.spark.queue_offsets import Piece
 from roquet.spark.tables.table import TableConflict
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from roquet.spark.jobs import compaction
 from roquet.spark.jobs.compaction import COLUMN_BYTES, TARGET_BYTES, Weighed, compact, groups
 from roquet.spark.jobs.errand import Answer, Errand
-from roquet.spark.plan import Offsets
+from roquet.spark.queue_offsets import Offsets
 from roquet.spark.tables.days import schema_of
 from roquet.spark.tables.parquet import ParquetTable
 from roquet.spark.tables.table import DataFile, Identity, State

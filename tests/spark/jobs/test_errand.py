@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from roquet.spark.cluster import Cluster
 from roquet.spark.jobs.errand import Answer, Merging, Reading, counted, perform
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import ranges
+from roquet.spark.queue_offsets import ranges
 from roquet.spark.tasks import tasks_for
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "body", "stored_at")

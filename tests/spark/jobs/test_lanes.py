@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import UsageError
 from roquet.spark.jobs.lanes import dealt, lane_of, lanes, shares
-from roquet.spark.plan import Queue
+from roquet.spark.queue_offsets import Queue
 
 queue = st.tuples(st.sampled_from(["orders", "bills"]), st.sampled_from("abc"), st.integers(0, 8))
 target = st.tuples(st.just("again"), st.sampled_from("abx"), st.integers(0, 4))

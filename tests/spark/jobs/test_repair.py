@@ -15,7 +15,7 @@ from roquet.spark.cluster import Cluster
 from roquet.spark.jobs import repair
 from roquet.spark.jobs.repair import Params, Progress, rows_of, run, summary
 from roquet.spark.jobs.resends import Resend, Resends
-from roquet.spark.plan import Offsets
+from roquet.spark.queue_offsets import Offsets
 from roquet.wire.calls.send import SendBatch
 
 DEAD = "%DLQ%billing"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.runs import Runs
 from roquet.spark.jobs.stretches import Choice, rows_of, select, stretches
-from roquet.spark.plan import Queue
+from roquet.spark.queue_offsets import Queue
 
 ALL = Choice()
 

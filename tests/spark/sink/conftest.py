@@ -13,7 +13,7 @@ from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster import Cluster
 from roquet.spark.fetch import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import ranges
+from roquet.spark.queue_offsets import ranges
 from roquet.spark.sink.options import SinkOptions
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.topic import CreateTopic

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from roquet.spark.plan import Offsets
+from roquet.spark.queue_offsets import Offsets
 from roquet.spark.tables.days import schema_of
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.table import DataFile, Identity, State, Table

@@ -19,13 +19,13 @@ import msgspec
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark import edges, plan
+from roquet.spark import edges, queue_offsets
 from roquet.spark.cluster import Cluster
 from roquet.spark.jobs.compaction import compact
 from roquet.spark.jobs.errand import Answer, Errand, Reading
 from roquet.spark.jobs.running import JobFailed, answers, spark_for
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.plan import Offsets, Piece, Queue, from_json, named
+from roquet.spark.queue_offsets import Offsets, Piece, Queue, from_json, named
 from roquet.spark.stream import StreamReader
 from roquet.spark.tables import days
 from roquet.spark.tables.opening import open_table
@@ -100,7 +100,7 @@ class Progress(msgspec.Struct, kw_only=True):
 Tell = Callable[[Progress], object]
 
 Checkpoint = dict[str, Any]
-"""Offsets and ids, as `plan.checkpoint` makes them."""
+"""Offsets and ids, as `queue_offsets.checkpoint` makes them."""
 
 
 def transform(batch: "pa.RecordBatch") -> "Iterator[tuple[str, pa.RecordBatch]]":
@@ -213,7 +213,7 @@ class Archive:
         """One batch, if there is anything new."""
         state, topic = self._state, self._table.identity.topic
         ids = {(topic, broker): one for broker, one in state.topic_ids.items()}
-        before = plan.checkpoint(state.offsets, ids)
+        before = queue_offsets.checkpoint(state.offsets, ids)
         after = self._planner.latestOffset(before, self._planner.getDefaultReadLimit())
         self._weigh(self._state.offsets)
         if after == before:
@@ -254,7 +254,7 @@ class Archive:
 
     def _commit(self, end: Checkpoint, attempt: str, files: Sequence[DataFile]) -> None:
         after = from_json(end)
-        ids = {broker: one for (_, broker), one in plan.topic_ids(end).items()}
+        ids = {broker: one for (_, broker), one in queue_offsets.topic_ids(end).items()}
         commit = self._state.then(after, attempt, files, (), ids)
         self._table.commit(commit)
         self._state = State(commit.number, after, ids)
@@ -266,8 +266,8 @@ class Archive:
     def _weigh(self, offsets: Offsets) -> None:
         """How much there is still to do."""
         told = self._planner.reportLatestOffset()
-        latest, _ = plan.reported(told) if told else ({}, {})
-        self.progress.lag = sum(map(len, plan.ranges(offsets, latest)))
+        latest, _ = queue_offsets.reported(told) if told else ({}, {})
+        self.progress.lag = sum(map(len, queue_offsets.ranges(offsets, latest)))
 
     def _work(self, errand: Errand) -> list[Answer]:
         return answers(self._spark(), errand) if len(errand) else []

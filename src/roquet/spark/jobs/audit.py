@@ -28,7 +28,8 @@ from roquet.spark.jobs.footprint import Counting, Found
 from roquet.spark.jobs.places import Locating, Place
 from roquet.spark.jobs.running import JobFailed, answers, spark_for
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.plan import Offsets, TopicIds, recreation
+from roquet.spark.plan import recreation
+from roquet.spark.queue_offsets import Offsets, TopicIds
 from roquet.spark.tables.looking import Held, look
 
 if TYPE_CHECKING:

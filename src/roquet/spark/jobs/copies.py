@@ -17,7 +17,7 @@ from roquet.arrow.encode import items_of
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal
 from roquet.spark.jobs.runs import Runs
-from roquet.spark.plan import Queue
+from roquet.spark.queue_offsets import Queue
 from roquet.spark.sink.texts import texts_of, without
 
 NEEDED: Final = ("broker", "queue_id", "queue_offset", "body")

@@ -28,7 +28,7 @@ from roquet.spark.fetch import RangeReader
 from roquet.spark.jobs.copies import copied
 from roquet.spark.jobs.pace import Pace
 from roquet.spark.jobs.runs import Numbers, Runs
-from roquet.spark.plan import Offsets, Piece, Queue, named
+from roquet.spark.queue_offsets import Offsets, Piece, Queue, named
 from roquet.spark.tasks import BrokerAway
 from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.send import SendBatch, SendReply

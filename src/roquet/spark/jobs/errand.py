@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from roquet.model.errors import CallError, RoquetError
 from roquet.spark.jobs.ahead import ahead
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Nested, Piece, to_json
+from roquet.spark.queue_offsets import Nested, Piece, to_json
 from roquet.spark.tables.days import schema_of
 from roquet.spark.tables.table import DataFile
 from roquet.spark.tables.writing import COMPRESSION, Writer, read

@@ -14,7 +14,7 @@ from typing import Any, Final
 from roquet.model.errors import ConfigError
 from roquet.spark.cluster import Cluster
 from roquet.spark.jobs.findings import HOUR_MS
-from roquet.spark.plan import Queue
+from roquet.spark.queue_offsets import Queue
 from roquet.wire.calls.offset import EarliestTime
 
 COUNTS: Final = (

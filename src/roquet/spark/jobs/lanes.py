@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from roquet.model.errors import UsageError
-from roquet.spark.plan import Queue
+from roquet.spark.queue_offsets import Queue
 
 
 def lane_of(source: Queue, queues: Sequence[Queue]) -> Queue:

@@ -17,7 +17,7 @@ from roquet.spark.fetch import RangeReader
 from roquet.spark.jobs.copies import coordinates
 from roquet.spark.jobs.runs import Runs
 from roquet.spark.jobs.stretches import Choice, Stretch, rows_of
-from roquet.spark.plan import Piece, Queue
+from roquet.spark.queue_offsets import Piece, Queue
 from roquet.spark.tables.looking import Held
 
 COMPARED: Final = ("body", "message_id")

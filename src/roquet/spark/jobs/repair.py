@@ -38,7 +38,7 @@ from roquet.spark.jobs.letters import RAW, SCHEMA, counts, picked, sendable, tra
 from roquet.spark.jobs.resends import Resend, Resends
 from roquet.spark.jobs.running import spark_for
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.plan import Nested, Offsets, Queue, from_json, ranges, to_json
+from roquet.spark.queue_offsets import Nested, Offsets, Queue, from_json, ranges, to_json
 from roquet.spark.sink.task import new_keys
 from roquet.spark.tables.disk import sync
 from roquet.spark.tables.opening import directory

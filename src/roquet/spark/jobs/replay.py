@@ -35,7 +35,7 @@ from roquet.spark.jobs.runs import Runs
 from roquet.spark.jobs.sending import Hand, Sending
 from roquet.spark.jobs.stretches import Choice, Stretch, select, stretches
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.plan import Offsets, Queue, from_json, named, ranges
+from roquet.spark.queue_offsets import Offsets, Queue, from_json, named, ranges
 from roquet.spark.tables.looking import Held, look
 from roquet.spark.tables.opening import directory
 from roquet.spark.tables.staging import HIDDEN

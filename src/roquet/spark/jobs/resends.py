@@ -14,7 +14,7 @@ from typing import Final, Self
 import msgspec
 
 from roquet.model.errors import RoquetError, StoreError, StoreLocked
-from roquet.spark.plan import Nested, TopicIds
+from roquet.spark.queue_offsets import Nested, TopicIds
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.staging import HIDDEN
 from roquet.store.locks import FileLock

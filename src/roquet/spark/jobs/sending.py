@@ -14,7 +14,7 @@ from roquet.spark.jobs.pace import Pace
 from roquet.spark.jobs.runs import Runs
 from roquet.spark.jobs.stretches import Choice, Stretch, rows_of
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Offsets, Queue, to_json
+from roquet.spark.queue_offsets import Offsets, Queue, to_json
 from roquet.spark.sink.task import new_keys
 
 

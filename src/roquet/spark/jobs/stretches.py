@@ -20,7 +20,7 @@ from roquet.model import properties as names
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.copies import NEEDED, TAKEN
 from roquet.spark.jobs.runs import Numbers, Runs
-from roquet.spark.plan import Queue
+from roquet.spark.queue_offsets import Queue
 
 BATCH_ROWS: Final = 4_096
 """Rows that are held of each queue: a worker reads many queues at a time."""

@@ -16,7 +16,7 @@ from roquet.client.loop_thread import LoopThread
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.plan import Nested
+from roquet.spark.queue_offsets import Nested
 from roquet.spark.sink.ending import Ending, Half, Outcome
 from roquet.spark.sink.halves import together, unpacked
 from roquet.spark.sink.options import JOB_PREFIX, SinkOptions

@@ -22,7 +22,7 @@ import pyarrow as pa
 from roquet.log_records import logger
 from roquet.model.errors import RecordError, StoreError, UsageError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.plan import Nested
+from roquet.spark.queue_offsets import Nested
 from roquet.spark.sink.halves import SCHEMA, packed, unpacked
 
 log = logger(__name__)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from roquet.log_records import logger
 from roquet.model.errors import CallTimeout
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.plan import Nested
+from roquet.spark.queue_offsets import Nested
 from roquet.spark.sink.ending import Half, Outcome
 from roquet.spark.sink.halves import codes
 from roquet.spark.sink.records import Record

@@ -14,7 +14,7 @@ from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.spark.cluster import Cluster
 from roquet.spark.fetch import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.plan import Nested, Offsets, Piece, from_json, named, to_json
+from roquet.spark.queue_offsets import Nested, Offsets, Piece, from_json, named, to_json
 from roquet.spark.sink.halves import codes
 from roquet.wire.calls.offset import MaxOffset
 

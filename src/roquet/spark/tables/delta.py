@@ -19,7 +19,7 @@ import pyarrow as pa
 from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
-from roquet.spark.plan import Offsets, Queue, from_json
+from roquet.spark.queue_offsets import Offsets, Queue, from_json
 from roquet.spark.tables.days import NO_DAY, schema_of
 from roquet.spark.tables.disk import Disk, sync
 from roquet.spark.tables.staging import Staging, check_target

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from roquet.model.errors import ConfigError
-from roquet.spark.plan import Nested, Queue, from_json
+from roquet.spark.queue_offsets import Nested, Queue, from_json
 from roquet.spark.tables.days import schema_of
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.staging import Staging, check_target

@@ -14,7 +14,7 @@ import msgspec
 
 from roquet.model.errors import ConfigError
 from roquet.model.settings import nearest
-from roquet.spark.plan import Nested, Offsets, from_json
+from roquet.spark.queue_offsets import Nested, Offsets, from_json
 from roquet.spark.tables.opening import KINDS, directory
 from roquet.spark.tables.staging import HIDDEN, MARKS
 from roquet.spark.tables.table import Commit, Identity, TableConflict

@@ -16,7 +16,7 @@ from typing import Final, Self
 import msgspec
 import pyarrow.parquet as pq
 
-from roquet.spark.plan import Queue, from_json
+from roquet.spark.queue_offsets import Queue, from_json
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.staging import MARKS, Staging, check_target
 from roquet.spark.tables.table import (

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 
 from roquet.model.errors import ConfigError, RoquetError
-from roquet.spark.plan import Nested, Offsets, Queue, from_json, to_json
+from roquet.spark.queue_offsets import Nested, Offsets, Queue, from_json, to_json
 from roquet.spark.tables.days import columns_for
 
 FORMAT: Final = 1
