@@ -114,16 +114,17 @@ async def _half_open(port: int, pid: int, count: int, sends: int) -> dict[str, A
         for transport in opened:
             transport.abort()
     own = after["RssAnon"] - before["RssAnon"]
+    middle, last = sends // 2, sends * 99 // 100
     return {
         "connections": count,
         "still open": alive,
         "seconds to connect": round(took_s, 1),
         "memory, MiB": {"before": before, "after": after},
         "bytes of a connection": round(own * 1024 * 1024 / count),
-        "ms of a send, median": {"before": alone[sends // 2], "beside them": beside[sends // 2]},
+        "ms of a send, median": {"before": alone[middle], "beside them": beside[middle]},
         "ms of a send, p99": {
-            "before": alone[sends * 99 // 100],
-            "beside them": beside[sends * 99 // 100],
+            "before": alone[last],
+            "beside them": beside[last],
         },
     }
 

@@ -1,4 +1,4 @@
-"""Every file of bench/ and tools/ still runs: each explains itself, the quick ones do a little work.
+"""Files of bench/ and tools/ run: each prints its help, the quick ones do a little work.
 
 What is here keeps benchmarks from rotting between two measurements; it measures nothing. Programs
 that need Java, Maven, the network or minutes say only how they are used.
