@@ -5,6 +5,7 @@ STICKY and LAG_WEIGHTED answer to a member that joins, with a lag of which a ten
 has most. The sorting of queues and members is part of it.
 """
 
+import argparse
 import json
 import platform
 import random
@@ -28,7 +29,6 @@ from roquet.rules.allocate import (
     sticky,
 )
 
-REPEATS = 15
 BROKERS = 20
 ROOMS = 4
 SEED = 4
@@ -90,17 +90,24 @@ def room_of(name: str) -> str:
     return name.partition("@")[0]
 
 
-def measured(step: Callable[[], object]) -> float:
+def measured(step: Callable[[], object], repeats: int) -> float:
     """Milliseconds of this processor, at its best: what else runs here does not count."""
-    seconds = timeit.repeat(step, timer=process_time, number=1, repeat=REPEATS)
+    seconds = timeit.repeat(step, timer=process_time, number=1, repeat=repeats)
     return round(min(seconds) * 1e3, 2)
 
 
 def main() -> None:
     """Print one JSON object."""
-    large, small = steps(10_000, 500), steps(1_000, 50)
-    found = {n: measured(step) for n, step in large.items() if n != "RENDEZVOUS"}
-    found["RENDEZVOUS"] = measured(small["RENDEZVOUS"])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queues", type=int, default=10_000, help="RENDEZVOUS: a tenth")
+    parser.add_argument("--members", type=int, default=500, help="RENDEZVOUS: a tenth")
+    parser.add_argument("--repeats", type=int, default=15)
+    options = parser.parse_args()
+    repeats = options.repeats
+    large = steps(options.queues, options.members)
+    small = steps(options.queues // 10, options.members // 10)
+    found = {n: measured(step, repeats) for n, step in large.items() if n != "RENDEZVOUS"}
+    found["RENDEZVOUS"] = measured(small["RENDEZVOUS"], repeats)
     print(
         json.dumps(
             {

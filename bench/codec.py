@@ -4,6 +4,7 @@ Both ends of a conversation are shown, in both forms of the header: a broker pay
 `decode_send` and `encode_send_reply` for every message that it takes.
 """
 
+import argparse
 import json
 import platform
 import sys
@@ -23,7 +24,6 @@ from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_re
 from roquet.wire.frame import FrameReader
 
 ROUNDS = 20_000
-REPEATS = 7
 
 SEND = Send(
     producer_group="flights",
@@ -91,16 +91,19 @@ def steps_in(form: int) -> Mapping[str, Callable[[], object]]:
     }
 
 
-def measured(step: Callable[[], object]) -> float:
+def measured(step: Callable[[], object], repeats: int) -> float:
     """Microseconds a step, at its best."""
     timer = timeit.Timer(step)
     rounds = max(1, min(ROUNDS, int(0.05 / max(timer.timeit(1), 1e-6))))
-    return round(min(timer.repeat(REPEATS, rounds)) / rounds * 1e6, 3)
+    return round(min(timer.repeat(repeats, rounds)) / rounds * 1e6, 3)
 
 
 def main() -> None:
     """Print one JSON object."""
-    found = {name: measured(step) for name, step in steps().items()}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=7)
+    repeats = parser.parse_args().repeats
+    found = {name: measured(step, repeats) for name, step in steps().items()}
     print(json.dumps({"python": platform.python_version(), "microseconds": found}, indent=2))
 
 

@@ -93,11 +93,11 @@ async def _round_trips(channel: Channel, count: int) -> list[float]:
     return sorted(found)
 
 
-async def _half_open(port: int, pid: int, count: int) -> dict[str, Any]:
+async def _half_open(port: int, pid: int, count: int, sends: int) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     frame = encode_call(_send("Flights"), opaque=1)
     async with await Channel.connect("127.0.0.1", port) as channel:
-        alone = await _round_trips(channel, 500)
+        alone = await _round_trips(channel, sends)
         before = _memory(pid)
         opened: list[asyncio.Transport] = []
         began = time.perf_counter()
@@ -109,28 +109,32 @@ async def _half_open(port: int, pid: int, count: int) -> dict[str, Any]:
         took_s = time.perf_counter() - began
         await asyncio.sleep(1)
         after = _memory(pid)
-        beside = await _round_trips(channel, 500)
+        beside = await _round_trips(channel, sends)
         alive = sum(not transport.is_closing() for transport in opened)
         for transport in opened:
             transport.abort()
     own = after["RssAnon"] - before["RssAnon"]
+    middle, last = sends // 2, sends * 99 // 100
     return {
         "connections": count,
         "still open": alive,
         "seconds to connect": round(took_s, 1),
         "memory, MiB": {"before": before, "after": after},
         "bytes of a connection": round(own * 1024 * 1024 / count),
-        "ms of a send, median": {"before": alone[250], "beside them": beside[250]},
-        "ms of a send, p99": {"before": alone[495], "beside them": beside[495]},
+        "ms of a send, median": {"before": alone[middle], "beside them": beside[middle]},
+        "ms of a send, p99": {
+            "before": alone[last],
+            "beside them": beside[last],
+        },
     }
 
 
-def half(count: int) -> dict[str, Any]:
+def half(count: int, sends: int) -> dict[str, Any]:
     """Half-open connections."""
     port = genuine.free_port()
     command = [*ROQUET, "broker", "--memory", "--port", str(port), "--advertise", "127.0.0.1"]
     with _child(command) as broker:
-        return run(_half_open(port, broker.pid, count))
+        return run(_half_open(port, broker.pid, count, sends))
 
 
 class Senders:
@@ -266,12 +270,13 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("what", choices=("half", "scale"))
     options.add_argument("--connections", type=int, default=0, help="10000 half-open, 2000 else")
+    options.add_argument("--sends", type=int, default=500, help="timed, half: before and after")
     options.add_argument("--topics", type=int, default=5_000)
     options.add_argument("--seconds", type=float, default=10)
     given = options.parse_args()
     _allow_descriptors()
     if given.what == "half":
-        found = half(given.connections or 10_000)
+        found = half(given.connections or 10_000, given.sends)
     else:
         found = scale(given.topics, given.connections or 2_000, given.seconds)
     print(json.dumps(found, indent=2))

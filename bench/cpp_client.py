@@ -1,12 +1,16 @@
 """Runs inside the environment of PyPI's `rocketmq==0.4.4`: the same work as bench/clients.py."""
 
+import argparse
 import json
 import os
 import sys
 import threading
 import time
 
-from rocketmq.client import Message, Producer, PushConsumer
+try:
+    from rocketmq.client import Message, Producer, PushConsumer
+except ImportError:  # outside that environment: only --help works
+    Message = Producer = PushConsumer = None
 
 TOPIC = "ClientBench"
 IN_FLIGHT = 64
@@ -65,5 +69,10 @@ def consume(namesrv: str, group: str) -> None:
 
 
 if __name__ == "__main__":
-    {"--send": send, "--consume": consume}[sys.argv[1]](*sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    work = parser.add_mutually_exclusive_group(required=True)
+    work.add_argument("--send", nargs=2, metavar=("NAMESRV", "SECONDS"))
+    work.add_argument("--consume", nargs=2, metavar=("NAMESRV", "GROUP"))
+    options = parser.parse_args()
+    send(*options.send) if options.send else consume(*options.consume)
     os._exit(0)  # the library crashes when the interpreter ends in order

@@ -5,9 +5,9 @@
 Runs in whichever Spark calls it, so it knows neither of our packages by itself.
 """
 
+import argparse
 import json
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -44,11 +44,19 @@ def stream(frame: DataFrame, folder: Path) -> None:
 
 def main() -> None:
     """Each work some times; the best counts."""
-    jars, kind, address, topic, count, where = sys.argv[1:]
-    folder, messages = Path(where), int(count)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("jars", help="for Spark's spark.jars; may be empty")
+    parser.add_argument("kind", choices=[*COLUMNS])
+    parser.add_argument("address", help="of the brokers (kafka) or the name server (roquet)")
+    parser.add_argument("topic")
+    parser.add_argument("messages", type=int, help="in the topic")
+    parser.add_argument("folder", type=Path, help="for tables and checkpoints")
+    arguments = parser.parse_args()
+    kind, address, topic = arguments.kind, arguments.address, arguments.topic
+    folder, messages = arguments.folder, arguments.messages
     builder = SparkSession.builder.master("local[2]").appName("bench")
     for name, value in {
-        "spark.jars": jars,
+        "spark.jars": arguments.jars,
         "spark.ui.enabled": "false",
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",

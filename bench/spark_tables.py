@@ -6,6 +6,7 @@ DATA is the directory of the broker that serves the topic. Archives have the col
 source can tell as well, so that the figures stand beside Kafka's.
 """
 
+import argparse
 import json
 import shutil
 import sys
@@ -26,8 +27,15 @@ COLUMNS = ("key", "body", "topic", "broker", "queue_id", "queue_offset", "stored
 
 def main() -> None:
     """Each work some times; the best counts."""
-    namesrv, topic, data, count, where = sys.argv[1:]
-    folder, messages = Path(where), int(count)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("namesrv")
+    parser.add_argument("topic")
+    parser.add_argument("data", help="directory of the broker that serves the topic")
+    parser.add_argument("messages", type=int, help="in the topic")
+    parser.add_argument("folder", type=Path, help="for tables and checkpoints")
+    options = parser.parse_args()
+    namesrv, topic, data = options.namesrv, options.topic, options.data
+    folder, messages = options.folder, options.messages
     spark = spark_for("bench", "local[2,4]")
     spark.sparkContext.setLogLevel("ERROR")
 

@@ -1,6 +1,6 @@
 """The store alone: append, read, index, recover; prints one JSON object.
 
-python bench/store.py [--count 300000] [--body 128] [--directory DIR] [--recover-gb 3]
+python bench/store.py --count 300000 --body 128 --recover-gb 3
 """
 
 import argparse
@@ -9,12 +9,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roquet.store.store import Draft, Part, Store
-from roquet.wire.record import encode_properties
+from roquet.store.store import Draft, Store
+from roquet.wire.record import Parts, encode_properties
 
 BATCH = 32
 
@@ -53,9 +53,14 @@ def drafts(count: int, body: bytes) -> list[Draft]:
     ]
 
 
-def part_of(draft: Draft) -> Part:
-    """The same as one message of a batch."""
-    return draft.flag, draft.body, draft.properties, draft.tag_code
+def parts_of(batch: Sequence[Draft]) -> Parts:
+    """The messages of a batch, column by column."""
+    return Parts(
+        flags=[draft.flag for draft in batch],
+        bodies=[draft.body for draft in batch],
+        properties=[draft.properties for draft in batch],
+        tag_codes=[draft.tag_code for draft in batch],
+    )
 
 
 def read_all(store: Store, count_max: int) -> int:
@@ -85,11 +90,11 @@ def measure(directory: Path, count: int, body_size: int) -> dict[str, Any]:
             store.append(draft, now)
         return count
 
-    parts = [part_of(draft) for draft in sent]
+    batches = [parts_of(sent[n : n + BATCH]) for n in range(0, count, BATCH)]
 
     def append_batches() -> int:
-        for n in range(0, count, BATCH):
-            store.append_batch(sent[n], parts[n : n + BATCH], now)
+        for batch in batches:
+            store.append_batch(sent[0], batch, now)
         return count
 
     results: dict[str, Any] = {"append": timed(append)}
@@ -103,14 +108,14 @@ def measure(directory: Path, count: int, body_size: int) -> dict[str, Any]:
     return results
 
 
-def recover(directory: Path, gigabytes: float) -> dict[str, Any]:
-    """Bodies of 1 KiB, a checkpoint each 100,000 messages; then the process was killed."""
+def recover(directory: Path, gigabytes: float, batches: int) -> dict[str, Any]:
+    """Bodies of 1 KiB, a checkpoint after so many batches of 1,000; then the process was killed."""
     now, sent = 1_700_000_000_000, drafts(1000, bytes(1024))
-    batch = [part_of(draft) for draft in sent]
+    batch = parts_of(sent)
     store = Store.open(directory, now_ms=now)
     while store.end_position < gigabytes * (1 << 30):
         store.flush_all(now)
-        for _ in range(100):
+        for _ in range(batches):
             store.append_batch(sent[0], batch, now)
     # What a killed process leaves behind: the files as they are, and the mark that it was there.
     killed = directory.with_name(directory.name + "-killed")
@@ -121,7 +126,7 @@ def recover(directory: Path, gigabytes: float) -> dict[str, Any]:
     milliseconds_open = milliseconds(lambda: found.append(Store.open(killed, now_ms=now)))
     return {
         "gigabytes": round(found[0].end_position / (1 << 30), 2),
-        "records_scanned": 100_000,
+        "records_scanned": batches * len(sent),
         "open_ms": milliseconds_open,
     }
 
@@ -140,11 +145,14 @@ def main() -> None:
     parser.add_argument("--body", type=int, default=128)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--recover-gb", type=float, default=3)
+    parser.add_argument("--recover-batches", type=int, default=100, help="between checkpoints")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
         directory = Path(name)
         results = measure(directory / "a", options.count, options.body)
-        results["after_kill"] = recover(directory / "b", options.recover_gb)
+        results["after_kill"] = recover(
+            directory / "b", options.recover_gb, options.recover_batches
+        )
     sys.stdout.write(json.dumps({"store": results}, indent=1) + "\n")
 
 

@@ -6,8 +6,8 @@ python tools/api_reference.py --write    writes them
 Sources are read, not imported: the pages are the same whatever is installed.
 """
 
+import argparse
 import ast
-import sys
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby, pairwise
@@ -377,8 +377,11 @@ PAGES = {
 
 def main() -> None:
     """Print the documents, or write them into their place."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="into their place, not printed")
+    is_writing = parser.parse_args().write
     for name, draw in PAGES.items():
-        if "--write" in sys.argv:
+        if is_writing:
             (REFERENCE / name).write_text(draw(), "utf-8")
         else:
             print(draw())

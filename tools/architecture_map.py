@@ -4,8 +4,8 @@ python tools/architecture_map.py            prints the map
 python tools/architecture_map.py --write    puts it into ARCHITECTURE.md
 """
 
+import argparse
 import ast
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +62,9 @@ def section(document: str) -> str:
 
 def main() -> None:
     """Print the map, or write it into its place."""
-    if "--write" not in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="into its place, not printed")
+    if not parser.parse_args().write:
         print(drawn())
         return
     document = DOCUMENT.read_text("utf-8")

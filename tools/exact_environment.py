@@ -6,6 +6,7 @@ Nothing else is in it. The packages are links into the environment that runs thi
 seconds and no package index: what is missing there is missing for a user who typed that line, too.
 """
 
+import argparse
 import subprocess
 import sys
 import venv
@@ -92,6 +93,10 @@ def _pip(*arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    made = make(target, sys.argv[2], build_wheel(target.parent / "wheels"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path, help="of the environment; not there yet")
+    parser.add_argument("line", help="as after `pip install`, e.g. 'roquet[spark]'")
+    options = parser.parse_args()
+    wheels = options.directory.parent / "wheels"
+    made = make(options.directory, options.line, build_wheel(wheels))
     print(f"{made / 'roquet'} is ready")

@@ -4,10 +4,10 @@ python tools/protocol_table.py            prints the document
 python tools/protocol_table.py --write    writes it
 """
 
+import argparse
 import importlib
 import pkgutil
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -114,7 +114,9 @@ def columns(document: str) -> list[tuple[str, ...]]:
 
 def main() -> None:
     """Print the document, or write it into its place."""
-    if "--write" not in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="into its place, not printed")
+    if not parser.parse_args().write:
         print(drawn())
         return
     DOCUMENT.parent.mkdir(parents=True, exist_ok=True)

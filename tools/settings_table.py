@@ -4,8 +4,8 @@ python tools/settings_table.py            prints the document
 python tools/settings_table.py --write    writes it
 """
 
+import argparse
 import ast
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -170,7 +170,9 @@ def drawn() -> str:
 
 def main() -> None:
     """Print the document, or write it into its place."""
-    if "--write" not in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="into its place, not printed")
+    if not parser.parse_args().write:
         print(drawn())
         return
     DOCUMENT.parent.mkdir(parents=True, exist_ok=True)

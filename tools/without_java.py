@@ -3,6 +3,7 @@
 python tools/without_java.py COMMAND [ARGUMENT...]
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -35,4 +36,6 @@ def main(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="and its arguments")
+    sys.exit(main(parser.parse_args().command))

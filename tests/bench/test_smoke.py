@@ -1,0 +1,84 @@
+"""Files of bench/ and tools/ run: each prints its help, the quick ones do a little work.
+
+What is here keeps benchmarks from rotting between two measurements; it measures nothing. Programs
+that need Java, Maven, the network or minutes say only how they are used.
+"""
+
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench"
+FILES = sorted([*BENCH.glob("*.py"), *(ROOT / "tools").glob("*.py")])
+COMMANDS = [path for path in FILES if 'if __name__ == "__main__":' in path.read_text("utf-8")]
+LIBRARIES = [path for path in FILES if path not in COMMANDS]
+
+SMALL = {
+    "balance": "--queues 40 --members 20 --repeats 1",
+    "codec": "--repeats 1",
+    "connections": "half --connections 20 --sends 10",
+    "fill": "DIRECTORY --messages 20",
+    "filters": "--ours-only --messages 1000 --passes 1 --out DIRECTORY/filters.json",
+    "net": "--requests 100 --repeats 1",
+    "produce": "--only many --scale 0.001 --rounds 1",
+    "store": "--count 100 --recover-gb 0.001 --recover-batches 1 --directory DIRECTORY",
+}
+"""Benchmarks of our own programs alone, with arguments that leave a second or two of work."""
+
+SHELL_SCRIPTS = sorted((ROOT / "tools").glob("*.sh"))
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.fixture(autouse=True)
+def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a script adds to the path and imports from its own folder is gone afterwards."""
+    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
+    yield
+    for name, module in [*sys.modules.items()]:
+        if (getattr(module, "__file__", None) or "").startswith(f"{BENCH}/"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("script", COMMANDS, ids=name_of)
+def test_a_command_says_how_it_is_used(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(script), "--help"])
+    with pytest.raises(SystemExit) as exit_:
+        runpy.run_path(str(script), run_name="__main__")
+    assert exit_.value.code in (0, None)
+    assert capsys.readouterr().out.startswith(f"usage: {script.name}")
+
+
+@pytest.mark.parametrize("module", LIBRARIES, ids=name_of)
+def test_a_library_can_be_imported(module: Path) -> None:
+    assert runpy.run_path(str(module))["__doc__"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_quick_benchmark_runs_with_its_smallest_inputs(name: str, tmp_path: Path) -> None:
+    arguments = SMALL[name].replace("DIRECTORY", str(tmp_path)).split()
+    command = [sys.executable, str(BENCH / f"{name}.py"), *arguments]
+    environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tools'}", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("script", SHELL_SCRIPTS, ids=name_of)
+def test_a_shell_script_can_be_parsed(script: Path) -> None:
+    subprocess.run(["sh", "-n", str(script)], check=True)
+
+
+def test_every_benchmark_has_its_line_in_the_readme() -> None:
+    text = (BENCH / "README.md").read_text("utf-8")
+    listed = re.findall(r"^\| \[(\w+\.\w+)\]\(\1\) \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in BENCH.iterdir() if path.suffix == ".py")
