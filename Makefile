@@ -42,7 +42,7 @@ test: install ## every test, shared by as many processes as there are cores
 	  --ignore tests/interop --ignore tests/spark_suite --ignore tests/attack --ignore tests/docs $(PYTEST_ARGS)
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
-	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/spark tests/spark_suite $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/lab tests/spark tests/spark_suite $(PYTEST_ARGS)
 
 test-docs: install ## the commands of every page, typed in an environment that has what the page says to install
 	$(BIN)/python -m pytest -m docs -n 2 --dist load tests/docs $(PYTEST_ARGS)

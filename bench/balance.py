@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import (
     STRATEGIES,
-    Owners,
+    QueueOwners,
     allocate,
     lag_weighted,
     machine_room,
@@ -62,7 +62,7 @@ def lags(queues: Sequence[MessageQueue], rng: random.Random) -> dict[MessageQueu
     return {q: rng.randrange(1_000_000 if rng.random() < 0.1 else 1_000) for q in queues}
 
 
-def owners_before(queues: Sequence[MessageQueue], members: Sequence[str]) -> Owners:
+def owners_before(queues: Sequence[MessageQueue], members: Sequence[str]) -> QueueOwners:
     """Who had what before the last member joined."""
     shares = allocate(queues, members[:-1])
     return {queue: member for member, share in shares.items() for queue in share}

@@ -19,7 +19,7 @@ from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import SerializeType
 from roquet.wire.command import decode
-from roquet.wire.dialect import dumps, loads
+from roquet.wire.fastjson.codec import dumps, loads
 from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply
 from roquet.wire.frame import FrameReader
 

@@ -32,9 +32,9 @@ import genuine  # noqa: E402
 from roquet.model.topic import DataVersion, TopicConfig, TopicTable  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 from roquet.net.loop import run  # noqa: E402
-from roquet.wire import dialect  # noqa: E402
 from roquet.wire.calls.route import GetRoute  # noqa: E402
 from roquet.wire.calls.send import Send  # noqa: E402
+from roquet.wire.fastjson import codec  # noqa: E402
 from roquet.wire.fields import encode_call  # noqa: E402
 
 ROQUET = [sys.executable, "-m", "roquet"]
@@ -238,7 +238,7 @@ def scale(topics: int, connections: int, seconds: float) -> dict[str, Any]:
             for n in range(topics)
         }
         content = TopicTable(topic_config_table=table, data_version=DataVersion())
-        (directory / "config" / "topics.json").write_bytes(dialect.dumps(content))
+        (directory / "config" / "topics.json").write_bytes(codec.dumps(content))
         namesrv = [*ROQUET, "namesrv", "--port", str(ports[0])]
         broker = [
             *(*ROQUET, "broker", "--namesrv", f"127.0.0.1:{ports[0]}", "--port", str(ports[1])),

@@ -47,7 +47,7 @@ def filled(folder: Path, topic: str, messages: int, size: int, queues: int = 8) 
 async def _create(broker: str, topic: str, queues: int) -> None:
     """The topic of the queues that are already there."""
     from roquet.net.channel import Channel
-    from roquet.wire.calls.topic import CreateTopic
+    from roquet.wire.calls.admin.topic import CreateTopic
 
     host, _, port = broker.rpartition(":")
     channel = await Channel.connect(host, int(port))

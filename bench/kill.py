@@ -26,12 +26,12 @@ import genuine  # noqa: E402
 from roquet.model.errors import CallError  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 from roquet.store.check import check  # noqa: E402
-from roquet.wire.batch import BatchItem, encode_batch  # noqa: E402
+from roquet.wire.calls.admin.topic import CreateTopic  # noqa: E402
 from roquet.wire.calls.pull import Pull  # noqa: E402
 from roquet.wire.calls.send import Send, SendBatch  # noqa: E402
-from roquet.wire.calls.topic import CreateTopic  # noqa: E402
 from roquet.wire.codes import ResponseCode  # noqa: E402
-from roquet.wire.record import decode_many  # noqa: E402
+from roquet.wire.records.batch import BatchItem, encode_batch  # noqa: E402
+from roquet.wire.records.record import decode_many  # noqa: E402
 
 TOPIC = "Kill"
 QUEUES = 8

@@ -132,7 +132,7 @@ class Sink:
 
 def progress(address: str) -> int:
     """How far the broker knows all half messages to be ended."""
-    from roquet.broker.services.transactions import GROUP
+    from roquet.broker.services.transactions.transactions import GROUP
     from roquet.net.blocking import BlockingChannel
     from roquet.wire.calls.offset import QueryOffset
 
@@ -157,12 +157,12 @@ def max_offset(address: str, topic: str) -> int:
 def read(namesrv: str, topic: str) -> list[tuple[bytes, str]]:
     """The body and the row's key of each message."""
     from roquet.model.properties import SINK_ROW
-    from roquet.spark.cluster import Cluster
-    from roquet.spark.fetch import RangeReader
+    from roquet.spark.cluster.cluster_client import ClusterClient
+    from roquet.spark.cluster.range_reader import RangeReader
     from roquet.spark.options import SourceOptions
     from roquet.spark.queue_offsets import ranges
 
-    cluster = Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,), timeout_ms=30_000))
+    cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,), timeout_ms=30_000))
     pieces = ranges(cluster.earliest(), cluster.latest())
     found: list[tuple[bytes, str]] = []
     for batch in RangeReader(cluster, ("body", "properties")).batches(pieces):

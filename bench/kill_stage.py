@@ -101,7 +101,7 @@ class Stage:
     def create(self, topic: str, queues: int) -> None:
         """A topic, or the one whose queues are there already."""
         from roquet.net.blocking import BlockingChannel
-        from roquet.wire.calls.topic import CreateTopic
+        from roquet.wire.calls.admin.topic import CreateTopic
 
         call = CreateTopic(topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
         with BlockingChannel(self.address) as channel:

@@ -18,10 +18,10 @@ sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
 from system import Row, save, show  # noqa: E402
 
-from roquet.spark.lab import job  # noqa: E402
-from roquet.spark.lab.answers import NAMES  # noqa: E402
-from roquet.spark.lab.scenario import PRESETS  # noqa: E402
-from roquet.spark.lab.study import Study  # noqa: E402
+from roquet.lab import spark_job  # noqa: E402
+from roquet.lab.decisions import NAMES  # noqa: E402
+from roquet.lab.scenario import PRESETS  # noqa: E402
+from roquet.lab.study import Study  # noqa: E402
 from roquet.spark.session import session  # noqa: E402
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def rate(spark: "SparkSession", strategy: str, histories: int, repeats: int) -> 
     for turn in range(repeats + 1):
         count = histories if turn else min(WARM, histories)
         began = time.perf_counter()
-        job.table(spark, study, range(count)).write.format("noop").mode("overwrite").save()
+        spark_job.table(spark, study, range(count)).write.format("noop").mode("overwrite").save()
         if turn:
             best = max(best, count / (time.perf_counter() - began))
     return best

@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.net.guest import Guest
 from roquet.net.loop import run
-from roquet.net.pool import Pool
+from roquet.net.pool import ChannelPool
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
-from roquet.net.waiting import Mark
+from roquet.net.server_connection import ServerConnection
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import SerializeType
 from roquet.wire.fields import encode_call
@@ -75,7 +75,7 @@ def stored(call: Send, _: Peer) -> SendReply:
 
 async def served(router: Router, form: int, pipelined: int, scale: Scale) -> float:
     """Microseconds a request, when each read brings so many."""
-    guest = Guest(router.dispatch, SYSTEM_CLOCK, lambda _: None)
+    guest = ServerConnection(router.dispatch, SYSTEM_CLOCK, lambda _: None)
     transport = Nowhere({"peername": ("127.0.0.1", 1)})
     guest.connection_made(transport)
     chunk = encode_call(SEND, opaque=1, serialize_type=form) * pipelined
@@ -94,11 +94,11 @@ async def served(router: Router, form: int, pipelined: int, scale: Scale) -> flo
 async def talked(router: Router, in_flight: int, scale: Scale) -> float:
     """Microseconds a call of client and server together, with so many calls in flight."""
 
-    async def talk(pool: Pool, address: str) -> None:
+    async def talk(pool: ChannelPool, address: str) -> None:
         for _ in range(scale.requests // in_flight):
             await pool.call(address, SEND)
 
-    async with Server(router, host="127.0.0.1") as server, Pool() as pool:
+    async with Server(router, host="127.0.0.1") as server, ChannelPool() as pool:
         address = f"127.0.0.1:{server.port}"
         costs = []
         for _ in range(scale.repeats):
@@ -110,7 +110,7 @@ async def talked(router: Router, in_flight: int, scale: Scale) -> float:
 
 async def waited(waiting: int, scale: Scale) -> float:
     """Microseconds to advance a mark for which so many wait, none of them released."""
-    mark = Mark()
+    mark = AsyncWatermark()
     far = SYSTEM_CLOCK.monotonic_ms() + 60_000
     tasks = [asyncio.create_task(mark.reach(10**9, far)) for _ in range(waiting)]
     await asyncio.sleep(0)

@@ -27,18 +27,18 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 
 import genuine  # noqa: E402
 from roquet.broker.app import BrokerServer  # noqa: E402
-from roquet.broker.config import BrokerConfig  # noqa: E402
-from roquet.cli import running  # noqa: E402
+from roquet.broker.settings.config import BrokerConfig  # noqa: E402
+from roquet.cli.process import runtime  # noqa: E402
 from roquet.net.loop import run  # noqa: E402
 from roquet.store.config import StoreConfig  # noqa: E402
-from roquet.store.files import RealFiles  # noqa: E402
+from roquet.store.filesystem.files import RealFiles  # noqa: E402
 from roquet.store.store import Store  # noqa: E402
 from roquet.wire.calls.send import Send, SendReply  # noqa: E402
 from roquet.wire.codes import ResponseCode  # noqa: E402
 from roquet.wire.command import decode  # noqa: E402
 from roquet.wire.fields import decode_reply, encode_call  # noqa: E402
 from roquet.wire.frame import FrameReader  # noqa: E402
-from roquet.wire.record import decode_many  # noqa: E402
+from roquet.wire.records.record import decode_many  # noqa: E402
 
 CONNECTIONS = 200
 IN_FLIGHT = 64
@@ -67,7 +67,7 @@ async def _serve(directory: Path, port: int) -> None:
     config = BrokerConfig(
         host="127.0.0.1", port=port, vip_port=False, store_dir=directory, sync_flush=True
     )
-    stop = running.stop_signal()
+    stop = runtime.stop_signal()
     async with BrokerServer(config, files=SlowFiles()):
         print("ready", flush=True)
         await stop.wait()
@@ -239,7 +239,7 @@ def main() -> None:
     options.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.serve:
-        running.run(_serve(given.serve, given.port))
+        runtime.run(_serve(given.serve, given.port))
         return
     found = measure(given.seconds)
     print(json.dumps(found, indent=2))

@@ -30,7 +30,7 @@ GOAL = 150_000
 def create(broker: str, topic: str) -> None:
     """The topic, before anything is sent to it."""
     from roquet.net.blocking import BlockingChannel
-    from roquet.wire.calls.topic import CreateTopic
+    from roquet.wire.calls.admin.topic import CreateTopic
 
     with BlockingChannel(broker) as channel:
         channel.call(
@@ -40,10 +40,10 @@ def create(broker: str, topic: str) -> None:
 
 def ended(namesrv: str, topic: str) -> int:
     """How many messages a topic has."""
-    from roquet.spark.cluster import Cluster
+    from roquet.spark.cluster.cluster_client import ClusterClient
     from roquet.spark.options import SourceOptions
 
-    return sum(Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,))).latest().values())
+    return sum(ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,))).latest().values())
 
 
 def cpu_s(pid: int) -> float:

@@ -75,21 +75,21 @@ def kill(driver: subprocess.Popen[bytes]) -> int:
 
 def visible(namesrv: str) -> int:
     """How many messages the topic has."""
-    from roquet.spark.cluster import Cluster
+    from roquet.spark.cluster.cluster_client import ClusterClient
     from roquet.spark.options import SourceOptions
 
-    return sum(Cluster(SourceOptions(namesrv=(namesrv,), topics=(TOPIC,))).latest().values())
+    return sum(ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(TOPIC,))).latest().values())
 
 
 def read(namesrv: str, topic: str = TOPIC) -> Counter[bytes]:
     """The bodies of all messages, counted."""
     from roquet.model.errors import RoquetError
-    from roquet.spark.cluster import Cluster
-    from roquet.spark.fetch import RangeReader
+    from roquet.spark.cluster.cluster_client import ClusterClient
+    from roquet.spark.cluster.range_reader import RangeReader
     from roquet.spark.options import SourceOptions
     from roquet.spark.queue_offsets import ranges
 
-    cluster = Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,), timeout_ms=10_000))
+    cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,), timeout_ms=10_000))
     found = Counter[bytes]()
     try:
         pieces = ranges(cluster.earliest(), cluster.latest())
@@ -149,7 +149,7 @@ def main() -> None:
         return
     from roquet.net.blocking import BlockingChannel
     from roquet.testing.cluster import BlockingCluster
-    from roquet.wire.calls.topic import CreateTopic
+    from roquet.wire.calls.admin.topic import CreateTopic
 
     settings = HASTY if args.hasty else {}
     with BlockingCluster(1, 1, args.folder / "store", **settings) as running:

@@ -42,11 +42,11 @@ GOALS = {
 
 def ours(folder: Path, messages: int) -> dict[str, float]:
     """Rows a second of each work over our source."""
-    from roquet.spark.session import prepare
+    from roquet.spark.session import prepare_environment
 
     with filled(folder, TOPIC, messages, SIZE) as topic:
         environ = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
-        prepare(environ)
+        prepare_environment(environ)
         given = {
             "spark_jobs.py": ["", "roquet", topic.namesrv, TOPIC],
             "spark_tables.py": [topic.namesrv, TOPIC, str(topic.data)],

@@ -17,8 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src")]
 
-from roquet.spark.jobs.archive import Params, run  # noqa: E402
-from roquet.spark.jobs.running import spark_for  # noqa: E402
+from roquet.spark.jobs.archive.archive_job import Params, run  # noqa: E402
+from roquet.spark.jobs.job_runner import spark_for  # noqa: E402
 
 PASSES = 3
 KINDS = ("parquet", "delta", "iceberg")

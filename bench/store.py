@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from roquet.store.store import Draft, Store
-from roquet.wire.record import Parts, encode_properties
+from roquet.wire.records.record import BatchColumns, encode_properties
 
 BATCH = 32
 
@@ -53,9 +53,9 @@ def drafts(count: int, body: bytes) -> list[Draft]:
     ]
 
 
-def parts_of(batch: Sequence[Draft]) -> Parts:
+def parts_of(batch: Sequence[Draft]) -> BatchColumns:
     """The messages of a batch, column by column."""
-    return Parts(
+    return BatchColumns(
         flags=[draft.flag for draft in batch],
         bodies=[draft.body for draft in batch],
         properties=[draft.properties for draft in batch],

@@ -29,7 +29,7 @@ sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 from system import ours  # noqa: E402
 
 from roquet.client import ConsumeFrom, ConsumerConfig, Producer, ProducerConfig, PushConsumer  # noqa: E402
-from roquet.client.received import ReceivedMessage  # noqa: E402
+from roquet.client.reading.message import ReceivedMessage  # noqa: E402
 from roquet.model.message import Message  # noqa: E402
 
 GOAL_SECONDS = 3.0

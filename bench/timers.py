@@ -33,7 +33,7 @@ import genuine  # noqa: E402
 from roquet.client import Message, Producer, ProducerConfig, PullConsumer  # noqa: E402
 from roquet.net import loop  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
-from roquet.store.timer_layout import unpack_checkpoint  # noqa: E402
+from roquet.store.timer.layout import unpack_checkpoint  # noqa: E402
 from roquet.wire.calls.timer import GetTimerCheckpoint  # noqa: E402
 
 TOPIC = "TimerBench"

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Sequence
 
 from roquet.client import ConsumeFrom, ConsumerConfig, Producer, PushConsumer, ReceivedMessage
-from roquet.rules.allocate import Queues, Shares, average
+from roquet.rules.allocate import GroupAssignment, MessageQueues, average
 
 MACHINE = "10.0.0.7"
 
 
-def on_one_machine(queues: Queues, members: Sequence[str]) -> Shares:
+def on_one_machine(queues: MessageQueues, members: Sequence[str]) -> GroupAssignment:
     """Members are called `address@process`: those of MACHINE share all, unless there are none."""
     there = [member for member in members if member.startswith(f"{MACHINE}@")]
     return {**dict.fromkeys(members, ()), **average(queues, there or members)}

@@ -92,9 +92,9 @@ def test_every_name_says_what_the_thing_is() -> None:
 
 
 DOORS = {
-    "src/roquet/cli/output.py": {"typer.echo"},
-    "src/roquet/cli/printable_console.py": {"Console", "TextColumn"},
-    "src/roquet/cli/dlq.py": {"typer.progressbar"},  # of a text that is ours
+    "src/roquet/cli/terminal/output.py": {"typer.echo"},
+    "src/roquet/cli/terminal/printable_console.py": {"Console", "TextColumn"},
+    "src/roquet/cli/messaging/dlq.py": {"typer.progressbar"},  # of a text that is ours
     "src/roquet/cli/demo/member.py": {"print"},  # JSON for the process that started it
     "src/roquet/cli/demo/pipeline.py": {"print"},
     "src/roquet/pictures/escaping.py": {"escape"},
@@ -123,7 +123,7 @@ def test_text_is_shown_through_one_door() -> None:
 
 def every_call() -> set[type[Call[Any]]]:
     """Every request of the protocol: the calls that know their code."""
-    for module in pkgutil.iter_modules(calls.__path__, "roquet.wire.calls."):
+    for module in pkgutil.walk_packages(calls.__path__, "roquet.wire.calls."):
         importlib.import_module(module.name)
     found: set[type[Call[Any]]] = set()
     unseen: list[type[Call[Any]]] = [Call]

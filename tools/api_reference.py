@@ -24,15 +24,15 @@ GENERATED = "This page is generated: `make map` writes it anew.\n"
 CLIENT = {
     "client/producer.py": ["Producer"],
     "client/transaction.py": ["TransactionProducer", "Transaction", "TransactionReceipt"],
-    "client/many.py": ["Sending"],
+    "client/sending/send_many.py": ["SendMany"],
     "client/consumer.py": ["Consumer", "RebalancedConsumer"],
     "client/push.py": ["PushConsumer"],
     "client/pull.py": ["PullConsumer"],
     "client/pop.py": ["PopConsumer"],
-    "client/received.py": ["ReceivedMessage"],
-    "client/popped.py": ["PoppedMessage"],
-    "client/requests.py": ["ReplyMessage"],
-    "client/selectors.py": ["KeyHash", "Chance", "MachineRoom"],
+    "client/reading/message.py": ["ReceivedMessage"],
+    "client/popping/pop_batch.py": ["PoppedMessage"],
+    "client/reading/request_reply.py": ["ReplyMessage"],
+    "client/sending/selectors.py": ["KeyHash", "Chance", "MachineRoom"],
     "model/message.py": ["Message", "StoredMessage"],
     "model/queue.py": ["MessageQueue"],
     "model/results.py": ["SendReceipt", "SendStatus", "PullResult", "PullStatus"],
@@ -40,7 +40,9 @@ CLIENT = {
 }
 SETTINGS = ["ClientConfig", "ProducerConfig", "ConsumerConfig"]
 
-ADMIN = ["reach", "topics", "groups", "messages", "dead_letters", "progress", "resizing", "brokers"]
+ADMIN = [
+    "client", "topics", "groups", "messages", "dead_letters", "offset_reset", "resizing", "brokers",
+]  # fmt: skip
 
 TESTING = {
     "testing/plugin.py": ["roquet_cluster", "roquet_session_cluster"],
@@ -83,7 +85,7 @@ and lz4 and zstandard for bodies that need them: a small image may install `roqu
 """
 
 ADMIN_HEAD = """
-Plain async functions over a `Reach`, which the command line calls, too.
+Plain async functions over an `AdminClient`, which the command line calls, too.
 """
 
 SPARK_HEAD = """

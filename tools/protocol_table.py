@@ -18,7 +18,7 @@ from roquet.broker.handlers.unserved import UNSERVED
 from roquet.namesrv.handlers import HANDLERS as NAME_SERVERS
 from roquet.wire import calls
 from roquet.wire.call import Call
-from roquet.wire.calls.relay import RELAYED
+from roquet.wire.calls.admin.client_forwarding import FORWARDED_CALLS
 from roquet.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,7 +46,7 @@ Kind = type[Call[Any]]
 
 def kinds() -> dict[RequestCode, list[Kind]]:
     """The calls of each code."""
-    for module in pkgutil.iter_modules(calls.__path__, "roquet.wire.calls."):
+    for module in pkgutil.walk_packages(calls.__path__, "roquet.wire.calls."):
         importlib.import_module(module.name)
     found: dict[RequestCode, list[Kind]] = {}
     for kind in (*HANDLERS, *NAME_SERVERS, *NOT_SERVED):
@@ -61,7 +61,7 @@ def answered_by(kind: Kind) -> Iterator[str]:
         yield "broker"
     if kind in NAME_SERVERS:
         yield "name server"
-    if kind in NOT_SERVED or kind in RELAYED:
+    if kind in NOT_SERVED or kind in FORWARDED_CALLS:
         yield "client"
 
 

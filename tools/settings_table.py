@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from roquet.broker.apache_settings import unused_settings
-from roquet.broker.config import BrokerConfig
-from roquet.broker.live import CHANGEABLE
-from roquet.broker.settings import SETTINGS
-from roquet.broker.spelling import own_text
+from roquet.broker.settings.apache_settings import unused_settings
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.definitions import SETTINGS
+from roquet.broker.settings.runtime_settings import CHANGEABLE
+from roquet.broker.settings.settings_format import own_text
 from roquet.model.errors import ConfigError
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers.settings import CHANGEABLE as NAME_SERVER_CHANGEABLE
@@ -130,9 +130,9 @@ def code(text: str) -> str:
 
 def broker_rows() -> Iterator[tuple[str, str, str, str, str]]:
     """Key, genuine keys, default, meaning and whether it may change, of a broker's settings."""
-    told = meanings("broker/config.py", "BrokerConfig") | NO_FIELDS
+    told = meanings("broker/settings/config.py", "BrokerConfig") | NO_FIELDS
     for name, setting in SETTINGS.items():
-        genuine = ", ".join(map(code, setting.genuine))
+        genuine = ", ".join(map(code, setting.apache_keys))
         changes = "changes" if name in CHANGEABLE else ""
         yield code(name), genuine, code(default(name)), told.get(name, ""), changes
 

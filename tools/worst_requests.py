@@ -13,26 +13,13 @@ from typing import Any, Final
 
 from roquet.broker.handlers import HANDLERS
 from roquet.namesrv.handlers import HANDLERS as NAME_SERVERS
-from roquet.wire.batch import encode_item
 from roquet.wire.call import Call
-from roquet.wire.calls import (
-    cold_reads,
-    group,
-    heartbeat,
-    lock,
-    namesrv,
-    pop,
-    pull,
-    query,
-    reply,
-    route,
-    send,
-    settings,
-    topic,
-)
+from roquet.wire.calls import heartbeat, lock, pop, pull, query, reply, route, send
+from roquet.wire.calls.admin import cold_reads, group, namesrv, settings, topic
 from roquet.wire.fields import encode_call
 from roquet.wire.frame import FRAME_SIZE_MAX, join_frame
-from roquet.wire.shapes import SHAPES as HEADERS
+from roquet.wire.header_codec import HEADER_CODECS as HEADERS
+from roquet.wire.records.batch import encode_item
 
 Kind = type[Call[Any]]
 
@@ -357,7 +344,7 @@ PLAIN: Final = frozenset(
         "GetGroupsOfTopic",
         "GetHaStatus",
         "GetKV",
-        "GetMembers",
+        "GetBrokerMembers",
         "GetNameServerSettings",
         "GetProducers",
         "GetRequestModes",

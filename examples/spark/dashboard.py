@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roquet.pictures.page import Cell, Section, page, table
-from roquet.pictures.plots import Series, lines
-from roquet.spark.listener import Progress, ProgressListener
+from roquet.pictures.plots import PlotSeries, line_plot
+from roquet.spark.listener import ProgressListener, QueryProgress
 from roquet.spark.session import session
 
 STEP_S = 10
@@ -50,7 +50,7 @@ class Dashboard:
             self.counts[row["tag"] or "no tag"][row["at"].timestamp()] = row["count"]
         self.path.write_text(self.html(), "utf-8")
 
-    def hear(self, progress: Progress) -> None:
+    def hear(self, progress: QueryProgress) -> None:
         """What a query tells of itself after a batch."""
         self.said = [*self.said[-9:], str(progress)]
 
@@ -60,14 +60,14 @@ class Dashboard:
         total = {tag: sum(one.values()) for tag, one in self.counts.items()}
         largest = sorted(total, key=lambda tag: (-total[tag], tag))
         curves = [
-            Series(
+            PlotSeries(
                 name=tag,
                 x=[at - steps[0] for at in steps],
                 y=[self.counts[tag].get(at, 0) / STEP_S for at in steps],
             )
             for tag in largest[:TAGS_SHOWN]
         ]
-        picture = lines(curves, x="seconds", y="messages a second") if curves else ""
+        picture = line_plot(curves, x="seconds", y="messages a second") if curves else ""
         sections = [
             Section(title="Messages by tag", content=picture),
             Section(

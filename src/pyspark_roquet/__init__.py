@@ -10,7 +10,7 @@ try:
     from roquet.spark.versions import require_spark
 
     require_spark()
-    from roquet.spark.source import RoquetDataSource as DefaultSource
+    from roquet.spark.source.data_source import RoquetDataSource as DefaultSource
 except ImportError as error:
     logging.getLogger(__name__).warning("Spark cannot use Roquet (roquet[spark]): %s", error)
 else:

@@ -7,7 +7,7 @@ their own. So text is escaped where a record is made, whatever becomes of it the
 import logging
 from typing import Final, TypeAlias
 
-from roquet.model.text import printable
+from roquet.model.printable_text import printable
 
 LogArguments: TypeAlias = tuple[object, ...] | dict[str, object] | None
 
@@ -29,34 +29,34 @@ def escape_record(record: logging.LogRecord) -> bool:
     A filter that takes every record. The text of the call itself is ours and stays, so that
     records of one kind can be grouped by it; without values it may be a stranger's.
     """
-    record.args = escaped_arguments(record.args)
+    record.args = escape_arguments(record.args)
     if not record.args:
-        record.msg = shown(record.msg)
+        record.msg = escape_value(record.msg)
     if record.exc_info and record.exc_info[0] and not record.exc_text:
-        record.exc_text = indented(_format_exception(record.exc_info))
+        record.exc_text = indent_continuation_lines(_format_exception(record.exc_info))
     return True
 
 
-def escaped_arguments(given: object) -> LogArguments:
+def escape_arguments(given: object) -> LogArguments:
     """The values of a log call, each as one that is escaped when it is written."""
     if isinstance(given, dict):
-        return {name: shown(value) for name, value in given.items()}
-    return tuple(shown(value) for value in given) if isinstance(given, tuple) else None
+        return {name: escape_value(value) for name, value in given.items()}
+    return tuple(escape_value(value) for value in given) if isinstance(given, tuple) else None
 
 
-def shown(value: object) -> object:
+def escape_value(value: object) -> object:
     """A value that is safe to be written: itself, or one whose text is escaped."""
     is_safe = isinstance(value, int | float) or (isinstance(value, str) and value.isprintable())
-    return value if is_safe or isinstance(value, _Shown) else _Shown(value)
+    return value if is_safe or isinstance(value, _EscapedValue) else _EscapedValue(value)
 
 
-def indented(text: str) -> str:
+def indent_continuation_lines(text: str) -> str:
     """Text whose further lines cannot be taken for log lines."""
     first, *rest = text.split("\n")
     return "\n".join([printable(first), *(_INDENT + printable(line) for line in rest)])
 
 
-class _Shown:
+class _EscapedValue:
     """A value of a log call whose text is escaped."""
 
     def __init__(self, value: object) -> None:

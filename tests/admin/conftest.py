@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
@@ -13,9 +13,9 @@ from roquet.testing.cluster import Cluster, cluster
 class Operated:
     """Two brokers, and an operator who reaches them."""
 
-    def __init__(self, running: Cluster, reach: Reach) -> None:
+    def __init__(self, running: Cluster, admin: AdminClient) -> None:
         self.running = running
-        self.reach = reach
+        self.admin = admin
         self.namesrv = running.namesrv_addr
         self.clock = this_loop().clock
 
@@ -29,9 +29,9 @@ async def operated(**settings: Any) -> AsyncIterator[Operated]:
     clock = this_loop().clock
     async with (
         cluster(brokers=2, clock=clock, auto_create_topic=False, **settings) as running,
-        Reach(running.namesrv_addr, ClientConfig(clock=clock)) as reach,
+        AdminClient(running.namesrv_addr, ClientConfig(clock=clock)) as admin,
     ):
-        yield Operated(running, reach)
+        yield Operated(running, admin)
 
 
 @pytest.fixture

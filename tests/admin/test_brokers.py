@@ -10,7 +10,7 @@ from roquet.testing.clock import in_virtual_time
 @in_virtual_time
 async def test_every_broker_tells_how_it_does(operating: Any) -> None:
     async with operating() as it:
-        found = await brokers.standings(it.reach)
+        found = await brokers.statuses(it.admin)
         assert [(one.broker, one.broker_id, one.fault) for one in found] == [
             ("broker-a", 0, None),
             ("broker-b", 0, None),
@@ -22,14 +22,14 @@ async def test_every_broker_tells_how_it_does(operating: Any) -> None:
 @in_virtual_time
 async def test_a_broker_that_is_gone_is_told_with_the_reason(operating: Any) -> None:
     async with operating() as it:
-        info = await it.reach.cluster()
+        info = await it.admin.cluster()
         await it.running.stop_broker(1)
 
         async def stale() -> Any:
             return info
 
-        it.reach.cluster = stale
-        first, second = await brokers.standings(it.reach)
+        it.admin.cluster = stale
+        first, second = await brokers.statuses(it.admin)
         assert first.fault is None
         assert second.fault
         assert second.version == "?"
@@ -38,10 +38,10 @@ async def test_a_broker_that_is_gone_is_told_with_the_reason(operating: Any) -> 
 @in_virtual_time
 async def test_a_setting_is_changed_while_the_broker_runs(operating: Any) -> None:
     async with operating() as it:
-        before = await brokers.settings(it.reach, "broker-a")
+        before = await brokers.settings(it.admin, "broker-a")
         assert before["brokerName"] == "broker-a"
-        await brokers.configure(it.reach, "broker-a", {"autoCreateTopicEnable": "true"})
-        after = await brokers.settings(it.reach, "broker-a")
+        await brokers.configure(it.admin, "broker-a", {"autoCreateTopicEnable": "true"})
+        after = await brokers.settings(it.admin, "broker-a")
         assert (before["autoCreateTopicEnable"], after["autoCreateTopicEnable"]) == (
             "false",
             "true",
@@ -53,8 +53,8 @@ async def test_a_wrong_setting_changes_nothing(operating: Any) -> None:
     async with operating() as it:
         with pytest.raises(CallRefused):
             await brokers.configure(
-                it.reach, "broker-a", {"autoCreateTopicEnable": "true", "maxMessageSize": "huge"}
+                it.admin, "broker-a", {"autoCreateTopicEnable": "true", "maxMessageSize": "huge"}
             )
-        assert (await brokers.settings(it.reach, "broker-a"))["autoCreateTopicEnable"] == "false"
+        assert (await brokers.settings(it.admin, "broker-a"))["autoCreateTopicEnable"] == "false"
         with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
-            await brokers.settings(it.reach, "broker-x")
+            await brokers.settings(it.admin, "broker-x")

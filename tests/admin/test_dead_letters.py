@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from roquet.admin import dead_letters
-from roquet.admin.dead_letters import Choice, DeadLetter
+from roquet.admin.dead_letters import DeadLetter, DeadLetterFilter
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model.errors import CallError, RoquetError, UsageError
@@ -15,7 +15,7 @@ from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.send import SendBack
-from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.records.message_id import parse_offset_message_id
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def running() -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def reader(running: Cluster) -> AsyncIterator[PullConsumer]:
-    async with dead_letters.reading(running.namesrv_addr) as reader:
+    async with dead_letters.open_reader(running.namesrv_addr) as reader:
         yield reader
 
 
@@ -107,19 +107,19 @@ async def test_a_letter_knows_its_past(running: Cluster, reader: PullConsumer) -
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        (Choice(), [b"0", b"1", b"2"]),
-        (Choice(key="k2"), [b"0", b"1", b"2"]),
-        (Choice(key="k"), []),
-        (Choice(tag="red"), [b"0", b"1", b"2"]),
-        (Choice(tag="red", key="none"), []),
-        (Choice(message_id="none"), []),
+        (DeadLetterFilter(), [b"0", b"1", b"2"]),
+        (DeadLetterFilter(key="k2"), [b"0", b"1", b"2"]),
+        (DeadLetterFilter(key="k"), []),
+        (DeadLetterFilter(tag="red"), [b"0", b"1", b"2"]),
+        (DeadLetterFilter(tag="red", key="none"), []),
+        (DeadLetterFilter(message_id="none"), []),
     ],
 )
 async def test_letters_are_chosen_by_what_they_say(
-    running: Cluster, reader: PullConsumer, choice: Choice, expected: list[bytes]
+    running: Cluster, reader: PullConsumer, choice: DeadLetterFilter, expected: list[bytes]
 ) -> None:
     await bury(running, 3, tag="red", keys=("k1", "k2"))
-    letters, ends = await dead_letters.chosen(reader, "billing", choice)
+    letters, ends = await dead_letters.select(reader, "billing", choice)
     assert [letter.message.body for letter in letters] == expected
     assert list(ends.values()) == [3]
 
@@ -130,7 +130,9 @@ async def test_a_letter_is_chosen_by_either_of_its_ids(
     ids = await bury(running, 3)
     for choice in (ids[1], (await dead_letters.newest(reader, "billing", 9))[1].message):
         wanted = choice if isinstance(choice, str) else choice.offset_message_id
-        letters, _ = await dead_letters.chosen(reader, "billing", Choice(message_id=wanted))
+        letters, _ = await dead_letters.select(
+            reader, "billing", DeadLetterFilter(message_id=wanted)
+        )
         assert [letter.message.body for letter in letters] == [b"1"]
 
 
@@ -155,15 +157,19 @@ async def test_all_are_sent_once_unless_asked_for_again(
     running: Cluster, reader: PullConsumer
 ) -> None:
     await bury(running, 100)
-    letters, ends = await dead_letters.chosen(reader, "billing", Choice(), fresh_only=True)
+    letters, ends = await dead_letters.select(
+        reader, "billing", DeadLetterFilter(), not_resent_only=True
+    )
     assert sum(await resend(running, letters)) == 100
-    await dead_letters.note_resent(reader, ends)
+    await dead_letters.save_resent(reader, ends)
     await bury(running, 2)
     (count,) = await dead_letters.counts(reader, "billing")
     assert (count.total, count.fresh) == (102, 2)
-    letters, _ = await dead_letters.chosen(reader, "billing", Choice(), fresh_only=True)
+    letters, _ = await dead_letters.select(
+        reader, "billing", DeadLetterFilter(), not_resent_only=True
+    )
     assert len(letters) == 2
-    letters, _ = await dead_letters.chosen(reader, "billing", Choice())
+    letters, _ = await dead_letters.select(reader, "billing", DeadLetterFilter())
     assert len(letters) == 102
 
 

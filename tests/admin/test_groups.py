@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from roquet.admin import groups
-from roquet.admin.group_view import Group, Queue
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
+from roquet.admin.group_info import GroupInfo, GroupQueueInfo
 from roquet.client.config import ClientConfig
 from roquet.model.errors import UsageError
 from roquet.model.flags import PullFlag
@@ -19,14 +19,14 @@ from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
+from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
 from roquet.wire.calls.bodies import AssignmentQuery, RequestMode
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
-from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.fastjson import codec
 
 
 class Story:
@@ -35,7 +35,7 @@ class Story:
     def __init__(self, running: Cluster) -> None:
         self.running = running
         self.clock = this_loop().clock
-        self.reach = Reach(running.namesrv_addr, ClientConfig(clock=self.clock))
+        self.admin = AdminClient(running.namesrv_addr, ClientConfig(clock=self.clock))
         self.channels: dict[tuple[str, int], Channel] = {}
 
     async def connect(self, member: str, broker: int) -> Channel:
@@ -53,7 +53,7 @@ class Story:
             Subscription(topic="%RETRY%billing"),
         ]
         data = ConsumerData(group_name="billing", subscription_data_set=wishes, **fields)
-        body = dialect.dumps(HeartbeatData(client_id=member, consumer_data_set=[data]))
+        body = codec.dumps(HeartbeatData(client_id=member, consumer_data_set=[data]))
         for broker in brokers:
             await (await self.connect(member, broker)).call(Heartbeat(body=body))
 
@@ -84,7 +84,7 @@ class Story:
         body = AssignmentQuery(
             topic="orders", consumer_group="billing", client_id=member, strategy_name=strategy
         )
-        await (await self.connect(member, 0)).call(QueryAssignment(body=dialect.dumps(body)))
+        await (await self.connect(member, 0)).call(QueryAssignment(body=codec.dumps(body)))
 
     async def send(self, broker: int, queue_id: int, count: int) -> None:
         channel = await self.connect("producer", broker)
@@ -101,8 +101,8 @@ class Story:
                 await self.pull(member, broker, queue_id)
             await self.pull(member, broker, 0, "%RETRY%billing")
 
-    async def show(self) -> Group:
-        return await groups.show(self.reach, "billing")
+    async def show(self) -> GroupInfo:
+        return await groups.show(self.admin, "billing")
 
     async def __aenter__(self) -> "Story":
         for broker in range(2):
@@ -114,7 +114,7 @@ class Story:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.reach.__aexit__(None, None, None)
+        await self.admin.__aexit__(None, None, None)
         for channel in self.channels.values():
             await channel.close()
 
@@ -123,7 +123,7 @@ def two_brokers() -> Cluster:
     return cluster(brokers=2, clock=this_loop().clock, auto_create_topic=False)
 
 
-def owners(group: Group) -> list[list[str] | None]:
+def owners(group: GroupInfo) -> list[list[str] | None]:
     return [queue.owners for queue in group.queues if queue.topic == "orders"]
 
 
@@ -244,7 +244,7 @@ async def test_whoever_pops_or_gets_everything_owns_nothing() -> None:
         assert owners(found) == [None] * 4
         assert found.problems == []
         await story.join("c1")
-        pops = dialect.dumps(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
+        pops = codec.dumps(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
         for broker in range(2):
             await (await story.connect("operator", broker)).call(SetRequestMode(body=pops))
         assert owners(await story.show()) == [None] * 4
@@ -260,7 +260,7 @@ async def test_a_group_of_pop_consumers_owns_nothing() -> None:
 
 def test_many_queues_with_one_fault_are_counted() -> None:
     faulty = [
-        Queue(
+        GroupQueueInfo(
             topic="orders",
             broker="broker-a",
             queue_id=number,
@@ -293,13 +293,13 @@ async def test_a_group_whose_members_have_gone_still_has_its_lag() -> None:
 async def test_a_broker_that_does_not_answer_is_named() -> None:
     async with two_brokers() as running, Story(running) as story:
         await story.join("c1", brokers=(0,))
-        brokers = await story.reach.brokers()
+        brokers = await story.admin.brokers()
         await running.stop_broker(1)
 
         async def as_before() -> Any:
             return brokers
 
-        story.reach.brokers = as_before  # type: ignore[method-assign]
+        story.admin.brokers = as_before  # type: ignore[method-assign]
         found = await story.show()
         assert found.problems[0] == "broker-b does not answer: its part is missing here"
 
@@ -309,9 +309,9 @@ async def test_a_group_that_nobody_knows_is_a_wrong_name() -> None:
     async with two_brokers() as running, Story(running) as story:
         await story.join("c1")
         with pytest.raises(UsageError, match="unknown to every broker; did you mean 'billing'"):
-            await groups.show(story.reach, "biling")
+            await groups.show(story.admin, "biling")
         with pytest.raises(UsageError, match="may hold only"):
-            await groups.show(story.reach, "no good")
+            await groups.show(story.admin, "no good")
 
 
 @in_virtual_time
@@ -320,8 +320,8 @@ async def test_all_groups_are_listed_those_of_the_system_when_asked_for() -> Non
         await story.join("c1")
         await story.send(0, 0, 5)
         await story.commit("c1", 0, 0, 2)
-        (one,) = await groups.summaries(story.reach)
+        (one,) = await groups.summaries(story.admin)
         assert (one.name, one.members, one.lag) == ("billing", 1, 3)
-        names = [one.name for one in await groups.summaries(story.reach, system=True)]
+        names = [one.name for one in await groups.summaries(story.admin, system=True)]
         assert "TOOLS_CONSUMER" in names
-        assert await groups.listed(story.reach) == ["billing"]
+        assert await groups.list_names(story.admin) == ["billing"]

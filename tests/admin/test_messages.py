@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from roquet.admin import messages, topics
-from roquet.admin.topics import Settings
+from roquet.admin.topics import TopicSettings
 from roquet.client.config import ClientConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
@@ -19,7 +19,7 @@ from roquet.testing.clock import in_virtual_time
 async def six_orders(operating: Any) -> AsyncIterator[tuple[Any, list[SendReceipt]]]:
     """Six messages a second apart, on two brokers; the even ones have the key `even`."""
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=1, write_queues=1))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
         sent = []
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
@@ -33,26 +33,26 @@ async def six_orders(operating: Any) -> AsyncIterator[tuple[Any, list[SendReceip
 @in_virtual_time
 async def test_a_message_is_found_by_either_of_its_ids(operating: Any) -> None:
     async with six_orders(operating) as (it, sent):
-        (by_own,) = await messages.by_id(it.reach, sent[3].message_id, "orders")
-        (by_place,) = await messages.by_id(it.reach, sent[3].offset_message_id)
+        (by_own,) = await messages.by_id(it.admin, sent[3].message_id, "orders")
+        (by_place,) = await messages.by_id(it.admin, sent[3].offset_message_id)
         assert by_own == by_place
         assert (by_own.body, by_own.broker_name) == (b"3", sent[3].queue.broker_name)
-        (again,) = await messages.by_id(it.reach, sent[3].offset_message_id, "orders")
+        (again,) = await messages.by_id(it.admin, sent[3].offset_message_id, "orders")
         assert again == by_own
 
 
 @in_virtual_time
 async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(operating: Any) -> None:
     async with six_orders(operating) as (it, _sent):
-        found = await messages.by_key(it.reach, "orders", "even")
+        found = await messages.by_key(it.admin, "orders", "even")
         assert [message.body for message in found] == [b"0", b"2", b"4"]
         times = [message.stored_ms for message in found]
-        late = await messages.by_key(it.reach, "orders", "even", begin_ms=times[1])
+        late = await messages.by_key(it.admin, "orders", "even", begin_ms=times[1])
         assert [message.body for message in late] == [b"2", b"4"]
-        assert [m.body for m in await messages.by_key(it.reach, "orders", "even", count=1)] == [
+        assert [m.body for m in await messages.by_key(it.admin, "orders", "even", count=1)] == [
             b"4"
         ]
-        assert await messages.by_key(it.reach, "orders", "odd") == []
+        assert await messages.by_key(it.admin, "orders", "odd") == []
 
 
 @in_virtual_time
@@ -60,15 +60,15 @@ async def test_messages_of_a_time_are_read_from_every_queue(operating: Any) -> N
     async with six_orders(operating) as (it, sent):
         config = ClientConfig(clock=it.clock)
         async with PullConsumer(it.namesrv, group="audit", config=_consumer(config)) as reader:
-            (third,) = await messages.by_id(it.reach, sent[2].offset_message_id)
-            (fifth,) = await messages.by_id(it.reach, sent[4].offset_message_id)
-            found = messages.between(reader, "orders", third.stored_ms, fifth.stored_ms)
+            (third,) = await messages.by_id(it.admin, sent[2].offset_message_id)
+            (fifth,) = await messages.by_id(it.admin, sent[4].offset_message_id)
+            found = messages.by_time(reader, "orders", third.stored_ms, fifth.stored_ms)
             assert sorted([message.body async for message in found]) == [b"2", b"3"]
-            begun = messages.between(reader, "orders", 0, fifth.stored_ms, each=1)
+            begun = messages.by_time(reader, "orders", 0, fifth.stored_ms, each=1)
             assert sorted([message.body async for message in begun]) == [b"0", b"1"]
             queue = MessageQueue("orders", sent[0].queue.broker_name, 0)
-            assert (await messages.at(reader, queue, 0)) is not None
-            assert (await messages.at(reader, queue, 99)) is None
+            assert (await messages.by_offset(reader, queue, 0)) is not None
+            assert (await messages.by_offset(reader, queue, 99)) is None
             with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
                 await messages.queues(reader, "ordesr")
 
@@ -83,31 +83,31 @@ def _consumer(config: ClientConfig) -> Any:
 async def test_what_is_no_id_or_of_no_broker_here_is_told(operating: Any) -> None:
     async with six_orders(operating) as (it, sent):
         with pytest.raises(UsageError, match="not 32 or 56"):
-            await messages.by_id(it.reach, "abc", "orders")
+            await messages.by_id(it.admin, "abc", "orders")
         with pytest.raises(UsageError, match="say the topic, too"):
-            await messages.by_id(it.reach, sent[0].message_id)
+            await messages.by_id(it.admin, sent[0].message_id)
         beyond = sent[0].offset_message_id[:16] + "0" * 8 + "7FFFFFFF"
-        assert await messages.by_id(it.reach, beyond) == []
+        assert await messages.by_id(it.admin, beyond) == []
         with pytest.raises(UsageError, match="orders"):
-            await messages.by_key(it.reach, "ordesr", "even")
+            await messages.by_key(it.admin, "ordesr", "even")
 
 
 @in_virtual_time
 async def test_a_silent_broker_is_no_empty_answer(operating: Any) -> None:
     async with six_orders(operating) as (it, _sent):
-        route = await it.reach.route("orders")
+        route = await it.admin.route("orders")
         await it.running.stop_broker(0)
 
         async def stale(_topic: str) -> Any:
             return route
 
-        it.reach.route = stale
+        it.admin.route = stale
         with pytest.raises(ConnectFailed, match="broker-a does not answer"):
-            await messages.by_key(it.reach, "orders", "even")
+            await messages.by_key(it.admin, "orders", "even")
 
 
 @in_virtual_time
 async def test_an_unknown_id_is_no_wrong_use_once_its_topic_was_said(operating: Any) -> None:
     async with six_orders(operating) as (it, sent):
         other = sent[0].message_id[:-8] + "00000000"
-        assert await messages.by_id(it.reach, other, "orders") == []
+        assert await messages.by_id(it.admin, other, "orders") == []

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from roquet.admin import resizing, topics
-from roquet.admin.resizing import Step
-from roquet.admin.topics import Settings
+from roquet.admin.resizing import ResizeStep
+from roquet.admin.topics import TopicSettings
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
@@ -19,19 +19,19 @@ from roquet.testing.clock import in_virtual_time
 
 async def counts(it: Any) -> set[tuple[int, int]]:
     await it.settle()
-    places = (await topics.show(it.reach, "orders")).places
+    places = (await topics.show(it.admin, "orders")).places
     return {(place.write_queues, place.read_queues) for place in places}
 
 
-async def resize(it: Any, count: int, **settings: Any) -> list[Step]:
-    steps = resizing.resize(it.reach, "orders", count, clock=it.clock, **settings)
+async def resize(it: Any, count: int, **settings: Any) -> list[ResizeStep]:
+    steps = resizing.resize(it.admin, "orders", count, clock=it.clock, **settings)
     return [step async for step in steps]
 
 
 @in_virtual_time
 async def test_eight_become_four_under_load_and_no_message_is_left_behind(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=8, write_queues=8))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=8, write_queues=8))
         await it.settle()
         reading = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
         sent: set[bytes] = set()
@@ -73,7 +73,7 @@ async def test_eight_become_four_under_load_and_no_message_is_left_behind(operat
 @in_virtual_time
 async def test_queues_stay_until_the_slowest_group_is_through(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
         reading = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
         async with PushConsumer(it.namesrv, group="billing", topic="orders", config=reading):
@@ -81,8 +81,8 @@ async def test_queues_stay_until_the_slowest_group_is_through(operating: Any) ->
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
             for _ in range(8):
                 await producer.send("orders", b"x")
-        waiting: list[Step] = []
-        async for step in resizing.resize(it.reach, "orders", 1, settle_ms=1_000, clock=it.clock):
+        waiting: list[ResizeStep] = []
+        async for step in resizing.resize(it.admin, "orders", 1, settle_ms=1_000, clock=it.clock):
             if step.waiting:
                 waiting.append(step)
             if len(waiting) == 1:
@@ -101,9 +101,9 @@ async def test_queues_stay_until_the_slowest_group_is_through(operating: Any) ->
 @in_virtual_time
 async def test_more_queues_can_be_read_before_they_are_written(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
-        steps = resizing.resize(it.reach, "orders", 5, clock=it.clock)
+        steps = resizing.resize(it.admin, "orders", 5, clock=it.clock)
         doing = [(step.doing, await counts(it)) async for step in steps]
         assert doing == [
             ("consumers are told of 5 queues", {(2, 2)}),
@@ -115,15 +115,15 @@ async def test_more_queues_can_be_read_before_they_are_written(operating: Any) -
 @in_virtual_time
 async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(operating: Any) -> None:
     async with operating() as it:
-        brokers = await it.reach.brokers()
+        brokers = await it.admin.brokers()
         await it.running.stop_broker(1)
 
         async def stale() -> Any:
             return brokers
 
-        it.reach.brokers = stale
+        it.admin.brokers = stale
         with pytest.raises(ConnectFailed, match="broker-b does not say how far billing is"):
-            await resizing._behind(it.reach, "orders", "billing", 1)
+            await resizing._lag(it.admin, "orders", "billing", 1)
 
 
 @in_virtual_time
@@ -141,7 +141,7 @@ async def test_members_that_broadcast_are_named_and_not_waited_for(
     operating: Any, tmp_path: Path
 ) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
         sharing = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
         model = MessageModel.BROADCASTING
@@ -157,10 +157,10 @@ async def test_members_that_broadcast_are_named_and_not_waited_for(
                 for message in await consumer.fetch(8, 10_000):
                     await message.ack()
             await it.clock.sleep(10_000)
-            groups = (await topics.show(it.reach, "orders")).groups
+            groups = (await topics.show(it.admin, "orders")).groups
             assert groups == ["billing", "news"]
-            assert await resizing.broadcasting(it.reach, groups) == ["news"]
-            behind = await resizing._behind(it.reach, "orders", "news", 1)
+            assert await resizing.broadcasting_groups(it.admin, groups) == ["news"]
+            behind = await resizing._lag(it.admin, "orders", "news", 1)
             assert behind == 4, "as far as the brokers know"
             steps = await resize(it, 1, settle_ms=1_000)
         assert steps[0].doing == "producers are told of 1 queue"
@@ -171,7 +171,7 @@ async def test_members_that_broadcast_are_named_and_not_waited_for(
 @in_virtual_time
 async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(operating: Any) -> None:
     async with operating() as it:
-        brokers = await it.reach.brokers()
+        brokers = await it.admin.brokers()
         await it.running.stop_broker(1)
         with pytest.raises(ConnectFailed, match="broker-b does not say who is in billing"):
-            await resizing._models(it.reach, brokers, "billing")
+            await resizing._models(it.admin, brokers, "billing")

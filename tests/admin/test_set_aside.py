@@ -3,8 +3,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from roquet.admin import set_aside
-from roquet.admin.dead_letters import reading
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
+from roquet.admin.dead_letters import open_reader
 from roquet.store.store import Draft
 from roquet.testing.cluster import cluster
 
@@ -19,24 +19,24 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def test_kept_messages_of_all_brokers_are_found_and_put_back_once() -> None:
-    async with cluster(brokers=2) as running, Reach(running.namesrv_addr) as reach:
+    async with cluster(brokers=2) as running, AdminClient(running.namesrv_addr) as admin:
 
         async def are_known(count: int) -> bool:
-            route = await reach.route(set_aside.TOPIC)
+            route = await admin.route(set_aside.TOPIC)
             total = sum(server.broker.set_aside.total for server in running.brokers)
             return total == count and route is not None and len(route.queue_datas) == 2
 
-        assert not await set_aside.is_any(reach)
+        assert not await set_aside.topic_exists(admin)
         for server in running.brokers:
             for _ in range(2):
                 server.broker.put.as_it_is(Draft(TIMER, 0, b"body", b"\xff"))
         await until(partial(are_known, 4))
-        async with reading(running.namesrv_addr) as reader:
-            found, ends = await set_aside.kept(reader)
+        async with open_reader(running.namesrv_addr) as reader:
+            found, ends = await set_aside.list_messages(reader)
             assert [one.offset for one in found].count(0) == 2
             assert {one.broker for one in found} == {"broker-a", "broker-b"}
             assert all(one.size > 91 and one.service == "timer" for one in found)
-            await set_aside.note_retried(reader, ends)
-            assert await set_aside.kept(reader, fresh_only=True) == ([], ends)
-        assert await set_aside.retry(reach, found[:1]) == []
+            await set_aside.save_retried(reader, ends)
+            assert await set_aside.list_messages(reader, not_retried_only=True) == ([], ends)
+        assert await set_aside.retry(admin, found[:1]) == []
         await until(partial(are_known, 5))

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from roquet.admin import topics
-from roquet.admin.topics import Place, Settings
+from roquet.admin.topics import TopicBrokerInfo, TopicSettings
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.model.errors import ConnectFailed, RoquetError, UsageError
@@ -13,20 +13,20 @@ from roquet.testing.clock import in_virtual_time
 @in_virtual_time
 async def test_a_topic_is_made_on_all_brokers_and_shown(operating: Any) -> None:
     async with operating() as it:
-        made = await topics.create(it.reach, "orders", Settings(read_queues=2, write_queues=2))
+        made = await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         assert made == ["broker-a", "broker-b"]
         await it.settle()
         config = ProducerConfig(clock=it.clock)
         async with Producer(it.namesrv, config=config) as producer:
             for _ in range(8):
                 await producer.send("orders", b"x")
-        found = await topics.show(it.reach, "orders")
+        found = await topics.show(it.admin, "orders")
         assert found.messages == 8
         assert [(q.broker, q.queue_id, q.end) for q in found.queues] == [
             (broker, queue_id, 2) for broker in ("broker-a", "broker-b") for queue_id in (0, 1)
         ]
         assert all(queue.stored_ms for queue in found.queues)
-        assert found.places[0] == Place(
+        assert found.places[0] == TopicBrokerInfo(
             broker="broker-a",
             read_queues=2,
             write_queues=2,
@@ -40,14 +40,14 @@ async def test_a_topic_is_made_on_all_brokers_and_shown(operating: Any) -> None:
 @in_virtual_time
 async def test_queues_that_can_only_be_read_are_counted_too(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=4, write_queues=4))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=4, write_queues=4))
         await it.settle()
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
             for _ in range(16):
                 await producer.send("orders", b"x")
-        await topics.update(it.reach, "orders", Settings(write_queues=1))
+        await topics.update(it.admin, "orders", TopicSettings(write_queues=1))
         await it.settle()
-        found = await topics.show(it.reach, "orders")
+        found = await topics.show(it.admin, "orders")
         assert found.messages == 16
         assert [(q.broker, q.queue_id, q.begin, q.end) for q in found.queues] == [
             (broker, queue_id, 0, 2) for broker in ("broker-a", "broker-b") for queue_id in range(4)
@@ -60,11 +60,11 @@ async def test_a_broker_that_does_not_tell_of_them_is_a_problem_of_the_topic(
     operating: Any,
 ) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=3, write_queues=1))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=3, write_queues=1))
         await it.settle()
-        route = await it.reach.route("orders")
+        route = await it.admin.route("orders")
         await it.running.stop_broker(1)
-        queues, silent = await topics._leaving(it.reach, "orders", route)
+        queues, silent = await topics._read_only_queues(it.admin, "orders", route)
         assert [(q.broker, q.queue_id) for q in queues] == [("broker-a", 1), ("broker-a", 2)]
         assert list(silent) == ["broker-b"]
 
@@ -72,14 +72,14 @@ async def test_a_broker_that_does_not_tell_of_them_is_a_problem_of_the_topic(
 @in_virtual_time
 async def test_what_is_not_given_stays(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=3, write_queues=3))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=3, write_queues=3))
         await it.settle()
         changed = await topics.update(
-            it.reach, "orders", Settings(permission=4, order=True), ["broker-b"]
+            it.admin, "orders", TopicSettings(permission=4, order=True), ["broker-b"]
         )
         assert changed == ["broker-b"]
         await it.settle()
-        first, second = (await topics.show(it.reach, "orders")).places
+        first, second = (await topics.show(it.admin, "orders")).places
         assert (first.permission, first.order) == ("RW", False)
         assert (second.permission, second.order, second.read_queues) == ("R", True, 3)
 
@@ -87,58 +87,60 @@ async def test_what_is_not_given_stays(operating: Any) -> None:
 @in_virtual_time
 async def test_a_topic_that_is_there_is_not_made_again(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(), ["broker-a"])
+        await topics.create(it.admin, "orders", TopicSettings(), ["broker-a"])
         await it.settle()
         with pytest.raises(UsageError, match=r"already on broker-a: `update` changes it"):
-            await topics.create(it.reach, "orders", Settings())
-        assert await topics.create(it.reach, "orders", Settings(), ["broker-b"]) == ["broker-b"]
+            await topics.create(it.admin, "orders", TopicSettings())
+        assert await topics.create(it.admin, "orders", TopicSettings(), ["broker-b"]) == [
+            "broker-b"
+        ]
 
 
 @in_virtual_time
 async def test_a_deleted_topic_is_nowhere(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings())
+        await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
-        assert await topics.delete(it.reach, "orders") == ["broker-a", "broker-b"]
-        assert "orders" not in await topics.listed(it.reach, system=True)
+        assert await topics.delete(it.admin, "orders") == ["broker-a", "broker-b"]
+        assert "orders" not in await topics.list_names(it.admin, system=True)
         with pytest.raises(UsageError, match="no broker has a topic 'orders'"):
-            await topics.show(it.reach, "orders")
+            await topics.show(it.admin, "orders")
 
 
 @in_virtual_time
 async def test_only_topics_of_users_are_listed_unless_asked_for(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings())
+        await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
-        assert await topics.listed(it.reach) == ["orders"]
+        assert await topics.list_names(it.admin) == ["orders"]
         assert {"orders", "SELF_TEST_TOPIC", "broker-a"} <= set(
-            await topics.listed(it.reach, system=True)
+            await topics.list_names(it.admin, system=True)
         )
 
 
 @in_virtual_time
 async def test_who_mistypes_is_told_the_nearest_name(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings())
+        await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
         with pytest.raises(UsageError, match="orders"):
-            await topics.show(it.reach, "ordesr")
+            await topics.show(it.admin, "ordesr")
         with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
-            await topics.create(it.reach, "new", Settings(), ["broker-x"])
+            await topics.create(it.admin, "new", TopicSettings(), ["broker-x"])
         with pytest.raises(UsageError, match="letters, digits"):
-            await topics.create(it.reach, "no topic", Settings())
+            await topics.create(it.admin, "no topic", TopicSettings())
 
 
 @in_virtual_time
 async def test_half_a_change_says_where_it_was_made(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings())
+        await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
-        places = await it.reach.brokers()
+        places = await it.admin.brokers()
         await it.running.stop_broker(1)
-        it.reach.brokers = _answering(places)
+        it.admin.brokers = _answering(places)
         with pytest.raises(RoquetError, match=r"created on broker-a, but not everywhere: broker-b"):
-            await topics.create(it.reach, "more", Settings())
+            await topics.create(it.admin, "more", TopicSettings())
 
 
 def _answering(brokers: dict[str, str]) -> Any:
@@ -153,19 +155,19 @@ def _answering(brokers: dict[str, str]) -> Any:
 @in_virtual_time
 async def test_a_broker_that_does_not_answer_is_a_problem_of_the_topic(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings())
+        await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
-        route = await it.reach.route("orders")
+        route = await it.admin.route("orders")
         await it.running.stop_broker(1)
 
         async def stale(_topic: str) -> Any:
             return route
 
-        it.reach.route = stale
-        found = await topics.show(it.reach, "orders")
+        it.admin.route = stale
+        found = await topics.show(it.admin, "orders")
         assert [problem.split()[0] for problem in found.problems] == ["broker-b"]
         with pytest.raises(ConnectFailed):
-            await topics.update(it.reach, "orders", Settings(order=True))
+            await topics.update(it.admin, "orders", TopicSettings(order=True))
 
 
 @pytest.mark.parametrize(("text", "number"), [("RW", 6), ("r", 4), ("W", 2), ("-", 0), ("wr", 6)])
@@ -182,10 +184,10 @@ def test_other_permissions_are_refused() -> None:
 @in_virtual_time
 async def test_the_brokers_of_a_topic_are_all_or_those_that_are_named(operating: Any) -> None:
     async with operating() as it:
-        await topics.create(it.reach, "orders", Settings(read_queues=1, write_queues=1))
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
-        found = await topics.show(it.reach, "orders")
-        assert topics.chosen(found, []) == ["broker-a", "broker-b"]
-        assert topics.chosen(found, ["broker-b"]) == ["broker-b"]
+        found = await topics.show(it.admin, "orders")
+        assert topics.select_brokers(found, []) == ["broker-a", "broker-b"]
+        assert topics.select_brokers(found, ["broker-b"]) == ["broker-b"]
         with pytest.raises(UsageError, match="topic 'orders' is not on 'broker-x'"):
-            topics.chosen(found, ["broker-x"])
+            topics.select_brokers(found, ["broker-x"])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.arrow.encode import bodies_of, cuts, encode, property_texts
+from roquet.arrow.encode import batch_bodies, encode, property_texts, split_evenly
 from roquet.model.errors import MessageIllegal
-from roquet.wire.batch import BatchItem, decode_batch, encode_batch
-from roquet.wire.property_text import decode_properties, encode_properties
+from roquet.wire.records.batch import BatchItem, decode_batch, encode_batch
+from roquet.wire.records.property_text import decode_properties, encode_properties
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=6)
 maybe = st.one_of(st.none(), words)
@@ -68,13 +68,13 @@ def test_any_batch_is_what_the_loop_writes(given_rows: list[dict[str, Any]], ski
 
 def test_bodies_alone_are_enough() -> None:
     batch = pa.RecordBatch.from_pydict({"body": [b"one", b"two"]})
-    (body,) = bodies_of(encode(batch), 1000)
+    (body,) = batch_bodies(encode(batch), 1000)
     assert [i.body for i in decode_batch(body)] == [b"one", b"two"]
     assert property_texts(batch).to_pylist() == [b"", b""]
 
 
 def test_a_body_may_be_text() -> None:
-    (body,) = bodies_of(encode(pa.RecordBatch.from_pydict({"body": ["één"]})), 1000)
+    (body,) = batch_bodies(encode(pa.RecordBatch.from_pydict({"body": ["één"]})), 1000)
     assert [i.body for i in decode_batch(body)] == ["één".encode()]
 
 
@@ -86,7 +86,7 @@ def test_all_keys_go_before_the_first_one() -> None:
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(62, 200))
 def test_bodies_fill_up_to_the_limit_in_order(bodies: list[bytes], size_max: int) -> None:
     items = encode(pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())}))
-    made = list(bodies_of(items, size_max))
+    made = list(batch_bodies(items, size_max))
     assert all(len(body) <= size_max for body in made)
     assert [i.body for body in made for i in decode_batch(body)] == bodies
     for first, second in itertools.pairwise(made):
@@ -96,7 +96,7 @@ def test_bodies_fill_up_to_the_limit_in_order(bodies: list[bytes], size_max: int
 def test_a_message_over_the_limit_is_named() -> None:
     items = encode(pa.RecordBatch.from_pydict({"body": [b"", bytes(100)]}))
     with pytest.raises(MessageIllegal, match="row 1 makes a message of 122 bytes"):
-        list(bodies_of(items, 50))
+        list(batch_bodies(items, 50))
 
 
 @pytest.mark.parametrize("value", ["a\x01b", "a\x02b"])
@@ -114,7 +114,7 @@ def test_properties_over_the_limit_are_refused() -> None:
 def test_cuts_are_within_both_limits_and_about_even(
     sizes: list[int], size_max: int, count_max: int
 ) -> None:
-    made = list(cuts(np.array(sizes, np.int64), size_max, count_max))
+    made = list(split_evenly(np.array(sizes, np.int64), size_max, count_max))
     assert [at for first, last in made for at in range(first, last)] == list(range(len(sizes)))
     for first, last in made:
         assert last - first == 1 or sum(sizes[first:last]) <= size_max
@@ -122,4 +122,4 @@ def test_cuts_are_within_both_limits_and_about_even(
 
 
 def test_what_is_little_over_the_limit_is_cut_in_halves() -> None:
-    assert list(cuts(np.full(12, 10), 100, 1_000)) == [(0, 6), (6, 12)]
+    assert list(split_evenly(np.full(12, 10), 100, 1_000)) == [(0, 6), (6, 12)]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.arrow import properties
-from roquet.arrow.properties import Properties
-from roquet.wire.property_text import decode_properties, encode_properties
+from roquet.arrow.properties import PropertyColumns
+from roquet.wire.records.property_text import decode_properties, encode_properties
 
 words = st.text(st.sampled_from("abKEYS é中😀"), min_size=1, max_size=5)
 even = st.dictionaries(words, words, max_size=4).map(encode_properties)
@@ -22,7 +22,7 @@ def oracle(text: bytes) -> dict[str, str]:
 
 def check(texts: list[bytes]) -> None:
     expected = [oracle(text) for text in texts]
-    found = Properties.parse(pa.array(texts, pa.binary()))
+    found = PropertyColumns.parse(pa.array(texts, pa.binary()))
     assert len(found) == len(texts)
     assert [dict(row) for row in found.as_map().to_pylist()] == expected
     for name in {name for row in expected for name in row} | {"absent"}:
@@ -60,9 +60,9 @@ def test_one_odd_text_among_even_ones(text: bytes) -> None:
 
 def test_a_part_of_a_column_is_read_as_such() -> None:
     texts = pa.array([b"a\x01b\x02", b"c\x01d\x02", b"", b"e\x01f\x02"], pa.binary()).slice(1, 2)
-    assert Properties.parse(texts).as_map().to_pylist() == [[("c", "d")], []]
+    assert PropertyColumns.parse(texts).as_map().to_pylist() == [[("c", "d")], []]
 
 
 def test_a_map_is_what_spark_takes() -> None:
-    found = Properties.parse(pa.array([b"a\x01b\x02"], pa.binary())).as_map()
+    found = PropertyColumns.parse(pa.array([b"a\x01b\x02"], pa.binary())).as_map()
     assert found.type == pa.map_(pa.string(), pa.string())

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.arrow.records import COLUMNS, SCHEMA, Records
+from roquet.arrow.records import COLUMNS, SCHEMA, RecordColumns
 from roquet.model.errors import RecordError
 from roquet.model.message import StoredMessage
-from roquet.wire import record
-from roquet.wire.compression import Compression, compress, flagged
-from roquet.wire.property_text import encode_properties
+from roquet.wire.records import record
+from roquet.wire.records.compression import Compression, compress, with_compression
+from roquet.wire.records.property_text import encode_properties
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "records.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
@@ -47,7 +47,7 @@ def packed(draw: st.DrawFn) -> bytes:
     body = draw(st.binary(max_size=40))
     kind = draw(st.sampled_from([None, *Compression]))
     if kind:
-        body, sys_flag = compress(body, kind), flagged(sys_flag, kind)
+        body, sys_flag = compress(body, kind), with_compression(sys_flag, kind)
     topic = draw(st.sampled_from([b"orders", b"t" * 127, b"t" * 128, b"t" * 300]))
     return record.pack(
         draw(ints), draw(ints), draw(longs), draw(longs), sys_flag, draw(times), born,
@@ -95,7 +95,7 @@ def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def check(block: bytes) -> None:
     expected = [row(record.to_message(r, broker="b")) for r in record.decode_many(block)]
-    assert rows(Records.of(block, broker="b").batch(PLAIN)) == expected
+    assert rows(RecordColumns.of(block, broker="b").batch(PLAIN)) == expected
 
 
 def test_genuine_records_of_every_shape_in_one_block() -> None:
@@ -108,18 +108,18 @@ def test_any_records_become_the_rows_that_the_loop_makes(records: list[bytes]) -
 
 
 def test_an_empty_block_is_an_empty_batch() -> None:
-    batch = Records.of(b"").batch(ALL)
+    batch = RecordColumns.of(b"").batch(ALL)
     assert (batch.num_rows, batch.schema) == (0, SCHEMA)
 
 
 def test_columns_are_those_asked_for_in_their_order() -> None:
-    batch = Records.of(GENUINE[0]).batch(["body", "queue_offset"])
+    batch = RecordColumns.of(GENUINE[0]).batch(["body", "queue_offset"])
     assert batch.schema.names == ["body", "queue_offset"]
-    assert Records.of(GENUINE[0]).batch().schema.names == list(COLUMNS)
+    assert RecordColumns.of(GENUINE[0]).batch().schema.names == list(COLUMNS)
 
 
 def test_the_types_are_what_spark_takes() -> None:
-    batch = Records.of(GENUINE[0]).batch(ALL)
+    batch = RecordColumns.of(GENUINE[0]).batch(ALL)
     assert batch.schema == SCHEMA
     for field in SCHEMA:
         assert field.nullable
@@ -130,7 +130,7 @@ def test_the_types_are_what_spark_takes() -> None:
 
 
 def test_a_part_of_the_rows() -> None:
-    records = Records.of(b"".join(GENUINE[:4]), broker="b").between(1, 3)
+    records = RecordColumns.of(b"".join(GENUINE[:4]), broker="b").between(1, 3)
     expected = [record.decode(raw).queue_offset for raw in GENUINE[1:3]]
     assert records.queue_offsets.tolist() == expected
     assert rows(records.batch(ALL))[0]["broker"] == "b"
@@ -139,24 +139,24 @@ def test_a_part_of_the_rows() -> None:
 def test_compressed_bodies_stay_as_they_are_when_asked() -> None:
     squeezed = compress(b"body" * 9)
     raw = squeezed_record(squeezed)
-    assert Records.of(raw).batch(["body"])["body"].to_pylist() == [b"body" * 9]
-    assert Records.of(raw, restore=False).batch(["body"])["body"].to_pylist() == [squeezed]
+    assert RecordColumns.of(raw).batch(["body"])["body"].to_pylist() == [b"body" * 9]
+    assert RecordColumns.of(raw, restore=False).batch(["body"])["body"].to_pylist() == [squeezed]
 
 
 def test_a_body_that_cannot_be_restored_is_named() -> None:
     with pytest.raises(RecordError, match="queue 3 offset 77 of broker 'b': body is not zlib"):
-        Records.of(squeezed_record(b"nonsense"), broker="b").batch(["body"])
+        RecordColumns.of(squeezed_record(b"nonsense"), broker="b").batch(["body"])
 
 
 def test_which_bodies_cannot_be_restored_is_told() -> None:
     packed = [squeezed_record(body) for body in (compress(b"one"), b"two", compress(b"three"))]
-    records = Records.of(b"".join(packed))
+    records = RecordColumns.of(b"".join(packed))
     ((row, why),) = records.unreadable()
     assert row == 1
     assert why.startswith("queue 3 offset 77: body is not zlib")
     assert bytes(records.raw(row)) == packed[1]
-    assert not list(Records.of(b"".join(packed), restore=False).unreadable())
-    bodies = records.leniently().batch(["body"])["body"].to_pylist()
+    assert not list(RecordColumns.of(b"".join(packed), restore=False).unreadable())
+    bodies = records.keeping_unreadable().batch(["body"])["body"].to_pylist()
     assert bodies == [b"one", b"two", b"three"]
 
 
@@ -170,26 +170,30 @@ def test_places_and_picked_rows() -> None:
                     b"t", b"")
         for queue, offset, position in ((1, 5, 100), (2, 9, 200), (1, 6, 300))
     ]  # fmt: skip
-    found = Records.of(b"".join(packed), broker="b")
-    assert [column.tolist() for column in found.places] == [[1, 2, 1], [5, 9, 6], [100, 200, 300]]
+    found = RecordColumns.of(b"".join(packed), broker="b")
+    assert found.queue_ids.tolist() == [1, 2, 1]
+    assert found.queue_offsets.tolist() == [5, 9, 6]
+    assert found.positions.tolist() == [100, 200, 300]
     picked = found.where(np.array([True, False, True])).batch(("broker", "body"))
     assert picked.to_pydict() == {"broker": ["b", "b"], "body": [b"5", b"6"]}
 
 
-@pytest.mark.parametrize(("position", "is_run"), [(1, True), (0, False), (2**40, False)])
-def test_a_run_is_made_of_records_that_know_where_they_lie(position: int, is_run: bool) -> None:
+@pytest.mark.parametrize(("position", "is_contiguous"), [(1, True), (0, False), (2**40, False)])
+def test_a_run_is_made_of_records_that_know_where_they_lie(
+    position: int, is_contiguous: bool
+) -> None:
     def one(at: int) -> bytes:
         return record.pack(0, 0, 0, at, 0, 0, bytes(8), 0, bytes(8), 0, 0, b"b", b"t", b"")
 
     size = len(one(0))
-    found = Records.of(one(7000) + one(7000 + position * size) + one(7000 + 2 * size))
-    assert found.is_run is is_run
-    assert Records.of(b"").is_run
+    found = RecordColumns.of(one(7000) + one(7000 + position * size) + one(7000 + 2 * size))
+    assert found.is_contiguous is is_contiguous
+    assert RecordColumns.of(b"").is_contiguous
 
 
 def test_numbers_for_those_who_look_at_records_without_columns() -> None:
     block = b"".join(GENUINE)
     messages = [record.to_message(r, broker="b") for r in record.decode_many(block)]
-    records = Records.of(block)
+    records = RecordColumns.of(block)
     assert records.stored_ms.tolist() == [message.stored_ms for message in messages]
     assert records.sys_flags.tolist() == [message.sys_flag for message in messages]

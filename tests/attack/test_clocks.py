@@ -15,16 +15,16 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers.send import send
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names
 from roquet.net.clock import Clock, SteadyClock
-from roquet.rules.pop import Checkpoint
-from roquet.store.memory import MemoryFiles
+from roquet.rules.consumption.pop import PopCheckpoint
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft
 from roquet.testing.clock import VirtualClock, run, this_loop
 from roquet.wire.calls.send import Send
-from roquet.wire.record import decode_many
+from roquet.wire.records.record import decode_many
 
 pytestmark = pytest.mark.attack
 
@@ -108,9 +108,9 @@ class Day:
         broker, now_ms = self.broker, self.broker.clock.now_ms()
         broker.groups.find("g", now_ms)
         offset = broker.put.as_it_is(Draft("popped", 0, body, b"")).queue_offset
-        found = Checkpoint(
+        found = PopCheckpoint(
             group="g", topic="popped", queue_id=0, start=offset, pop_ms=now_ms,
-            invisible_ms=2_000, given=1, left=1, lane=0, lane_offset=0,
+            invisible_ms=2_000, delivered=1, left=1, revive_queue_id=0, revive_offset=0,
         )  # fmt: skip
         broker.revival.give(found)
         broker.offsets.commit("g", "popped", 0, offset + 1)

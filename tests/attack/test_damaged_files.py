@@ -20,22 +20,22 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers.send import send
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names
 from roquet.model.errors import StoreError
 from roquet.model.flags import SysFlag
 from roquet.store.store import Store
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.send import Send
-from roquet.wire.record import decode_many, encode_properties
+from roquet.wire.records.record import decode_many, encode_properties
 
 pytestmark = pytest.mark.attack
 
 COUNT: Final = 460
 TOPICS: Final = ("orders", "other")
 CUT: Final = {("commitlog/" + "0" * 20, "missing")}
-"""A log without its first file begins later: tests/store/test_queue_check.py has what is said."""
+"""A log without its first file begins later: see tests/store/consume_queue/test_queue_check.py."""
 
 NOBODY: Final = 65534
 """A user that is not root: root may read and write everything."""

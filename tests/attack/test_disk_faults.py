@@ -22,30 +22,30 @@ import msgspec
 import pytest
 
 from roquet.broker.app import BrokerServer, store_config
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallError, StoreError
 from roquet.model.flags import SysFlag
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.rules.retention import DiskUsage
-from roquet.store.disk import WholeDisk
-from roquet.store.locks import refused
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.filesystem.syncfs import DiskSync
 from roquet.store.store import Store
-from roquet.store.timers import TimerConfig, Timers
+from roquet.store.timer.timers import TimerConfig, TimerStore
 from roquet.testing.clock import run, this_loop
-from roquet.wire import dialect
-from roquet.wire.batch import BatchItem, encode_batch
 from roquet.wire.call import Call
-from roquet.wire.calls.cleaning import DeleteExpired
+from roquet.wire.calls.admin.cleanup import DeleteExpired
+from roquet.wire.calls.admin.offset_reset import ResetOffset
+from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic, DeleteTopic
 from roquet.wire.calls.offset import UpdateOffset
-from roquet.wire.calls.reset import ResetOffset
 from roquet.wire.calls.send import Send, SendBatch, SendReply
-from roquet.wire.calls.topic import CreateGroup, CreateTopic, DeleteTopic
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
-from roquet.wire.message_id import parse_offset_message_id
-from roquet.wire.record import Record, decode_many
+from roquet.wire.fastjson import codec
+from roquet.wire.records.batch import BatchItem, encode_batch
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import Record, decode_many
 
 pytestmark = pytest.mark.attack
 
@@ -115,7 +115,7 @@ class Disk(MemoryFiles):
         try:
             yield
         except OSError as error:
-            raise refused(path, error) from error
+            raise store_error(path, error) from error
 
     def directories(self) -> set[Path]:
         return self.made | {parent for path in list(self.contents) for parent in path.parents}
@@ -200,7 +200,7 @@ class Disk(MemoryFiles):
                 platter[at : at + PAGE] = now[at : at + PAGE]
         self.clean[path] = now
 
-    def whole_disk(self, directory: Path) -> WholeDisk | None:
+    def disk_sync(self, directory: Path) -> DiskSync | None:
         if not self.has_syncfs:
             return None
         whole = object.__new__(_Whole)
@@ -332,7 +332,7 @@ class Disk(MemoryFiles):
         return bytes(left)
 
 
-class _Whole(WholeDisk):
+class _Whole(DiskSync):
     """All of a simulated disk."""
 
     disk: Disk
@@ -463,7 +463,7 @@ async def morning(client: Client, broker: Any) -> None:
     """Topics, groups, messages one by one and in batches, delays, timers, transactions."""
     await client.create("T", 3)
     await client.create("U", 1)
-    group = dialect.dumps(SubscriptionGroup(group_name="G"))
+    group = codec.dumps(SubscriptionGroup(group_name="G"))
     if (await client.ask(CreateGroup(body=group)))[0] == "yes":
         client.history.groups.add("G")
     for n in range(8):
@@ -703,8 +703,8 @@ def compare(found: dict[tuple[str, int], dict[int, Record]], history: History, b
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roquet.broker.app.Timers", partial(Timers, config=SMALL_TIMERS))
-    monkeypatch.setattr("roquet.store.flush.MANY", 6)
+    monkeypatch.setattr("roquet.broker.app.Timers", partial(TimerStore, config=SMALL_TIMERS))
+    monkeypatch.setattr("roquet.store.flush.WHOLE_DISK_FILES_MIN", 6)
 
 
 def test_a_day_without_faults_keeps_all_its_promises() -> None:

@@ -17,12 +17,12 @@ import pytest
 import genuine
 from roquet.model.errors import CallError
 from roquet.net.channel import Channel
-from roquet.wire.batch import BatchItem, encode_batch
+from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send, SendBatch
-from roquet.wire.calls.topic import CreateTopic
 from roquet.wire.codes import ResponseCode
-from roquet.wire.record import decode_many
+from roquet.wire.records.batch import BatchItem, encode_batch
+from roquet.wire.records.record import decode_many
 
 pytestmark = [
     pytest.mark.attack,

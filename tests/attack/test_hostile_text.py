@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import roquet
 from hostile_relay import HOSTILE, HostileRelay
 from roquet.admin import dead_letters
-from roquet.broker.set_aside import TIMER, Place
+from roquet.broker.ingest.set_aside import TIMER, RecordLocation
 from roquet.cli import main
 from roquet.client import blocking
 from roquet.client.config import ConsumerConfig
@@ -35,11 +35,11 @@ from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.admin.namesrv import ForgetTopic
 from roquet.wire.calls.heartbeat import Heartbeat
-from roquet.wire.calls.namesrv import ForgetTopic
 from roquet.wire.calls.route import RegisterBroker
 from roquet.wire.calls.send import SendBack
-from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.records.message_id import parse_offset_message_id
 
 pytestmark = pytest.mark.attack
 
@@ -196,7 +196,9 @@ def set_aside(cluster: BlockingCluster) -> None:
     kept = cluster.brokers[0].broker.set_aside
 
     async def keep() -> None:
-        kept.keep(TIMER, Place(HOSTILE, 0, 0, 0), ValueError(HOSTILE), raw=HOSTILE.encode())
+        kept.keep(
+            TIMER, RecordLocation(HOSTILE, 0, 0, 0), ValueError(HOSTILE), raw=HOSTILE.encode()
+        )
 
     cluster.run(keep())
 
@@ -298,33 +300,33 @@ def test_a_servers_log_is_forged_by_no_client(tmp_path: Path) -> None:
 
 
 def lag_page() -> str:
-    from roquet.spark.jobs import lag_page, sampling, standings, trends
+    from roquet.spark.jobs.lag import lag_page, lag_summary, sampling, trends
 
-    cut = trends.Outlook(
-        state=trends.State.FALLING_BEHIND, lag=5, come=5.0, handled=2.0, cut_off_s=60.0
+    cut = trends.LagForecast(
+        state=trends.LagState.FALLING_BEHIND, lag=5, come=5.0, handled=2.0, cut_off_s=60.0
     )
     names = {"group": f"_g{HOSTILE}", "topic": f"t{HOSTILE}", "broker": f"b{HOSTILE}"}
     row = {"queue_id": 0, "begin": 0, "committed": 0, "end": 9, "lag": 9, **names}
     rows = [{"at": 1_769_860_800_000 + 60_000 * n, **row} for n in range(2)]
-    one = standings.Standing(
+    one = lag_summary.GroupLag(
         group=names["group"], topic=names["topic"], queues=1, outlook=cut, worst=names["broker"]
     )
-    done = standings.Done(samples=2, at_ms=1_769_860_860_000, standings=(one,), page=HOSTILE)
+    done = lag_summary.LagReport(samples=2, at_ms=1_769_860_860_000, standings=(one,), page=HOSTILE)
     return lag_page.html(done, pa.Table.from_pylist(rows, sampling.SCHEMA))
 
 
 def audit_page() -> str:
-    from roquet.spark.jobs import audit_page, audit_report, findings
+    from roquet.spark.jobs.audit import audit_page, audit_report, findings
 
-    gone = findings.Finding(
+    gone = findings.AuditFinding(
         what="missing", broker=f"b{HOSTILE}", queue_id=3, start=5, end=8, hour=491_628
     )
     gap = audit_report.RowGap(what="doubled", writer=f"q{HOSTILE}", start=4, end=5, times=2)
     return audit_page.html(
-        audit_report.Report(
+        audit_report.AuditReport(
             topic=f"t{HOSTILE}", table=f"/lake{HOSTILE}", kind="parquet", number=3, rows=1200,
             in_topic=1200, waiting=0, begin_known=True, findings=(gone,), row_gaps=(gap,),
-            hours=(findings.Hour(hour=491_628, topic=1200, table=1200),),
+            hours=(findings.HourlyCount(hour=491_628, topic=1200, table=1200),),
         )
     )  # fmt: skip
 
@@ -334,7 +336,7 @@ def balance_page() -> str:
 
     given = situation.Situation(
         queues=[MessageQueue(f"t{HOSTILE}", f"b{n}{HOSTILE}", n) for n in range(2)],
-        members=[f"m{HOSTILE}"], rooms=[f"r{HOSTILE}"], lag={}, then=situation.Then.JOIN,
+        members=[f"m{HOSTILE}"], rooms=[f"r{HOSTILE}"], lag={}, then=situation.MemberChange.JOIN,
         who=f"w{HOSTILE}",
     )  # fmt: skip
     return report.html(given, compare.compare(given, ["AVG"]), [f"line{HOSTILE}"])
@@ -342,48 +344,51 @@ def balance_page() -> str:
 
 def demo_page() -> str:
     from roquet.cli.demo import report
-    from roquet.cli.demo.accounts import Note, Owned
-    from roquet.cli.demo.facts import Facts, TableFacts
+    from roquet.cli.demo.event_log import HandledFlight, QueuesOwned
+    from roquet.cli.demo.facts import DemoFacts, TableFacts
 
     name, queue = f"_consumer{HOSTILE}", f"b{HOSTILE}:0"
     carriers = {f"UA{HOSTILE}": {5: 1}}
     table = TableFacts(rows=1, distinct=1, gaps=0, disordered=0, carriers=carriers)
     return report.html(
-        Facts(flights=1, sent=1, stored=1, handled=1, twice=0, table=table),
-        report.Journey(
-            sent_ms=[0], books={name: [Note(0, 200)]}, owned={name: [Owned(0, (queue,))]},
+        DemoFacts(flights=1, sent=1, stored=1, handled=1, twice=0, table=table),
+        report.DemoTimeline(
+            sent_ms=[0], books={name: [HandledFlight(0, 200)]},
+            owned={name: [QueuesOwned(0, (queue,))]},
             ends_ms={name: 500}, moments=[(500, f"killed{HOSTILE}")], end_ms=1000,
         ),
     )  # fmt: skip
 
 
 def lab_page() -> str:
-    from roquet.spark.lab import report, summary
-    from roquet.spark.lab.claims import Claim
-    from roquet.spark.lab.scenario import PRESETS
-    from roquet.spark.lab.study import Study
+    from roquet.lab import report, summary
+    from roquet.lab.invariants import InvariantResult
+    from roquet.lab.scenario import PRESETS
+    from roquet.lab.study import Study
 
-    figure = summary.Figure(count=1, mean=1.0, margin=0.1, low=0.5, median=1.0, high=2.0, most=2.0)
-    measures = {want.measure: figure for want in summary.WANTS} | {"stranded": figure}
+    figure = summary.MeasureStatistics(
+        count=1, mean=1.0, margin=0.1, low=0.5, median=1.0, high=2.0, most=2.0
+    )
+    measures = {want.measure: figure for want in summary.GOALS} | {"stranded": figure}
     own = msgspec.structs.replace(PRESETS["churn"], name=f"churn{HOSTILE}", about=f"about{HOSTILE}")
     names = (f"AVG{HOSTILE}", f"STICKY{HOSTILE}")
-    part = summary.Part(
+    part = summary.ScenarioSummary(
         name=own.name,
         figures=dict.fromkeys(names, measures),
         choices=tuple(
-            summary.Choice(measure=want.measure, best=names[:1], of=2) for want in summary.WANTS
+            summary.GoalChoice(measure=want.measure, best=names[:1], of=2) for want in summary.GOALS
         ),
     )
-    claim = Claim(text=f"text{HOSTILE}", found=f"found{HOSTILE}", holds=False)
+    claim = InvariantResult(text=f"text{HOSTILE}", found=f"found{HOSTILE}", holds=False)
     study = Study(scenarios=(own,), strategies=names, histories=1, seed=1)
-    return report.html(summary.Summary(study=study, rows=2, parts=(part,), claims=(claim,)))
+    return report.html(summary.StudySummary(study=study, rows=2, parts=(part,), claims=(claim,)))
 
 
 PAGES: Final = MappingProxyType(
     {
-        "roquet.spark.jobs.lag_page": lag_page,
-        "roquet.spark.jobs.audit_page": audit_page,
-        "roquet.spark.lab.report": lab_page,
+        "roquet.spark.jobs.lag.lag_page": lag_page,
+        "roquet.spark.jobs.audit.audit_page": audit_page,
+        "roquet.lab.report": lab_page,
         "roquet.cli.balance.report": balance_page,
         "roquet.cli.demo.report": demo_page,
     }

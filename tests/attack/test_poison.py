@@ -18,16 +18,16 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names
 from roquet.model.errors import MessageIllegal, RecordError
-from roquet.rules.pop import Checkpoint
-from roquet.store.memory import MemoryFiles
+from roquet.rules.consumption.pop import PopCheckpoint
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft
 from roquet.testing.clock import VirtualClock, run, this_loop
-from roquet.wire.java import hash_code
-from roquet.wire.pop_text import note_properties
-from roquet.wire.record import Record, decode_many
+from roquet.wire.java_hash import hash_code
+from roquet.wire.receipt_handle import revive_properties
+from roquet.wire.records.record import Record, decode_many
 
 pytestmark = pytest.mark.attack
 
@@ -195,7 +195,7 @@ class Pops(Service):
         }  # fmt: skip
 
         def note(body: bytes, tag: str = "ck") -> Draft:
-            return Draft(REVIVE, 0, body, note_properties(tag, now_ms), hash_code(tag))
+            return Draft(REVIVE, 0, body, revive_properties(tag, now_ms), hash_code(tag))
 
         yield from (Draft(REVIVE, 0, b"{}", text, hash_code("ck")) for text in TEXTS)
         for body in (
@@ -229,9 +229,9 @@ class Pops(Service):
         appended = broker.put.as_it_is(Draft("orders", 0, body, b""))
         now_ms = broker.clock.now_ms()
         broker.revival.give(
-            Checkpoint(
+            PopCheckpoint(
                 group="g", topic="orders", queue_id=0, start=appended.queue_offset, pop_ms=now_ms,
-                invisible_ms=1_000, given=1, left=1, lane=0, lane_offset=0,
+                invisible_ms=1_000, delivered=1, left=1, revive_queue_id=0, revive_offset=0,
             )
         )  # fmt: skip
         broker.offsets.commit("g", "orders", 0, appended.queue_offset + 1)

@@ -20,19 +20,19 @@ import pytest
 
 import worst_requests
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.homes import QUEUES_MAX
+from roquet.broker.ingest.destination import QUEUES_MAX
 from roquet.model.errors import CallError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.blocking import BlockingChannel
 from roquet.wire.call import Call
+from roquet.wire.calls.admin.group import GetConsumeStats
+from roquet.wire.calls.admin.namesrv import GetNameServerSettings
+from roquet.wire.calls.admin.stats import GetAllConsumeStats, GetTimeSpan, GetTopicStats
+from roquet.wire.calls.admin.topic import CreateGroup, CreateGroups, CreateTopic, CreateTopics
 from roquet.wire.calls.bodies import SubscriptionGroups, TopicConfigs
-from roquet.wire.calls.group import GetConsumeStats
-from roquet.wire.calls.namesrv import GetNameServerSettings
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
 from roquet.wire.calls.send import Send
-from roquet.wire.calls.stats import GetAllConsumeStats, GetTimeSpan, GetTopicStats
-from roquet.wire.calls.topic import CreateGroup, CreateGroups, CreateTopic, CreateTopics
-from roquet.wire.dialect import dumps
+from roquet.wire.fastjson.codec import dumps
 from roquet.wire.fields import encode_call
 
 pytestmark = [pytest.mark.attack, pytest.mark.timeout(1_800)]
@@ -64,7 +64,7 @@ BROKER = """
 import asyncio, sys
 from pathlib import Path
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.net.loop import run
 
 async def main():

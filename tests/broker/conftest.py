@@ -5,7 +5,7 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.wire.call import Call
 from roquet.wire.calls.send import Send
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from roquet.broker.admission import KINDS, Admission, limits_of
-from roquet.broker.config import BrokerConfig, read
 from roquet.broker.handlers import HANDLERS
-from roquet.rules.admission import Limits
+from roquet.broker.settings.config import BrokerConfig, read
+from roquet.rules.admission import AdmissionLimits
 from roquet.wire.call import Call
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.offset import QueryOffset
@@ -41,20 +41,20 @@ def test_every_call_has_a_gate_and_every_kind_a_call() -> None:
 
 def test_the_limits_are_the_genuine_ones() -> None:
     assert limits_of(BrokerConfig()) == {
-        "send": Limits(count=10_000, wait_ms=200),
-        "pull": Limits(count=100_000, wait_ms=5_000),
-        "ack": Limits(count=100_000, wait_ms=3_000),
-        "heartbeat": Limits(count=50_000, wait_ms=31_000),
-        "transaction": Limits(count=100_000, wait_ms=3_000),
-        "query": Limits(count=20_000),
-        "admin": Limits(count=10_000, wait_ms=5_000),
+        "send": AdmissionLimits(count=10_000, wait_ms=200),
+        "pull": AdmissionLimits(count=100_000, wait_ms=5_000),
+        "ack": AdmissionLimits(count=100_000, wait_ms=3_000),
+        "heartbeat": AdmissionLimits(count=50_000, wait_ms=31_000),
+        "transaction": AdmissionLimits(count=100_000, wait_ms=3_000),
+        "query": AdmissionLimits(count=20_000),
+        "admin": AdmissionLimits(count=10_000, wait_ms=5_000),
     }
 
 
 def test_the_limits_follow_the_settings_also_later() -> None:
     admission = Admission(BrokerConfig())
     admission.configure(read("sendThreadPoolQueueCapacity=7\nwaitTimeMillsInSendQueue=900", "", {}))
-    assert admission.gates["send"].limits == Limits(count=7, wait_ms=900)
+    assert admission.gates["send"].limits == AdmissionLimits(count=7, wait_ms=900)
 
 
 def test_without_fast_failure_nobody_waits_too_long() -> None:

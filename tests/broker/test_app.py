@@ -10,8 +10,8 @@ import pytest
 
 from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer, store_config
-from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers.send import send
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import (
     CallError,
     CallRefused,
@@ -25,8 +25,8 @@ from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.rules import routing
-from roquet.store.files import RealFiles
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.files import RealFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull

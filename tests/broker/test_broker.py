@@ -6,13 +6,13 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers.send import send
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
-from roquet.rules.liveness import Sign
-from roquet.rules.topic_id import is_another
-from roquet.store.memory import MemoryFiles
+from roquet.rules.liveness import LastSeen
+from roquet.rules.topic_id import is_other_topic
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.codes import ResponseCode
@@ -20,7 +20,7 @@ from roquet.wire.codes import ResponseCode
 
 def join(broker: Broker, peer: Any, client_id: str, group: str) -> None:
     data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name=group)])
-    broker.clients.seen(peer, Sign(seen_ms=0))
+    broker.clients.seen(peer, LastSeen(seen_ms=0))
     broker.clients.beat(peer, data)
 
 
@@ -102,7 +102,9 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
             is_there = broker.store.bounds("orders", 0) == (0, 3)
             assert is_there or broker.offsets.get("billing", "orders", 0) is None
             now = broker.topics.ids.get("orders")
-            assert is_there or now is None or is_another(topic_id, now), "its offsets begin anew"
+            assert is_there or now is None or is_other_topic(topic_id, now), (
+                "its offsets begin anew"
+            )
 
 
 def _noting(files: MemoryFiles, act: Any, found: list[MemoryFiles]) -> Any:
@@ -141,7 +143,7 @@ async def test_members_that_listened_to_a_deleted_topic_are_its_former_readers(
         group = ("listening", "committed", "other")[number]
         topics = [Subscription(topic="orders", sub_string="*")] if number == 0 else []
         data = ConsumerData(group_name=group, subscription_data_set=topics)
-        broker.clients.seen(peer, Sign(seen_ms=0))
+        broker.clients.seen(peer, LastSeen(seen_ms=0))
         broker.clients.beat(peer, HeartbeatData(client_id=group, consumer_data_set=[data]))
     broker.offsets.commit("committed", "orders", 0, 1)
     await made_anew(broker, other, message)

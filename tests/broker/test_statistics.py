@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from roquet.broker import statistics as module
 from roquet.broker.statistics import COUNT, SAMPLE_MS, SIZE, Statistics
-from roquet.wire.calls.stats import StatsItem
+from roquet.wire.calls.admin.stats import StatsItem
 
 NOW = 1_700_000_000_000
 

@@ -44,7 +44,7 @@ def test_help_names_every_command_and_imports_no_spark() -> None:
 
 def test_serving_imports_neither_spark_nor_a_client_nor_what_only_eyes_need() -> None:
     modules = imported_by(
-        "import roquet.cli.main, roquet.broker.app, roquet.namesrv.app, roquet.cli.running"
+        "import roquet.cli.main, roquet.broker.app, roquet.namesrv.app, roquet.cli.process.runtime"
     )
     assert not {name for name in modules if name.split(".")[0] in HEAVY}
     assert not {name for name in modules if name.startswith("roquet.client")}

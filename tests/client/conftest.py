@@ -15,17 +15,16 @@ from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
-from roquet.rules.topic_id import is_another
+from roquet.rules.topic_id import is_other_topic
 from roquet.testing.clock import this_loop
-from roquet.wire import dialect, record
 from roquet.wire.call import Reply
 from roquet.wire.calls.assignment import QueryAssignment
 from roquet.wire.calls.bodies import (
     AssignmentQuery,
-    Assignments,
     ConsumerIdList,
     LockBody,
-    LockedBody,
+    LockedQueues,
+    QueueAssignments,
 )
 from roquet.wire.calls.heartbeat import (
     ConsumersChanged,
@@ -47,6 +46,8 @@ from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send, SendBack, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+from roquet.wire.records import record
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
@@ -79,7 +80,7 @@ class FakeBroker:
         self.locked: dict[MessageQueue, str] = {}
         self.lock_calls = 0
         self.lock_faults: list[Exception] = []
-        self.decides: Callable[[AssignmentQuery], Assignments] | None = None
+        self.decides: Callable[[AssignmentQuery], QueueAssignments] | None = None
         self.server = Server(self.router(), host="127.0.0.1", clock=this_loop().clock)
 
     def router(self) -> Router:
@@ -185,7 +186,7 @@ class FakeBroker:
         self.refuse_another(call)
 
     def refuse_another(self, call: Pull) -> None:
-        if is_another(call.topic_id, self.topic_ids.get(call.topic)):
+        if is_other_topic(call.topic_id, self.topic_ids.get(call.topic)):
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "deleted and made anew")
 
     def answer(self, call: Pull, code: int, next_offset: int, body: bytes = b"") -> PullReply:
@@ -200,7 +201,7 @@ class FakeBroker:
         )
 
     def heartbeat(self, call: Heartbeat, peer: Peer) -> HeartbeatReply:
-        data = dialect.loads(call.body, HeartbeatData)
+        data = codec.loads(call.body, HeartbeatData)
         self.heartbeats.append(data)
         for consumer in data.consumer_data_set:
             members = self.members.setdefault(consumer.group_name, {})
@@ -228,7 +229,7 @@ class FakeBroker:
         members = list(self.members.get(call.consumer_group, {}))
         if not members:
             raise CallRefused(1, f"no consumer for this group, {call.consumer_group}")
-        return Reply(body=dialect.dumps(ConsumerIdList(consumer_id_list=members)))
+        return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=members)))
 
     def query_offset(self, call: QueryOffset, peer: Peer) -> OffsetReply:
         found = self.committed.get((call.consumer_group, call.topic, call.queue_id))
@@ -263,14 +264,14 @@ class FakeBroker:
         self.lock_calls += 1
         if self.lock_faults:
             raise self.lock_faults.pop(0)
-        asked = dialect.loads(call.body, LockBody)
+        asked = codec.loads(call.body, LockBody)
         for queue in asked.mq_set:
             self.locked.setdefault(queue, asked.client_id)
         ours = [queue for queue in asked.mq_set if self.locked[queue] == asked.client_id]
-        return Reply(body=dialect.dumps(LockedBody(lock_ok_mq_set=ours)))
+        return Reply(body=codec.dumps(LockedQueues(lock_ok_mq_set=ours)))
 
     def unlock(self, call: UnlockQueues, peer: Peer) -> None:
-        asked = dialect.loads(call.body, LockBody)
+        asked = codec.loads(call.body, LockBody)
         for queue in asked.mq_set:
             if self.locked.get(queue) == asked.client_id:
                 del self.locked[queue]
@@ -278,7 +279,7 @@ class FakeBroker:
     def query_assignment(self, call: QueryAssignment, peer: Peer) -> Reply:
         if self.decides is None:
             raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "request type 400")
-        return Reply(body=dialect.dumps(self.decides(dialect.loads(call.body, AssignmentQuery))))
+        return Reply(body=codec.dumps(self.decides(codec.loads(call.body, AssignmentQuery))))
 
 
 class FakeCluster:
@@ -317,7 +318,7 @@ class FakeCluster:
                 for name in queues
             ],
         )
-        return Reply(body=dialect.dumps(found))
+        return Reply(body=codec.dumps(found))
 
     async def add(self, name: str) -> FakeBroker:
         """One more broker."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
 from roquet.broker.app import BrokerServer
 from roquet.client import blocking
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
@@ -68,7 +68,8 @@ def test_names_that_are_no_texts_are_refused() -> None:
     [
         PushConsumer, PullConsumer, PopConsumer, Producer, TransactionProducer,
         blocking.PushConsumer, blocking.PullConsumer, blocking.PopConsumer, blocking.Producer,
-        blocking.TransactionProducer, Reach, NameServer, BrokerServer, cluster, BlockingCluster,
+        blocking.TransactionProducer,
+        AdminClient, NameServer, BrokerServer, cluster, BlockingCluster,
         ProducerConfig, ConsumerConfig, ClientConfig,
     ],
     ids=lambda made: f"{made.__module__}.{made.__qualname__}",

@@ -13,7 +13,7 @@ from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
-from roquet.client.received import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage
 from roquet.model.errors import CallRefused, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -71,9 +71,9 @@ async def test_a_cancelled_fetch_leaves_to_others_what_is_theirs_by_now(
         filled(cluster, 3)
         fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
         await asyncio.sleep(1)
-        reader = consumer._holding.reader(consumer.assignment()[0])
+        reader = consumer._assigned_queues.reader(consumer.assignment()[0])
         reader.release()
-        handing_back = asyncio.create_task(reader.handed_back(30_000))
+        handing_back = asyncio.create_task(reader.wait_for_handlers(30_000))
         await asyncio.sleep(1)
         fetching.cancel()
         await asyncio.wait([fetching, handing_back])
@@ -171,7 +171,7 @@ async def test_what_cannot_be_sent_back_is_tried_again_here_and_holds_progress(
 
         running = asyncio.create_task(consumer.run(handler))
         await asyncio.sleep(7)
-        reader = consumer._holding.reader(consumer.assignment()[0])
+        reader = consumer._assigned_queues.reader(consumer.assignment()[0])
         assert reader.window.committable == 1
         await asyncio.sleep(60)
         times = [ms for body, ms in seen if body == 1]

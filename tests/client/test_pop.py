@@ -16,10 +16,10 @@ from roquet.client import (
 )
 from roquet.client.blocking import PopConsumer as BlockingPopConsumer
 from roquet.client.blocking import Producer as BlockingProducer
-from roquet.client.outcomes import PopOutcomes
-from roquet.client.popped import Popped
-from roquet.client.popper import Popper
-from roquet.client.received import Received
+from roquet.client.popping.acks import PopAcks
+from roquet.client.popping.pop_batch import PopBatch
+from roquet.client.popping.pop_loop import PopLoop
+from roquet.client.reading.message import InboundMessage
 from roquet.model.errors import ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, MessageModel
@@ -233,9 +233,9 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
     async with cluster(clock=this_loop().clock) as running:
         await send(running.namesrv_addr, "t", *"abcdefghijklmnopqrstuvwxyz")
         pops: list[object] = []
-        popped = Popper._pop
+        popped = PopLoop._pop
 
-        async def counted(popper: Popper, count: int) -> PopReply:
+        async def counted(popper: PopLoop, count: int) -> PopReply:
             pops.append(popper)
             return await popped(popper, count)
 
@@ -246,10 +246,10 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
 
             async def handle(message: ReceivedMessage) -> None:
                 await asyncio.sleep(0.001)
-                if len(taker._stock) >= 2:
-                    waiting.append(len(taker._stock))
+                if len(taker._buffer) >= 2:
+                    waiting.append(len(taker._buffer))
                     taker.stop()
-                    monkeypatch.setattr(Popper, "_pop", counted)
+                    monkeypatch.setattr(PopLoop, "_pop", counted)
 
             waiting: list[int] = []
             await taker.run(handle)
@@ -265,27 +265,27 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
 
 def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[int | None] = []
-    again = PopOutcomes.again
+    again = PopAcks.again
 
-    def noted(outcomes: PopOutcomes, popped: Popped, message: Received, ms: int | None) -> None:
+    def noted(acks: PopAcks, popped: PopBatch, message: InboundMessage, ms: int | None) -> None:
         given_back.append(ms)
-        again(outcomes, popped, message, ms)
+        again(acks, popped, message, ms)
 
-    monkeypatch.setattr(PopOutcomes, "again", noted)
+    monkeypatch.setattr(PopAcks, "again", noted)
 
     async def work(namesrv: str) -> int:
         settings = ConsumerConfig(consume_from=ConsumeFrom.FIRST, concurrency=1)
         async with PopConsumer(namesrv, group="g", topic="t", config=settings) as taker:
 
             def handle(message: ReceivedMessage) -> None:
-                if len(taker._stock):
-                    held.append(len(taker._stock))
+                if len(taker._buffer):
+                    held.append(len(taker._buffer))
                     taker.stop()
                 time.sleep(0.001)
 
             async with asyncio.timeout(10):
                 await taker.run(handle)
-            return len(taker._stock)
+            return len(taker._buffer)
 
     held: list[int] = []
     with BlockingCluster() as running:

@@ -10,14 +10,14 @@ import pytest
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
-from roquet.client.selectors import Chance, KeyHash
+from roquet.client.sending.selectors import Chance, KeyHash
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, MessageIllegal, UsageError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.property_text import decode_properties
-from roquet.wire.recall import RecallHandle
+from roquet.wire.recall_handle import RecallHandle
+from roquet.wire.records.property_text import decode_properties
 
 Fakes = Callable[..., Any]
 
@@ -196,7 +196,7 @@ def test_what_is_bound_to_a_queue_is_not_overtaken_by_its_own_retry(
             offsets = [receipt.queue_offset for receipt in receipts]
             assert offsets == sorted(offsets)
             assert len({receipt.queue for receipt in receipts}) == 1
-            assert not len(producer._lineup)
+            assert not len(producer._key_order)
 
     go()
 

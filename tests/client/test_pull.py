@@ -13,7 +13,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.results import PullStatus
 from roquet.model.subscription import ConsumeType
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.record import encode_properties
+from roquet.wire.records.record import encode_properties
 
 Fakes = Callable[..., Any]
 
@@ -202,10 +202,10 @@ async def test_a_poll_gives_what_is_there_and_acknowledges_the_one_before(
         assert await consumer.poll(timeout_ms=500) == []
         broker.put("t", 0, *[b"%d" % n for n in range(12)])
         assert [m.body for m in await consumer.poll()] == [b"%d" % n for n in range(10)]
-        assert consumer._holding.reader(QUEUE).window.committable == 0
+        assert consumer._assigned_queues.reader(QUEUE).window.committable == 0
         last = await consumer.poll()
         assert [m.body for m in last] == [b"10", b"11"]
-        assert consumer._holding.reader(QUEUE).window.committable == 10
+        assert consumer._assigned_queues.reader(QUEUE).window.committable == 10
         await consumer.commit()
         assert broker.committed["audit", "t", 0] == 12
 
@@ -295,7 +295,7 @@ async def test_a_commit_of_all_passes_over_what_goes_meanwhile(
             async def slowly(queue: MessageQueue, offset: int) -> None:
                 await commit(queue, offset)
                 if queue == QUEUE:  # another member takes a queue
-                    first._holding.drop([OTHER])
+                    first._assigned_queues.drop([OTHER])
 
             first._offsets.commit = slowly  # type: ignore[method-assign]
             await first.commit()

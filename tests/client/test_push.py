@@ -8,12 +8,12 @@ import pytest
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
-from roquet.client.received import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.record import encode_properties
+from roquet.wire.records.record import encode_properties
 
 Fakes = Callable[..., Any]
 

@@ -33,8 +33,8 @@ from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.send import Send
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import decode_many
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import decode_many
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 Fault = Exception | None

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.net.channel import Channel
 from roquet.net.router import Router
 

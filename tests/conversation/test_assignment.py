@@ -16,15 +16,15 @@ from roquet.net.clock import Clock
 from roquet.net.router import Peer, Router
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
+from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.assignment import QueryAssignment
-from roquet.wire.calls.bodies import AssignmentQuery, Assignments, LockBody, LockedBody
+from roquet.wire.calls.bodies import AssignmentQuery, LockBody, LockedQueues, QueueAssignments
 from roquet.wire.calls.heartbeat import ConsumersChanged, Heartbeat, Unregister
 from roquet.wire.calls.lock import LockQueues
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.calls.send import Send
-from roquet.wire.calls.topic import CreateTopic
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 
 class Member:
@@ -53,7 +53,7 @@ class Member:
         wishes = [Subscription(topic="orders")]
         data = ConsumerData(group_name="billing", subscription_data_set=wishes)
         body = HeartbeatData(client_id=self.client_id, consumer_data_set=[data])
-        await self.channel.call(Heartbeat(body=dialect.dumps(body)))
+        await self.channel.call(Heartbeat(body=codec.dumps(body)))
 
     async def leave(self) -> None:
         call = Unregister(client_id=self.client_id, consumer_group="billing")
@@ -67,8 +67,8 @@ class Member:
             client_id=self.client_id,
             strategy_name=strategy,
         )
-        reply = await self.channel.call(QueryAssignment(body=dialect.dumps(asked)))
-        found = dialect.loads(reply.body, Assignments).message_queue_assignments
+        reply = await self.channel.call(QueryAssignment(body=codec.dumps(asked)))
+        found = codec.loads(reply.body, QueueAssignments).message_queue_assignments
         assert found is not None
         number = int((found[0].attachments or {})["snapshot"]) if found else 0
         return {one.message_queue for one in found}, number
@@ -88,8 +88,8 @@ class Member:
 
     async def locks(self, *queues: MessageQueue) -> list[MessageQueue]:
         body = LockBody(consumer_group="billing", client_id=self.client_id, mq_set=list(queues))
-        reply = await self.channel.call(LockQueues(body=dialect.dumps(body)))
-        return dialect.loads(reply.body, LockedBody).lock_ok_mq_set
+        reply = await self.channel.call(LockQueues(body=codec.dumps(body)))
+        return codec.loads(reply.body, LockedQueues).lock_ok_mq_set
 
 
 @asynccontextmanager

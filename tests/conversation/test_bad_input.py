@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.rules.retention import DiskUsage
 from roquet.wire.codes import ResponseCode
 

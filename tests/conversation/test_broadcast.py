@@ -9,7 +9,7 @@ import pytest
 
 from roquet.client import ConsumeFrom, ConsumerConfig, Message, Producer, ProducerConfig
 from roquet.client.push import PushConsumer
-from roquet.client.received import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage
 from roquet.model.errors import UsageError
 from roquet.model.subscription import MessageModel
 from roquet.testing.clock import in_virtual_time, this_loop

@@ -10,7 +10,7 @@ import pytest
 from tests.conversation.conftest import Connect
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig, load
+from roquet.broker.settings.config import BrokerConfig, load
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -23,21 +23,21 @@ from roquet.client import (
 from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
-from roquet.net.pool import Pool
-from roquet.store.memory import MemoryFiles
+from roquet.net.pool import ChannelPool
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.offset_reset import ResetOffset
+from roquet.wire.calls.admin.settings import UpdateSettings
+from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import ResetOffsetBody
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.pop import Pop
 from roquet.wire.calls.pull import Pull
-from roquet.wire.calls.reset import ResetOffset
 from roquet.wire.calls.send import Send
-from roquet.wire.calls.settings import UpdateSettings
-from roquet.wire.calls.topic import CreateTopic, DeleteTopic
 from roquet.wire.codes import RequestCode, ResponseCode
+from roquet.wire.fastjson import codec
 
 FAR_MS = 4_000_000_000_000
 
@@ -60,7 +60,7 @@ def producer_of(running: Cluster) -> Producer:
 
 async def ask(running: Cluster, call: Call[Any]) -> Any:
     """What the first broker answers an operator."""
-    pool = Pool(clock=this_loop().clock)
+    pool = ChannelPool(clock=this_loop().clock)
     try:
         return await pool.call(running.brokers[0].address, call)
     finally:
@@ -92,7 +92,7 @@ async def test_a_group_at_work_goes_back_and_gets_everything_again() -> None:
             await asyncio.sleep(30)
             assert set(seen.values()) == {1}
             reply = await ask(running, ResetOffset(group="g", topic="t", timestamp=0))
-            assert set(dialect.loads(reply.body, ResetOffsetBody).offset_table.values()) == {0}
+            assert set(codec.loads(reply.body, ResetOffsetBody).offset_table.values()) == {0}
             await asyncio.sleep(60)
             assert len(seen) == 20
             assert set(seen.values()) == {2}

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.net.channel import Channel
-from roquet.rules.schedule import DEFAULT_LEVELS
-from roquet.store.memory import MemoryFiles
+from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Call
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send, SendReply
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode_many
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode_many
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 HELD = Path("/held")

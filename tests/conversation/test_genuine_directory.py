@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.net.channel import Channel
 from roquet.wire.calls.offset import QueryOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
-from roquet.wire.record import decode_many
+from roquet.wire.records.record import decode_many
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 LARGE = ("timerlog", "timerwheel")

@@ -7,15 +7,15 @@ from typing import Any
 
 from roquet.client import Producer, ProducerConfig
 from roquet.model.topic import READ_WRITE
-from roquet.net.pool import Pool
+from roquet.net.pool import ChannelPool
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.calls.admin.topic import CreateTopic
 
 
 async def create(running: Cluster, topic: str, *queues: int) -> None:
     """A topic with so many queues on each broker."""
-    pool = Pool(clock=this_loop().clock)
+    pool = ChannelPool(clock=this_loop().clock)
     for broker, count in zip(running.brokers[-len(queues) :], queues, strict=True):
         call = CreateTopic(
             topic=topic, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE

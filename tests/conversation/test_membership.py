@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.net.channel import Channel
 from roquet.net.router import Peer, Router
-from roquet.wire import dialect
 from roquet.wire.calls.bodies import ConsumerIdList
 from roquet.wire.calls.heartbeat import ConsumersChanged, GetConsumers, Heartbeat, Unregister
+from roquet.wire.fastjson import codec
 
 
 class Notices:
@@ -35,14 +35,12 @@ class Notices:
 def beat(client_id: str, expression: str = "*") -> Heartbeat:
     wants = Subscription(topic="flights", sub_string=expression)
     data = ConsumerData(group_name="billing", subscription_data_set=[wants])
-    return Heartbeat(
-        body=dialect.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data]))
-    )
+    return Heartbeat(body=codec.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data])))
 
 
 async def members(channel: Channel) -> list[str]:
     reply = await channel.call(GetConsumers(consumer_group="billing"))
-    return dialect.loads(reply.body, ConsumerIdList).consumer_id_list
+    return codec.loads(reply.body, ConsumerIdList).consumer_id_list
 
 
 async def test_a_member_hears_of_those_who_come_and_go(server: BrokerServer, connect: Any) -> None:

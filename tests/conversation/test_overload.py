@@ -11,19 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.model.errors import CallRefused
 from roquet.net.channel import Channel
-from roquet.net.guest import GUEST_BUFFER_HIGH, Guest
-from roquet.store.memory import MemoryFiles
+from roquet.net.server_connection import SERVER_BUFFER_HIGH, ServerConnection
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.cluster import cluster
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fields import encode_call
-from roquet.wire.record import decode_many
+from roquet.wire.records.record import decode_many
 
 
 class SlowDisk(MemoryFiles):
@@ -140,7 +140,11 @@ async def test_a_client_that_reads_nothing_costs_little_and_holds_nobody_back(
         await asyncio.sleep(0.1)
         another = replace(message(4), body=bytes(2 << 20))
         assert (await channel.call(another, timeout_ms=500)).queue_offset == 4
-        guests = [found for found in gc.get_objects() if type(found) is Guest and not found.closed]
-        assert max(guest.untaken for guest in guests) <= (8 << 20) + GUEST_BUFFER_HIGH
+        guests = [
+            found
+            for found in gc.get_objects()
+            if type(found) is ServerConnection and not found.closed
+        ]
+        assert max(guest.unsent for guest in guests) <= (8 << 20) + SERVER_BUFFER_HIGH
         deaf.abort()
         await channel.close()

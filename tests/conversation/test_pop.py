@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -23,13 +23,13 @@ from roquet.client import (
 from roquet.model import names
 from roquet.model.errors import CallRefused
 from roquet.net.channel import Channel
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import record
 from roquet.wire.calls.pop import Ack, ChangeInvisible, Pop, PopReply
 from roquet.wire.calls.send import Send
-from roquet.wire.pop_text import Handle, parse_offsets, parse_starts
+from roquet.wire.receipt_handle import ReceiptHandle, parse_offsets, parse_starts
+from roquet.wire.records import record
 
 SMALL: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -248,7 +248,7 @@ class Peer:
         call = Pop(max_msg_nums=count, poll_time=poll_ms, born_time=self.clock.now_ms(), **given)
         return await self.channel.call(call, poll_ms + 3_000)
 
-    async def ack(self, handle: tuple[str, Handle], **fields: Any) -> int:
+    async def ack(self, handle: tuple[str, ReceiptHandle], **fields: Any) -> int:
         topic, it = handle
         given: dict[str, Any] = {
             "consumer_group": "g",
@@ -260,7 +260,7 @@ class Peer:
         }
         return (await self.channel.call(Ack(**given))).code
 
-    async def change(self, handle: tuple[str, Handle], invisible_ms: int) -> int:
+    async def change(self, handle: tuple[str, ReceiptHandle], invisible_ms: int) -> int:
         topic, it = handle
         call = ChangeInvisible(
             consumer_group="g",
@@ -273,7 +273,7 @@ class Peer:
         return (await self.channel.call(call)).code
 
 
-def handles(reply: PopReply) -> list[tuple[bytes, tuple[str, Handle]]]:
+def handles(reply: PopReply) -> list[tuple[bytes, tuple[str, ReceiptHandle]]]:
     """Bodies and handles, in the order of the reply's information."""
     if not reply.start_offset_info:
         return []
@@ -285,7 +285,7 @@ def handles(reply: PopReply) -> list[tuple[bytes, tuple[str, Handle]]]:
         kind, _, queue_id = key.partition("@")
         topic = "t" if kind == "0" else names.pop_retry_topic("g", "t")
         for offset in many:
-            handle = Handle(
+            handle = ReceiptHandle(
                 starts[key], reply.pop_time, reply.invisible_time, reply.revive_qid, kind,
                 "broker-a", int(queue_id), offset,
             )  # fmt: skip
@@ -326,7 +326,7 @@ def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_acknowled
                 await peer.send(b"%d" % n, n % 2)
             taken = snapshots(server, files, asked, told)
 
-            async def acknowledge(found: list[tuple[bytes, tuple[str, Handle]]]) -> None:
+            async def acknowledge(found: list[tuple[bytes, tuple[str, ReceiptHandle]]]) -> None:
                 for body, handle in found:
                     asked.add(body)
                     assert await peer.ack(handle) == 0

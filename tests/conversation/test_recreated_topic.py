@@ -21,23 +21,23 @@ from roquet.client import (
 )
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
 from roquet.net.channel import Channel
-from roquet.net.pool import Pool
+from roquet.net.pool import ChannelPool
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
+from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
-from roquet.wire.calls.topic import CreateTopic, DeleteTopic
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 CREATE = CreateTopic(topic="t", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
 async def recreate(running: Cluster, *, is_known: bool) -> None:
     """Delete the topic and make it anew; `is_known` false stands for a broker started again."""
-    pool = Pool(clock=this_loop().clock)
+    pool = ChannelPool(clock=this_loop().clock)
     try:
         for call in (DeleteTopic(topic="t"), CREATE):
             await pool.call(running.brokers[0].address, call)
@@ -104,7 +104,7 @@ async def test_a_consumer_reads_all_of_a_topic_made_anew(
 
 async def recreate_first(running: Cluster) -> None:
     """The topic, made for the first time, with the one queue that it has later as well."""
-    pool = Pool(clock=this_loop().clock)
+    pool = ChannelPool(clock=this_loop().clock)
     try:
         await pool.call(running.brokers[0].address, CREATE)
     finally:
@@ -119,7 +119,7 @@ async def test_a_genuine_member_that_lives_on_is_told_to_begin_the_new_topic(
     subscription = Subscription(topic="t", sub_string="*")
     data = ConsumerData(group_name="g", subscription_data_set=[subscription])
     beat = HeartbeatData(client_id="c1", consumer_data_set=[data])
-    await member.call(Heartbeat(body=dialect.dumps(beat)))
+    await member.call(Heartbeat(body=codec.dumps(beat)))
     await operator.call(CREATE)
     await fill(operator, b"old", 2)
     commit = UpdateOffset(consumer_group="g", topic="t", queue_id=0, commit_offset=2)

@@ -20,27 +20,27 @@ from roquet.client import (
 )
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.net.pool import Pool
+from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
-from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody
-from roquet.wire.calls.relay import (
+from roquet.wire.calls.admin.client_forwarding import (
     ConsumeDirectly,
-    DirectResult,
+    ConsumeDirectlyResult,
+    ConsumeResult,
     GetRunningInfo,
     RunningInfo,
-    Verdict,
 )
-from roquet.wire.calls.reset import GetClientStatus, ResetClientOffset
+from roquet.wire.calls.admin.offset_reset import GetClientStatus, ResetClientOffset
+from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 
 class Scene:
     """A cluster with one broker, somebody who sends, and an operator."""
 
-    def __init__(self, running: Cluster, producer: Producer, pool: Pool) -> None:
+    def __init__(self, running: Cluster, producer: Producer, pool: ChannelPool) -> None:
         self.running = running
         self.producer = producer
         self._pool = pool
@@ -60,11 +60,11 @@ class Scene:
 
     async def info(self, client_id: str, **fields: Any) -> RunningInfo:
         call = GetRunningInfo(consumer_group="g", client_id=client_id, **fields)
-        return dialect.loads((await self.ask(call)).body, RunningInfo)
+        return codec.loads((await self.ask(call)).body, RunningInfo)
 
-    async def handle(self, client_id: str, message_id: str) -> DirectResult:
+    async def handle(self, client_id: str, message_id: str) -> ConsumeDirectlyResult:
         call = ConsumeDirectly(consumer_group="g", client_id=client_id, msg_id=message_id)
-        return dialect.loads((await self.ask(call)).body, DirectResult)
+        return codec.loads((await self.ask(call)).body, ConsumeDirectlyResult)
 
 
 @asynccontextmanager
@@ -72,7 +72,7 @@ async def scene() -> AsyncIterator[Scene]:
     clock = this_loop().clock
     async with cluster(clock=clock) as running:
         config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
-        pool = Pool(Router(), clock=clock)
+        pool = ChannelPool(Router(), clock=clock)
         async with Producer(running.namesrv_addr, config=config) as producer:
             yield Scene(running, producer, pool)
         await pool.close()
@@ -154,13 +154,13 @@ async def test_a_message_is_handled_directly_and_nothing_else_changes(kind: Any)
             await asyncio.sleep(2)
             assert len(seen) == 3
             first = await here.handle(consumer.client_id, receipt.offset_message_id)
-            assert (first.consume_result, first.order) == (Verdict.CR_SUCCESS, False)
+            assert (first.consume_result, first.order) == (ConsumeResult.CR_SUCCESS, False)
             assert seen[3:] == [(b"first", "b")]
             thrown = await here.handle(consumer.client_id, bad.offset_message_id)
-            assert thrown.consume_result is Verdict.CR_THROW_EXCEPTION
+            assert thrown.consume_result is ConsumeResult.CR_THROW_EXCEPTION
             assert thrown.remark == "ValueError: no good"
             again = await here.handle(consumer.client_id, later.offset_message_id)
-            assert again.consume_result is Verdict.CR_LATER
+            assert again.consume_result is ConsumeResult.CR_LATER
             await asyncio.sleep(100)
             assert len(seen) == 6, "what failed directly comes not again"
             consumer.stop()
@@ -231,7 +231,7 @@ async def test_a_member_goes_on_where_an_operator_wants_it(ordered: bool) -> Non
             assert sorted(seen) == [b"%d" % n for n in range(9)]
             broker = here.running.brokers[0].broker
             (queue,) = [q for q in consumer.assignment() if broker.store.bounds("t", q.queue_id)[1]]
-            body = dialect.dumps(ResetOffsetBody(offset_table={queue: 6}))
+            body = codec.dumps(ResetOffsetBody(offset_table={queue: 6}))
             await tell(here, ResetClientOffset(topic="t", group="g", timestamp=5, body=body))
             await asyncio.sleep(1)
             assert sorted(seen[9:]) == [b"6", b"7", b"8"]
@@ -253,7 +253,7 @@ async def test_a_reset_waits_for_handlers_at_work_and_survives_a_close() -> None
             await asyncio.sleep(6)
             broker = here.running.brokers[0].broker
             (queue,) = [q for q in consumer.assignment() if broker.store.bounds("t", q.queue_id)[1]]
-            body = dialect.dumps(ResetOffsetBody(offset_table={queue: 0, other("u"): 5}))
+            body = codec.dumps(ResetOffsetBody(offset_table={queue: 0, other("u"): 5}))
             await tell(here, ResetClientOffset(topic="t", group="g", body=body))
             await asyncio.sleep(2)
             table = await status(here)
@@ -273,10 +273,10 @@ async def test_a_reset_of_another_group_or_that_cannot_be_read_changes_nothing()
             message = await consumer.next(5_000)
             await message.ack()
             before = await status(here)
-            body = dialect.dumps(ResetOffsetBody(offset_table={message.queue: 0}))
+            body = codec.dumps(ResetOffsetBody(offset_table={message.queue: 0}))
             await tell(here, ResetClientOffset(topic="t", group="h", body=body))
             await tell(here, ResetClientOffset(topic="t", group="g", body=b"{nonsense"))
-            negative = dialect.dumps(ResetOffsetBody(offset_table={message.queue: -1}))
+            negative = codec.dumps(ResetOffsetBody(offset_table={message.queue: -1}))
             await tell(here, ResetClientOffset(topic="t", group="g", body=negative))
             await asyncio.sleep(15)
             assert await status(here) == before
@@ -287,7 +287,7 @@ async def status(here: Scene) -> dict[MessageQueue, int]:
     assert group is not None
     (peer,) = group.members
     reply = await peer.call(GetClientStatus(topic="t", group="g"))
-    return dialect.loads(reply.body, ClientStatus).message_queue_table or {}
+    return codec.loads(reply.body, ClientStatus).message_queue_table or {}
 
 
 def other(topic: str) -> MessageQueue:

@@ -149,7 +149,7 @@ async def test_a_request_that_nobody_answers_ends_with_its_time(
         await asyncio.sleep(20)
         late.append(await message.reply(b"late"))
 
-    caplog.set_level(logging.DEBUG, "roquet.client.requests")
+    caplog.set_level(logging.DEBUG, "roquet.client.reading.request_reply")
     async with asking(slowly) as (_, producer):
         began = asyncio.get_running_loop().time()
         with pytest.raises(CallTimeout, match="was stored, but no reply came within 5000 ms"):
@@ -157,7 +157,7 @@ async def test_a_request_that_nobody_answers_ends_with_its_time(
         assert asyncio.get_running_loop().time() - began == pytest.approx(5, abs=0.1)
         await asyncio.sleep(30)
         assert late == [True]  # the client took it, as Java's does, though nobody waits
-        (said,) = [r for r in caplog.records if r.name == "roquet.client.requests"]
+        (said,) = [r for r in caplog.records if r.name == "roquet.client.reading.request_reply"]
         assert said.levelno == logging.DEBUG
         assert "came too late" in said.getMessage()
 

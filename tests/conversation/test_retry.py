@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
-from roquet.rules.schedule import DEFAULT_LEVELS
-from roquet.store.memory import MemoryFiles
+from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Call
 from roquet.wire.calls.send import Send, SendBack
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode_many
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode_many
 
 QUICK = tuple(delay_ms // 60 for delay_ms in DEFAULT_LEVELS)
 """Minutes as seconds: the longest level waits two minutes."""

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConnectionLost
 from roquet.net.channel import Channel
-from roquet.wire.batch import BatchItem, encode_batch
 from roquet.wire.calls.offset import MaxOffset, QueryOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import ResponseCode
-from roquet.wire.message_id import parse_offset_message_id
-from roquet.wire.record import decode_many, to_message
+from roquet.wire.records.batch import BatchItem, encode_batch
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import decode_many, to_message
 
 
 def message(body: bytes, queue_id: int = 0, **fields: Any) -> Send:

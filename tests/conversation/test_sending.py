@@ -11,15 +11,15 @@ import pytest
 
 from roquet.client import Message, Producer, ProducerConfig, PullConsumer
 from roquet.client.config import ConsumerConfig
-from roquet.client.selectors import KeyHash, MachineRoom
+from roquet.client.sending.selectors import KeyHash, MachineRoom
 from roquet.model.errors import CallError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE
-from roquet.net.pool import Pool
+from roquet.net.pool import ChannelPool
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire.calls.topic import CreateTopic
-from roquet.wire.compression import Compression
+from roquet.wire.calls.admin.topic import CreateTopic
+from roquet.wire.records.compression import Compression
 
 
 @asynccontextmanager
@@ -35,7 +35,7 @@ async def started(brokers: int = 1, **settings: Any) -> AsyncIterator[tuple[Clus
 
 async def put_topic(running: Cluster, queues: int) -> None:
     """Topic t on every broker, made or changed."""
-    pool = Pool(clock=this_loop().clock)
+    pool = ChannelPool(clock=this_loop().clock)
     for broker in running.brokers:
         await pool.call(
             broker.address,

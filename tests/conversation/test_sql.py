@@ -25,13 +25,13 @@ from roquet.model.subscription import Subscription
 from roquet.net.channel import Channel
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
 from roquet.wire.call import Call
 from roquet.wire.calls.bodies import CheckClientBody
 from roquet.wire.calls.heartbeat import CheckSubscription
 from roquet.wire.calls.pop import Pop
 from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 SQL = "amount > 90 AND region IN ('eu', 'us')"
 
@@ -318,4 +318,4 @@ def pop_of(expression: str) -> Call[Any]:
 def check_of(expression: str) -> CheckSubscription:
     wanted = Subscription(topic="t", sub_string=expression, expression_type="SQL92")
     body = CheckClientBody(client_id="c", group="g", subscription_data=wanted)
-    return CheckSubscription(body=dialect.dumps(body))
+    return CheckSubscription(body=codec.dumps(body))

@@ -10,20 +10,20 @@ import pytest
 from msgspec.structs import replace
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.client import Message, Producer, ProducerConfig
 from roquet.model.errors import CallRefused, UsageError
 from roquet.net.channel import Channel
-from roquet.store.memory import MemoryFiles
-from roquet.store.timer_layout import unpack_checkpoint
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.timer.layout import unpack_checkpoint
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import cluster
 from roquet.wire.call import Call
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics
 from roquet.wire.codes import ResponseCode
-from roquet.wire.pop_text import AckBody, CheckpointBody, encode_body
-from roquet.wire.record import Record, decode_many
+from roquet.wire.receipt_handle import AckBody, CheckpointBody, encode_body
+from roquet.wire.records.record import Record, decode_many
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 HELD = Path("/held")

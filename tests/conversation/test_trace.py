@@ -22,13 +22,13 @@ from roquet.model.names import TRACE_TOPIC
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.trace_text import (
-    Begun,
-    Ended,
-    Kind,
-    Outcome,
-    Sent,
+    ConsumeEndTrace,
+    ConsumeReturnType,
+    ConsumeStartTrace,
+    SendTrace,
     Trace,
-    TransactionEnded,
+    TraceMessageType,
+    TransactionTrace,
     decode,
 )
 
@@ -74,20 +74,20 @@ async def test_a_message_leaves_three_records() -> None:
         keys = {key for some, _ in found for key in some}
         assert {receipt.message_id, "k1", "k2"} <= keys
         records = [record for _, some in found for record in some]
-        (sent,) = [one for one in records if isinstance(one, Sent)]
+        (sent,) = [one for one in records if isinstance(one, SendTrace)]
         assert (sent.topic, sent.group, sent.tag, sent.keys) == ("t", "shop", "T", "k1 k2")
         assert (sent.message_id, sent.offset_message_id) == (
             receipt.message_id, receipt.offset_message_id,
         )  # fmt: skip
-        assert (sent.body_length, sent.success, sent.kind) == (4, True, Kind.NORMAL)
+        assert (sent.body_length, sent.success, sent.kind) == (4, True, TraceMessageType.NORMAL)
         assert sent.store_host == running.broker_addrs[0]
-        begun = [one for one in records if isinstance(one, Begun)]
-        ended = {one.request_id: one for one in records if isinstance(one, Ended)}
+        begun = [one for one in records if isinstance(one, ConsumeStartTrace)]
+        ended = {one.request_id: one for one in records if isinstance(one, ConsumeEndTrace)}
         assert [one.tries for one in begun] == [0, 1]
         assert {one.message_id for one in begun} == {receipt.message_id}
         first, second = (ended[one.request_id] for one in begun)
-        assert (first.success, first.outcome) == (False, Outcome.RAISED)
-        assert (second.success, second.outcome) == (True, Outcome.SUCCESS)
+        assert (first.success, first.outcome) == (False, ConsumeReturnType.RAISED)
+        assert (second.success, second.outcome) == (True, ConsumeReturnType.SUCCESS)
         assert second.took_ms >= 250
 
 
@@ -99,11 +99,11 @@ async def test_batches_and_delays_are_traced_message_by_message() -> None:
             await producer.send_many([Message("t", b"%d" % n, keys=(f"n{n}",)) for n in range(250)])
             await producer.send("t", b"later", delay_level=1)
         records = [record for _, some in await traces(running) for record in some]
-        assert sorted(one.keys for one in records if isinstance(one, Sent)) == sorted(
+        assert sorted(one.keys for one in records if isinstance(one, SendTrace)) == sorted(
             ["", *(f"n{n}" for n in range(250))]
         )
-        assert [one.kind for one in records if isinstance(one, Sent) and not one.keys] == [
-            Kind.DELAYED
+        assert [one.kind for one in records if isinstance(one, SendTrace) and not one.keys] == [
+            TraceMessageType.DELAYED
         ]
         assert producer._tracer is not None
         assert producer._tracer.lost == 0
@@ -124,12 +124,14 @@ async def test_the_end_of_a_transaction_is_traced_also_after_a_check() -> None:
                 second.unknown()
             await asyncio.sleep(60)
         records = [record for _, some in await traces(running) for record in some]
-        ends = {one.message_id: one for one in records if isinstance(one, TransactionEnded)}
+        ends = {one.message_id: one for one in records if isinstance(one, TransactionTrace)}
         told, checked = ends[first.message_id], ends[second.message_id]
         assert (told.topic, told.group, told.tag, told.keys) == ("t", "pg", "T", "k")
         assert (told.state, told.from_check) == ("COMMIT_MESSAGE", False)
         assert (checked.state, checked.from_check) == ("ROLLBACK_MESSAGE", True)
-        assert [one.kind for one in records if isinstance(one, Sent)] == [Kind.HALF] * 2
+        assert [one.kind for one in records if isinstance(one, SendTrace)] == [
+            TraceMessageType.HALF
+        ] * 2
 
 
 @in_virtual_time

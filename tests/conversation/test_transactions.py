@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -30,18 +30,18 @@ from roquet.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.net.channel import Channel
 from roquet.net.router import Peer, Router
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction, ResumeCheck
 from roquet.wire.codes import ResponseCode
-from roquet.wire.message_id import parse_offset_message_id
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode, decode_many
+from roquet.wire.fastjson import codec
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode, decode_many
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 HELD = Path("/held")
@@ -333,7 +333,7 @@ class Raw:
 
     async def beat(self) -> None:
         data = HeartbeatData(client_id="raw", producer_data_set=[ProducerData(group_name="pg")])
-        await self.channel.call(Heartbeat(body=dialect.dumps(data)))
+        await self.channel.call(Heartbeat(body=codec.dumps(data)))
 
 
 @asynccontextmanager
@@ -666,5 +666,5 @@ async def test_half_messages_of_a_genuine_directory_are_asked_about(
 async def raw_of(broker: BrokerServer, group: str) -> AsyncIterator[Raw]:
     async with raw(broker) as client:
         data = HeartbeatData(client_id="raw2", producer_data_set=[ProducerData(group_name=group)])
-        await client.channel.call(Heartbeat(body=dialect.dumps(data)))
+        await client.channel.call(Heartbeat(body=codec.dumps(data)))
         yield client

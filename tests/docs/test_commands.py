@@ -23,7 +23,7 @@ from roquet.client import blocking
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendBack
-from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.records.message_id import parse_offset_message_id
 
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(900)]
 
@@ -41,7 +41,7 @@ ENDLESS: Final = re.compile(r"roquet consume\b(?!.*(--count|>>))|--every 5s")
 ELSEWHERE: Final = {
     r".*…|roquet spark lag DIR": "a form with a placeholder",
     r"roquet (dlq|set-aside|topic|group|message|spark \w+)$": "the name of a command",
-    r"roquet (namesrv|broker) .*(tls|advertise)": "tests/client/test_security.py has certificates",
+    r"roquet (namesrv|broker) .*(tls|advertise)": "client/connection/test_security.py has them",
     r"roquet (consume|message find) (TRANS_CHECK|RMQ_SYS_TRACE)": "needs a given-up transaction",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
     r"roquet dev .*--advertise mq": "needs a machine of that name",

@@ -15,7 +15,7 @@ import pytest
 import genuine
 from java_client import until
 from roquet import client
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
 from roquet.client import ConsumeFrom, ConsumerConfig, StoredMessage, TransactionState
 from roquet.client.blocking import Producer, PullConsumer
 from roquet.model.message import Message
@@ -126,14 +126,14 @@ async def never(message: StoredMessage) -> TransactionState:
 
 async def pop(namesrv: str) -> None:
     """Take a message, and never say how it went."""
-    async with Reach(namesrv) as reach:
-        (address,) = (await reach.brokers()).values()
+    async with AdminClient(namesrv) as admin:
+        (address,) = (await admin.brokers()).values()
         call = Pop(
             consumer_group="of_Popped", topic="Popped", queue_id=-1, max_msg_nums=1, init_mode=0,
             invisible_time=WAIT_MS, poll_time=5_000, born_time=now_ms(), exp_type="TAG", exp="*",
             order=False,
         )  # fmt: skip
-        assert (await reach.ask(address, call)).body
+        assert (await admin.ask(address, call)).body
 
 
 async def fail(namesrv: str) -> int:

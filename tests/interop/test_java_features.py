@@ -13,8 +13,8 @@ import pytest
 
 import genuine
 from java_client import Handled, JavaClient, java_client, until
-from roquet.admin import progress
-from roquet.admin.reach import Reach
+from roquet.admin import offset_reset
+from roquet.admin.client import AdminClient
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -232,9 +232,11 @@ async def test_a_reset_reaches_its_member_and_it_begins_again(
     await make(namesrv, "JavaResets", *bodies)
     await java.ask("consume", "reset", namesrv, "JavaResets", "JavaResets", "clustering", "*")
     await until(lambda: sorted(java.bodies("reset")) == bodies)
-    async with Reach(namesrv) as reach:
-        moves = await progress.plan(reach, "JavaResets", "JavaResets", progress.Edge.FIRST)
-        await progress.reset(reach, "JavaResets", moves)
+    async with AdminClient(namesrv) as admin:
+        moves = await offset_reset.plan(
+            admin, "JavaResets", "JavaResets", offset_reset.QueueEdge.FIRST
+        )
+        await offset_reset.reset(admin, "JavaResets", moves)
     await until(lambda: sorted(java.bodies("reset")) == sorted(bodies * 2))
     await java.leave("reset")
     java.handled.clear()

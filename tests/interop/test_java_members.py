@@ -20,10 +20,10 @@ from roquet.model.message import Message
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
+from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.assignment import SetRequestMode
 from roquet.wire.calls.bodies import POP, RequestMode
-from roquet.wire.calls.topic import CreateGroup
+from roquet.wire.fastjson import codec
 
 pytestmark = pytest.mark.interop
 
@@ -105,7 +105,7 @@ async def dead(namesrv: str, group: str) -> list[str]:
             letters[:] = await dead_letters.newest(reader, group, 10)
         return bool(letters)
 
-    async with dead_letters.reading(namesrv) as reader:
+    async with dead_letters.open_reader(namesrv) as reader:
         await until(are_there)
     return [letter.message.body.decode() for letter in letters]
 
@@ -257,9 +257,9 @@ async def test_java_pops_from_our_broker_and_what_it_fails_comes_again(
         await send(namesrv, "Popped", *bodies, "fail-once")
         channel = await Channel.connect("127.0.0.1", running.brokers[0].port)
         group = SubscriptionGroup(group_name="popping")
-        await channel.call(CreateGroup(body=dialect.dumps(group)))
+        await channel.call(CreateGroup(body=codec.dumps(group)))
         mode = RequestMode(topic="Popped", consumer_group="popping", mode=POP)
-        await channel.call(SetRequestMode(body=dialect.dumps(mode)))
+        await channel.call(SetRequestMode(body=codec.dumps(mode)))
         await channel.close()
         await java_member.join(namesrv, "popping", "Popped", java, mode="pop")
         wanted = {**{body: [0] for body in bodies}, "fail-once": [0, 1]}

@@ -7,7 +7,7 @@ import pytest
 import genuine
 from roquet.client import Producer, PullConsumer, PushConsumer
 from roquet.client.config import ConsumeFrom, ConsumerConfig
-from roquet.client.received import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage
 from roquet.model.message import Message
 
 pytestmark = pytest.mark.interop

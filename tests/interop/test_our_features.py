@@ -12,8 +12,8 @@ import pytest
 
 import genuine
 from java_client import until
-from roquet.admin import messages, progress
-from roquet.admin.reach import Reach
+from roquet.admin import messages, offset_reset
+from roquet.admin.client import AdminClient
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -169,16 +169,16 @@ async def test_messages_are_found_by_key_and_by_both_ids(namesrv: str) -> None:
     async with Producer(namesrv, group="maker") as producer:
         await producer.send(Message("OurFinds", b"other", keys=("k2",)))
         receipt = await producer.send(Message("OurFinds", b"wanted", keys=("k1", "shared")))
-    async with Reach(namesrv) as reach:
+    async with AdminClient(namesrv) as admin:
 
         async def is_there() -> bool:  # the index is written a moment later
-            return bool(await messages.by_key(reach, "OurFinds", "shared"))
+            return bool(await messages.by_key(admin, "OurFinds", "shared"))
 
         await until(is_there)
         for found in (
-            await messages.by_key(reach, "OurFinds", "k1"),
-            await messages.by_id(reach, receipt.message_id, "OurFinds"),
-            await messages.by_id(reach, receipt.offset_message_id),
+            await messages.by_key(admin, "OurFinds", "k1"),
+            await messages.by_id(admin, receipt.message_id, "OurFinds"),
+            await messages.by_id(admin, receipt.offset_message_id),
         ):
             assert [message.body for message in found] == [b"wanted"]
 
@@ -190,9 +190,11 @@ async def test_a_group_goes_back_to_the_beginning(namesrv: str, online: bool) ->
     await send(namesrv, topic, *wanted)
 
     async def go_back() -> None:
-        async with Reach(namesrv) as reach:
-            moves = await progress.plan(reach, "of_" + topic, topic, progress.Edge.FIRST)
-            await progress.reset(reach, "of_" + topic, moves)
+        async with AdminClient(namesrv) as admin:
+            moves = await offset_reset.plan(
+                admin, "of_" + topic, topic, offset_reset.QueueEdge.FIRST
+            )
+            await offset_reset.reset(admin, "of_" + topic, moves)
 
     async with consuming(namesrv, topic) as seen:
         await until(lambda: bodies(seen) == wanted)

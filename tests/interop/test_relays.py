@@ -21,19 +21,19 @@ from roquet.client import (
     ReceivedMessage,
 )
 from roquet.model.queue import MessageQueue
-from roquet.net.pool import Pool
+from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire import dialect
-from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody
-from roquet.wire.calls.relay import (
+from roquet.wire.calls.admin.client_forwarding import (
     ConsumeDirectly,
-    DirectResult,
+    ConsumeDirectlyResult,
+    ConsumeResult,
     GetRunningInfo,
     RunningInfo,
-    Verdict,
 )
-from roquet.wire.calls.reset import GetClientStatus, ResetClientOffset
+from roquet.wire.calls.admin.offset_reset import GetClientStatus, ResetClientOffset
+from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody
+from roquet.wire.fastjson import codec
 
 pytestmark = pytest.mark.interop
 
@@ -67,14 +67,14 @@ async def test_a_java_member_answers_through_our_broker(
 ) -> None:
     async with cluster(store=tmp_path) as running:
         client_id = await a_java_member(running, java_member)
-        pool = Pool(Router())
+        pool = ChannelPool(Router())
         address = running.broker_addrs[0]
         info = await pool.call(
             address,
             GetRunningInfo(consumer_group="relayed", client_id=client_id, jstack_enable=True),
             10_000,
         )
-        found = dialect.loads(info.body, RunningInfo)
+        found = codec.loads(info.body, RunningInfo)
         assert found.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         assert {queue.topic for queue in found.mq_table} >= {"Relays"}
         assert "ConsumeMessageThread" in (found.jstack or "")
@@ -87,8 +87,10 @@ async def test_a_java_member_answers_through_our_broker(
                 topic="Elsewhere",
                 msg_id=receipt.offset_message_id,
             )
-            result = dialect.loads((await pool.call(address, call, 10_000)).body, DirectResult)
-            assert result.consume_result is Verdict.CR_SUCCESS
+            result = codec.loads(
+                (await pool.call(address, call, 10_000)).body, ConsumeDirectlyResult
+            )
+            assert result.consume_result is ConsumeResult.CR_SUCCESS
             assert "directly" in java_member.bodies("relays")
         await a_reset(running, java_member)
         await java_member.leave("relays")
@@ -104,11 +106,11 @@ async def a_reset(running: Cluster, java: JavaClient) -> None:
     name = broker.config.broker_name
     offsets = {MessageQueue("Relays", name, number): 0 for number in range(4)}
     before = java.bodies("relays").count("good")
-    body = dialect.dumps(ResetOffsetBody(offset_table=offsets))
+    body = codec.dumps(ResetOffsetBody(offset_table=offsets))
     peer.oneway(ResetClientOffset(topic="Relays", group="relayed", timestamp=0, body=body))
     await until(lambda: java.bodies("relays").count("good") > before)
     reply = await peer.call(GetClientStatus(topic="Relays", group="relayed"))
-    table = dialect.loads(reply.body, ClientStatus).message_queue_table
+    table = codec.loads(reply.body, ClientStatus).message_queue_table
     assert table is not None
     assert set(table) == set(offsets)
 

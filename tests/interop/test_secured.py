@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import genuine
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
 from roquet.client import (
     ClientConfig,
     ConsumeFrom,
@@ -108,10 +108,10 @@ async def round_trip(namesrv: str, topic: str, **settings: Any) -> None:
     async with PullConsumer(namesrv, group=f"{topic}-pull", config=reading) as audit:
         ends = [await audit.max_offset(queue) for queue in await audit.queues(topic)]
         assert sum(ends) == 5
-    async with Reach(namesrv, ClientConfig(**settings)) as reach:
-        (address,) = (await reach.brokers()).values()
+    async with AdminClient(namesrv, ClientConfig(**settings)) as admin:
+        (address,) = (await admin.brokers()).values()
         call = MaxOffset(topic=topic, queue_id=0)
-        assert (await reach.ask(address, call)).offset == ends[0]
+        assert (await admin.ask(address, call)).offset == ends[0]
 
 
 async def test_every_client_is_let_in_with_the_right_keys(guarded: genuine.Genuine) -> None:

@@ -11,19 +11,19 @@ import pytest
 import genuine
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster import Cluster
-from roquet.spark.fetch import RangeReader
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
 from roquet.spark.sink import commit as commits
-from roquet.spark.sink.commit import commit, resolve
-from roquet.spark.sink.halves import together, unpacked
+from roquet.spark.sink.commit import commit, finish_decided
+from roquet.spark.sink.commit_records import CommitRecords
+from roquet.spark.sink.finish_batch import refs_at
+from roquet.spark.sink.half_message_refs import concat, from_bytes
 from roquet.spark.sink.options import SinkOptions
-from roquet.spark.sink.records import Records
-from roquet.spark.sink.rows import Origin
-from roquet.spark.sink.settle import halves_at
-from roquet.spark.sink.task import send
-from roquet.wire.calls.topic import CreateTopic
+from roquet.spark.sink.row_encoder import PartitionOrigin
+from roquet.spark.sink.task import send_partition
+from roquet.wire.calls.admin.topic import CreateTopic
 
 pytestmark = pytest.mark.interop
 
@@ -45,7 +45,7 @@ class Theirs:
 
     def read(self, topic: str) -> list[dict[str, Any]]:
         settings = SourceOptions(namesrv=(self.running.namesrv,), topics=(topic,))
-        cluster = Cluster(settings)
+        cluster = ClusterClient(settings)
         pieces = ranges(cluster.earliest(), cluster.latest())
         batches = RangeReader(cluster, COLUMNS).batches(pieces)
         return [row for batch in batches for row in batch.to_pylist()]
@@ -78,14 +78,14 @@ def theirs(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[The
 
 def written(options: SinkOptions, **columns: Any) -> bytes:
     batch = pa.RecordBatch.from_pydict({"body": BODIES, **columns})
-    return send(iter([batch]), options, batch.schema.names, Origin("q", 0, 0))[1]
+    return send_partition(iter([batch]), options, batch.schema.names, PartitionOrigin("q", 0, 0))[1]
 
 
 def test_batches_near_the_limit_are_taken(theirs: Theirs) -> None:
     options = theirs.options("Batches", batch_bytes=4 * 1024 * 1024 - 64 * 1024)
     small = pa.RecordBatch.from_pydict({"body": [b"x"] * 30_000, "key": ["k"] * 30_000})
     large = pa.RecordBatch.from_pydict({"body": [b"y" * 200_000] * 40, "key": ["k"] * 40})
-    send(iter([small, large]), options, ["body", "key"], Origin("q", 0, 0))
+    send_partition(iter([small, large]), options, ["body", "key"], PartitionOrigin("q", 0, 0))
     wait_until(lambda: len(theirs.read("Batches")) == 30_040)
 
 
@@ -93,7 +93,7 @@ def test_the_largest_body_and_a_delayed_one_go_alone(theirs: Theirs) -> None:
     options = theirs.options("Alone")
     body = b"z" * (4 * 1024 * 1024)
     batch = pa.RecordBatch.from_pydict({"body": [b"a", body, b"b"], "delay_level": [0, 0, 1]})
-    send(iter([batch]), options, batch.schema.names, Origin("q", 0, 0))
+    send_partition(iter([batch]), options, batch.schema.names, PartitionOrigin("q", 0, 0))
     wait_until(lambda: theirs.bodies("Alone") == [b"a", b"b", body])
 
 
@@ -114,11 +114,11 @@ def transactional(theirs: Theirs, topic: str, folder: Path, time_ms: int = 600_0
 
 def died(options: SinkOptions, ended: int) -> None:
     """What a driver leaves that dies after so many commits."""
-    table = together([unpacked(written(options))])
+    table = concat([from_bytes(written(options))])
     record = commits._record(options, "q", 0, table)
-    Records(Path(options.commits or "")).write(record)
-    with commits._ending(options, options.group, 20_000) as (wait, ending):
-        wait(ending.all(halves_at(table, range(ended))))
+    CommitRecords(Path(options.commits or "")).write(record)
+    with commits._committer(options, options.group, 20_000) as (wait, ending):
+        wait(ending.all(refs_at(table, range(ended))))
 
 
 def test_a_commit_shows_all_rows(theirs: Theirs, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_driver_that_died_half_way_is_finished_without_doubles(
 ) -> None:
     options = transactional(theirs, "HalfWay", tmp_path)
     died(options, 20)
-    resolve(options)
+    finish_decided(options)
     wait_until(lambda: len(theirs.bodies("HalfWay")) >= 50)
     assert theirs.bodies("HalfWay") == BODIES
 
@@ -152,6 +152,6 @@ def test_what_the_broker_gave_up_is_visible_once(theirs: Theirs, tmp_path: Path)
         )
 
     wait_until(lambda: given_up() >= 30)
-    resolve(options)
+    finish_decided(options)
     wait_until(lambda: len(theirs.bodies("GivenUp")) >= 50)
     assert theirs.bodies("GivenUp") == BODIES

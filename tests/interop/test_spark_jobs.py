@@ -21,17 +21,22 @@ from roquet.arrow.records import SCHEMA
 from roquet.model.errors import CallTimeout
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster import Cluster
-from roquet.spark.fetch import RangeReader
-from roquet.spark.jobs import archive, audit, courier, lag, repair, replay
-from roquet.spark.jobs.trends import State
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.range_reader import RangeReader
+from roquet.spark.jobs import exactly_once_sender
+from roquet.spark.jobs.archive import archive_job
+from roquet.spark.jobs.audit import audit_job
+from roquet.spark.jobs.lag import lag_job
+from roquet.spark.jobs.lag.trends import LagState
+from roquet.spark.jobs.repair import repair_job
+from roquet.spark.jobs.replay import replay_job
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
-from roquet.spark.tables.looking import look
+from roquet.spark.tables.snapshot import read_snapshot
+from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import SendBack, SendBatch, SendReply
-from roquet.wire.calls.topic import CreateGroup, CreateTopic
-from roquet.wire.dialect import dumps
+from roquet.wire.fastjson.codec import dumps
 
 pytestmark = pytest.mark.interop
 
@@ -119,9 +124,9 @@ class Theirs:
             until(lambda: self.cluster(topic).latest()[topic, BROKER, queue_id] >= end)
         return reply
 
-    def cluster(self, topic: str) -> Cluster:
+    def cluster(self, topic: str) -> ClusterClient:
         settings = SourceOptions(namesrv=(self.running.namesrv,), topics=(topic,))
-        return Cluster(settings, channels=self._channels)
+        return ClusterClient(settings, channels=self._channels)
 
     def rows(self, topic: str) -> pa.Table:
         """What a topic holds, queue by queue."""
@@ -137,17 +142,17 @@ class Theirs:
         found = rows.select(["queue_id", "queue_offset", "body", "keys", "tag"]).to_pylist()
         return [(*row.values(), key) for row, key in zip(found, order_keys, strict=True)]
 
-    def archive(self, topic: str, root: Path, **params: Any) -> archive.Progress:
+    def archive(self, topic: str, root: Path, **params: Any) -> archive_job.ArchiveProgress:
         options = {**self.options, **params.pop("options", {})}
-        given = archive.Params(topic=topic, target=str(root), options=options, **params)
-        return archive.run(given, spark)
+        given = archive_job.Params(topic=topic, target=str(root), options=options, **params)
+        return archive_job.run(given, spark)
 
     def audit(self, topic: str, root: Path) -> Any:
-        return audit.run(audit.Params(topic=topic, target=str(root), options=self.options))
+        return audit_job.run(audit_job.Params(topic=topic, target=str(root), options=self.options))
 
-    def replay(self, root: Path, topic: str, **params: Any) -> replay.Progress:
+    def replay(self, root: Path, topic: str, **params: Any) -> replay_job.ReplayProgress:
         given = {"source": str(root), "topic": topic, "options": self.options, "tasks": 2}
-        return replay.run(replay.Params(**{**given, **params}), spark)
+        return replay_job.run(replay_job.Params(**{**given, **params}), spark)
 
 
 def told(rows: pa.Table, name: str) -> list[str | None]:
@@ -188,7 +193,7 @@ def lake(tmp_path: Path) -> Path:
 
 def places(root: Path, topic: str) -> list[tuple[int, int, bytes]]:
     """The place and the body of each row of a table, whatever its kind."""
-    tables = [pq.ParquetFile(path).read() for path in look(str(root), topic).paths]
+    tables = [pq.ParquetFile(path).read() for path in read_snapshot(str(root), topic).paths]
     rows = pa.concat_tables(
         [table.select(["queue_id", "queue_offset", "body"]) for table in tables]
     )
@@ -197,7 +202,9 @@ def places(root: Path, topic: str) -> list[tuple[int, int, bytes]]:
 
 def archived(root: Path, topic: str) -> int:
     """How many rows it has."""
-    return sum(pq.ParquetFile(path).metadata.num_rows for path in look(str(root), topic).paths)
+    return sum(
+        pq.ParquetFile(path).metadata.num_rows for path in read_snapshot(str(root), topic).paths
+    )
 
 
 # -- archive and audit -----------------------------------------------------------------------
@@ -254,11 +261,11 @@ def test_an_archive_goes_on_when_its_broker_was_killed_and_came_back(
         there.make("JobRestart")
         there.send("JobRestart", 0, 0, 300)
         ended = threading.Event()
-        params = archive.Params(
+        params = archive_job.Params(
             topic="JobRestart", target=str(lake), options=there.options, every_ms=100
         )
         with ThreadPoolExecutor(1) as pool:
-            archiving = pool.submit(archive.run, params, spark, ended=ended.is_set)
+            archiving = pool.submit(archive_job.run, params, spark, ended=ended.is_set)
             try:
                 until(lambda: archived(lake, "JobRestart") == 300)
                 with killed_and_back(there, folder):
@@ -312,7 +319,7 @@ def test_what_was_answered_is_in_its_queue_when_that_has_caught_up(there: Theirs
     there.make("JobBehind", queues=1)
     for first in range(0, 20_000, 1_000):
         reply = there.send("JobBehind", 0, first, 1_000, waits=False)
-        courier.catch_up(there.cluster("JobBehind"), BROKER)
+        exactly_once_sender.wait_for_dispatch(there.cluster("JobBehind"), BROKER)
         assert there.cluster("JobBehind").latest() == {("JobBehind", BROKER, 0): first + 1_000}
         assert reply.queue_offset == first
 
@@ -322,9 +329,9 @@ def test_a_replay_is_the_same_topic_and_is_not_sent_twice(
 ) -> None:
     there.archive(orders, lake)
     there.make("JobAgain", queues=3)
-    assert there.replay(lake, "JobAgain") == replay.Progress(rows=600)
+    assert there.replay(lake, "JobAgain") == replay_job.ReplayProgress(rows=600)
     assert there.messages("JobAgain") == there.messages(orders), "each message in its old place"
-    assert there.replay(lake, "JobAgain") == replay.Progress(there=600)
+    assert there.replay(lake, "JobAgain") == replay_job.ReplayProgress(there=600)
     sources = told(there.rows("JobAgain"), "ROQUET_FROM")
     assert sources == [f"{orders}/{BROKER}/{row[0]}/{row[1]}" for row in there.messages(orders)]
     assert len(there.messages("JobAgain")) == 600
@@ -347,9 +354,9 @@ def test_a_replay_into_fewer_queues_keeps_the_order_of_each(
 
 def losing(fates: Mapping[int, str]) -> Callable[..., Any]:
     """The answer to the so-many-th batch gets lost, or the batch does."""
-    ask, count = Cluster.ask_once, 0
+    ask, count = ClusterClient.ask_once, 0
 
-    def asked(self: Cluster, broker: str, call: Any) -> Any:
+    def asked(self: ClusterClient, broker: str, call: Any) -> Any:
         nonlocal count
         if not isinstance(call, SendBatch):
             return ask(self, broker, call)
@@ -372,11 +379,11 @@ def test_answers_that_get_lost_double_nothing(
 ) -> None:
     there.archive(orders, lake)
     there.make("JobLossy", queues=3)
-    monkeypatch.setattr(courier, "COUNT_MAX", 40)
-    monkeypatch.setattr(courier, "PAUSES_MS", (1,))
+    monkeypatch.setattr(exactly_once_sender, "COUNT_MAX", 40)
+    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSES_MS", (1,))
     fates = {at: ("answer", "never sent", "answer", "")[at % 4] for at in range(100)}
-    monkeypatch.setattr(Cluster, "ask_once", losing(fates))
-    assert there.replay(lake, "JobLossy") == replay.Progress(rows=600)
+    monkeypatch.setattr(ClusterClient, "ask_once", losing(fates))
+    assert there.replay(lake, "JobLossy") == replay_job.ReplayProgress(rows=600)
     assert there.messages("JobLossy") == there.messages(orders)
 
 
@@ -385,10 +392,10 @@ def test_a_replay_that_dies_is_ended_by_the_next(
 ) -> None:
     there.archive(orders, lake)
     there.make("JobDying", queues=3)
-    monkeypatch.setattr(courier, "COUNT_MAX", 40)
+    monkeypatch.setattr(exactly_once_sender, "COUNT_MAX", 40)
     for last in (1, 4, 6):
         with monkeypatch.context() as patch:
-            patch.setattr(Cluster, "ask_once", losing({last: "killed"}))
+            patch.setattr(ClusterClient, "ask_once", losing({last: "killed"}))
             with pytest.raises(KeyboardInterrupt):
                 there.replay(lake, "JobDying")
     done = there.replay(lake, "JobDying")
@@ -428,14 +435,14 @@ class Clinic:
         until(lambda: self.there.rows(topic).num_rows >= count)
         return list(self.there.rows(topic).to_pylist())
 
-    def repair(self, **params: Any) -> repair.Progress:
+    def repair(self, **params: Any) -> repair_job.RepairProgress:
         options, root = self.there.options, str(self.root)
-        given = repair.Params(group=self.group, directory=root, options=options, **params)
-        return repair.run(given, spark)
+        given = repair_job.Params(group=self.group, directory=root, options=options, **params)
+        return repair_job.run(given, spark)
 
     @property
     def letters(self) -> list[dict[str, Any]]:
-        found = repair.rows_of(self.root).sort_by([("body", "ascending")])
+        found = repair_job.read_letters(self.root).sort_by([("body", "ascending")])
         return list(found.to_pylist())
 
 
@@ -452,7 +459,7 @@ def test_dead_letters_are_a_table_and_chosen_ones_go_again_once(
     clinic.fail(retried, row, 1)
     clinic.rows(f"%DLQ%{clinic.group}", 3)
 
-    assert clinic.repair(tries_max=1) == repair.Progress(letters=3, new=3)
+    assert clinic.repair(tries_max=1) == repair_job.RepairProgress(letters=3, new=3)
     letters = clinic.letters
     assert [one["body"] for one in letters] == [b"1/0", b"1/1", b"1/2"]
     assert [one["origin_topic"] for one in letters] == [clinic.topic] * 3
@@ -465,8 +472,8 @@ def test_dead_letters_are_a_table_and_chosen_ones_go_again_once(
     ]
 
     ids = tuple(one["letter_id"] for one in letters)
-    monkeypatch.setattr(courier, "PAUSES_MS", (1,))
-    monkeypatch.setattr(Cluster, "ask_once", losing({1: "answer"}))
+    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSES_MS", (1,))
+    monkeypatch.setattr(ClusterClient, "ask_once", losing({1: "answer"}))
     done = clinic.repair(resend=True, ids=(ids[0], sent[2]["message_id"]))
     assert (done.chosen, done.sent, done.lost, done.new) == (2, 2, 0, 0)
     done = clinic.repair(resend=True, ids=ids)
@@ -497,14 +504,14 @@ def test_groups_are_watched(there: Theirs, tmp_path: Path) -> None:
                 )
             )
     target, namesrv = str(tmp_path / "lag"), there.running.namesrv
-    done = lag.run(lag.Params(target=target, namesrv=namesrv, every_ms=100, for_ms=500))
+    done = lag_job.run(lag_job.Params(target=target, namesrv=namesrv, every_ms=100, for_ms=500))
     assert done.samples == 6
-    rows = lag.table(tmp_path / "lag").to_pylist()
+    rows = lag_job.read_samples(tmp_path / "lag").to_pylist()
     names = ("group", "queue_id", "begin", "committed", "end", "lag")
     found = {tuple(row[name] for name in names) for row in rows if row["topic"] == "JobWatched"}
     slow = {("JobSlow", queue_id, 0, 20, 50, 30) for queue_id in (0, 1)}
     assert found == slow | {("JobDone", queue_id, 0, 50, 50, 0) for queue_id in (0, 1)}
     states = {one.group: one.outlook for one in done.standings if one.topic == "JobWatched"}
-    assert (states["JobSlow"].state, states["JobSlow"].lag) == (State.STOPPED, 60)
-    assert (states["JobDone"].state, states["JobDone"].lag) == (State.CAUGHT_UP, 0)
+    assert (states["JobSlow"].state, states["JobSlow"].lag) == (LagState.STOPPED, 60)
+    assert (states["JobDone"].state, states["JobDone"].lag) == (LagState.CAUGHT_UP, 0)
     assert states["JobSlow"].cut_off_s is not None, "the broker tells how long it keeps messages"

@@ -22,15 +22,15 @@ from roquet.model.names import SCHEDULE_TOPIC
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.batch import BatchReader
 from roquet.spark.options import parse
 from roquet.spark.schema import TYPES
-from roquet.spark.storefiles import StoreReader, parse_store
-from roquet.spark.stream import StreamReader
+from roquet.spark.source.batch import BatchReader
+from roquet.spark.source.store_files import StoreFileReader, parse_store
+from roquet.spark.source.stream import StreamReader
+from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import SendBatch, SendReply
-from roquet.wire.calls.topic import CreateGroup, CreateTopic
-from roquet.wire.dialect import dumps
+from roquet.wire.fastjson.codec import dumps
 
 pytestmark = pytest.mark.interop
 
@@ -348,7 +348,7 @@ def test_files_in_use_and_a_copy_of_them_are_the_topic(there: Theirs, tmp_path: 
     def held(folder: Path) -> Rows:
         options = {"store": str(folder), "topic": "SourceFiles", "columns": columns}
         fields = [(name, TYPES[name]) for name in columns.split(",")]
-        found = all_of(StoreReader(parse_store(options, 0), fields))
+        found = all_of(StoreFileReader(parse_store(options, 0), fields))
         return sorted(found, key=lambda row: (row["queue_id"], row["queue_offset"]))
 
     assert held(there.running.store) == wanted

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.config_check import CheckedConfig, check_least
 from roquet.model.errors import ConfigError
 from roquet.namesrv.config import NameServerConfig

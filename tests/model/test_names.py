@@ -68,14 +68,14 @@ def test_a_users_group_is_not_the_systems() -> None:
 
 
 def test_clients_may_not_send_to_the_topics_that_the_broker_fills() -> None:
-    assert {names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC} <= names.NOT_FOR_CLIENTS
-    assert names.AUTO_CREATE_TOPIC not in names.NOT_FOR_CLIENTS
+    assert {names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC} <= names.BROKER_ONLY_TOPICS
+    assert names.AUTO_CREATE_TOPIC not in names.BROKER_ONLY_TOPICS
 
 
 def test_what_clients_may_not_send_to() -> None:
-    assert names.takes_clients("orders")
-    assert not names.takes_clients(names.SCHEDULE_TOPIC)
-    assert not names.takes_clients(names.revive_topic("c"))
+    assert names.can_clients_send_to("orders")
+    assert not names.can_clients_send_to(names.SCHEDULE_TOPIC)
+    assert not names.can_clients_send_to(names.revive_topic("c"))
 
 
 def test_popped_messages_come_again_in_a_topic_of_their_own() -> None:
@@ -93,12 +93,12 @@ def test_answers_to_requests_have_a_topic_of_their_cluster() -> None:
      "__MONITOR_CONSUMER", "TOOLS_CONSUMER", "CID_RMQ_SYS_X"],
 )  # fmt: skip
 def test_some_groups_are_not_for_consumers(group: str) -> None:
-    assert not names.takes_consumers(group)
+    assert not names.can_users_join(group)
 
 
 def test_any_other_group_takes_consumers() -> None:
-    assert names.takes_consumers("billing")
-    assert names.takes_consumers("ns%billing")
+    assert names.can_users_join("billing")
+    assert names.can_users_join("ns%billing")
 
 
 @pytest.mark.parametrize(

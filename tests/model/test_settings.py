@@ -87,8 +87,8 @@ def test_what_is_no_whole_number_is_an_error(text: str) -> None:
 
 def test_a_misspelt_name_gets_a_hint() -> None:
     known = ["flushDiskType", "fileReservedTime"]
-    assert settings.nearest("flushdisktyp", known) == "; did you mean 'flushDiskType'?"
-    assert settings.nearest("colour", known) == ""
+    assert settings.suggest("flushdisktyp", known) == "; did you mean 'flushDiskType'?"
+    assert settings.suggest("colour", known) == ""
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from roquet.model.topic import DataVersion, TopicConfig
-from roquet.namesrv.brokers import Brokers
 from roquet.namesrv.config import NameServerConfig
-from roquet.namesrv.state import State
-from roquet.namesrv.values import Values
+from roquet.namesrv.kv_store import KVStore
+from roquet.namesrv.live_brokers import LiveBrokers
+from roquet.namesrv.state import NameServerState
 from roquet.net.router import Peer
-from roquet.store.memory import MemoryFiles
-from roquet.wire import dialect
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
 from roquet.wire.calls.route import RegisterBroker
+from roquet.wire.fastjson import codec
 
 
 class MovedClock:
@@ -48,7 +48,7 @@ class FakePeer:
     def oneway(self, call: Any) -> None:
         raise AssertionError("a name server tells nobody anything")
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """There always is."""
 
     async def call(self, call: Any, timeout_ms: int = 0) -> Any:
@@ -83,7 +83,7 @@ def registration(
         broker_addr=f"10.0.0.{broker_id}:{port}",
         cluster_name="c",
         ha_server_addr=f"10.0.0.{broker_id}:10912",
-        body=dialect.dumps(body),
+        body=codec.dumps(body),
     )
 
 
@@ -93,12 +93,12 @@ def clock() -> MovedClock:
 
 
 @pytest.fixture
-def state(clock: MovedClock) -> State:
-    return State(
+def state(clock: MovedClock) -> NameServerState:
+    return NameServerState(
         config=NameServerConfig(),
         clock=clock,
-        brokers=Brokers(),
-        values=Values(Path("/"), MemoryFiles()),
+        brokers=LiveBrokers(),
+        values=KVStore(Path("/"), MemoryFiles()),
     )
 
 

@@ -11,10 +11,10 @@ from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
-from roquet.wire import dialect
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.route import GetKV, GetRoute, PutKV, RegisterBroker
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 Registers = Callable[..., RegisterBroker]
 ANY_PORT = NameServerConfig(host="127.0.0.1", port=0)
@@ -37,7 +37,7 @@ async def test_a_broker_registers_and_a_client_finds_its_topic(of_broker: Regist
     ):
         await broker.call(of_broker("a", orders=4, x=1))
         reply = await client.call(GetRoute(topic="orders"))
-        route = dialect.loads(reply.body, TopicRoute)
+        route = codec.loads(reply.body, TopicRoute)
         assert [q.broker_name for q in route.queue_datas] == ["a"]
 
 

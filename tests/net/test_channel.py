@@ -107,7 +107,7 @@ async def test_a_name_that_cannot_be_a_hosts_is_named() -> None:
 @in_virtual_time
 async def test_a_host_that_does_not_answer_is_given_up() -> None:
     loop = this_loop()
-    loop.network.part("127.0.0.1", "10.0.0.1")
+    loop.network.partition("127.0.0.1", "10.0.0.1")
     with pytest.raises(ConnectFailed, match=r"10\.0\.0\.1:10911 did not answer within 700 ms"):
         await Channel.connect("10.0.0.1", 10911, clock=loop.clock, timeout_ms=700)
     assert loop.clock.monotonic_ms() == 700

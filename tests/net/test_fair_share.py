@@ -6,7 +6,7 @@ import pytest
 
 from roquet.net.channel import Channel
 from roquet.net.fair_share import LOG_MS, FairShare
-from roquet.net.router import Answer, Peer, Router
+from roquet.net.router import HandlerReply, Peer, Router
 from roquet.net.server import Server
 from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
 from roquet.wire.call import Reply
@@ -131,7 +131,7 @@ async def test_after_a_slow_request_its_connection_waits_and_others_do_not(waits
     async def work_in_a_task() -> Reply:
         return work()
 
-    def slow(call: ListKV, peer: Peer) -> Answer:
+    def slow(call: ListKV, peer: Peer) -> HandlerReply:
         return work_in_a_task() if waits else work()
 
     def quick(call: GetKV, peer: Peer) -> Reply:

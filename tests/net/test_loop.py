@@ -8,7 +8,7 @@ import pytest
 
 from roquet.model.errors import ConnectFailed
 from roquet.net import loop
-from roquet.net.pool import Pool
+from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.wire.calls.route import GetKV, GetRoute
@@ -37,7 +37,7 @@ def test_a_conversation_goes_the_same_way_on_either(
     monkeypatch.setattr(loop, "new_event_loop", kind)
 
     async def scene() -> list[str]:
-        async with Pool() as pool:
+        async with ChannelPool() as pool:
             async with Server(router, host="127.0.0.1") as server:
                 address = f"127.0.0.1:{server.port}"
                 slow = asyncio.create_task(pool.call(address, GetRoute(topic="100")))

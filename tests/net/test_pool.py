@@ -8,7 +8,7 @@ import pytest
 
 from roquet.model.errors import CallTimeout, ConnectFailed, UsageError
 from roquet.net.channel import Channel
-from roquet.net.pool import BACK_OFF_MS, BACK_OFF_MS_MAX, IDLE_MS, Pool
+from roquet.net.pool import BACK_OFF_MS, BACK_OFF_MS_MAX, IDLE_MS, ChannelPool
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -23,8 +23,8 @@ def new_server(router: Router) -> Server:
     return Server(router, port=PORT, clock=this_loop().clock)
 
 
-def new_pool() -> Pool:
-    return Pool(clock=this_loop().clock)
+def new_pool() -> ChannelPool:
+    return ChannelPool(clock=this_loop().clock)
 
 
 @in_virtual_time
@@ -121,7 +121,7 @@ async def test_a_silent_connection_is_not_trusted(router: Router) -> None:
 async def test_the_time_of_a_call_includes_connecting(router: Router) -> None:
     loop = this_loop()
     async with new_pool() as pool:
-        loop.network.part("127.0.0.1", "10.0.0.1")
+        loop.network.partition("127.0.0.1", "10.0.0.1")
         with pytest.raises(ConnectFailed, match=r"no connection to 10\.0\.0\.1:1 within 800 ms"):
             await pool.call("10.0.0.1:1", ECHO, timeout_ms=800)
         assert loop.clock.monotonic_ms() == 800

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from roquet.model.errors import CallRefused, UsageError
-from roquet.net.gates import Gate
-from roquet.net.router import Answer, Later, Peer, Router
-from roquet.rules.admission import OVERLOAD, Limits
+from roquet.net.request_limits import RequestLimit
+from roquet.net.router import DeferredReply, HandlerReply, Peer, Router
+from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply
 from roquet.wire.codes import FLAG_ONEWAY, ResponseCode
@@ -40,7 +40,7 @@ def answer(frame: object) -> Command:
 
 
 async def later(dispatched: object) -> bytes | None:
-    assert isinstance(dispatched, Later)
+    assert isinstance(dispatched, DeferredReply)
     return await dispatched.frame
 
 
@@ -152,7 +152,7 @@ def test_a_router_knows_who_serves_what(router: Router) -> None:
 
 
 def test_a_code_is_served_by_one_handler(router: Router) -> None:
-    def another(call: GetKV, peer: Peer) -> Answer:
+    def another(call: GetKV, peer: Peer) -> HandlerReply:
         return None
 
     with pytest.raises(UsageError, match="served already: GetKV"):
@@ -160,7 +160,7 @@ def test_a_code_is_served_by_one_handler(router: Router) -> None:
 
 
 def test_a_full_gate_refuses_what_is_behind_it_and_nothing_else(kept: list[str]) -> None:
-    gate = Gate(Limits(count=1))
+    gate = RequestLimit(AdmissionLimits(count=1))
     router = Router()
     router.add(PutKV, lambda call, peer: kept.append(call.value), gate)
     router.add(GetKV, lambda call, peer: ValueReply(value="v"))
@@ -181,14 +181,14 @@ async def test_who_waits_says_how_large_its_request_was_but_does_not_keep_it() -
     async def wait() -> None:
         return None
 
-    def serve(call: PutKV, peer: Peer) -> Answer:
+    def serve(call: PutKV, peer: Peer) -> HandlerReply:
         return wait()
 
     router = Router()
     router.add(PutKV, serve)
     command = request(PutKV(namespace="n", key="k", value="v"))
     found = router.dispatch(msgspec.structs.replace(command, body=b"x" * 77), NOBODY)
-    assert isinstance(found, Later)
+    assert isinstance(found, DeferredReply)
     assert found.size == 77
     waiting: Any = found.frame
     assert waiting.cr_frame.f_locals["command"].body == b""
@@ -196,19 +196,19 @@ async def test_who_waits_says_how_large_its_request_was_but_does_not_keep_it() -
 
 
 async def test_an_answer_is_made_when_its_peer_has_room_for_it(router: Router) -> None:
-    room = asyncio.Event()
+    drain = asyncio.Event()
 
     class Slow:
         is_full = True
 
-        async def room(self) -> None:
-            await room.wait()
+        async def drain(self) -> None:
+            await drain.wait()
             self.is_full = False
 
     found = router.dispatch(request(GetRoute(topic="0")), cast("Peer", Slow()))
-    assert isinstance(found, Later)
+    assert isinstance(found, DeferredReply)
     task = asyncio.ensure_future(found.frame)
     await asyncio.sleep(0.01)
     assert not task.done()
-    room.set()
+    drain.set()
     assert answer(await task).body == b"0"

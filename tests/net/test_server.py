@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, ConnectionLost
+from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.channel import Channel
 from roquet.net.router import Peer, Router
 from roquet.net.server import DESCRIPTORS_KEPT, GRACE_MS, IDLE_MS, Server, descriptors_max
-from roquet.net.waiting import Mark
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.route import GetKV, GetRoute, ListKV, PutKV, ValueReply
@@ -141,7 +141,7 @@ async def test_a_stop_answers_what_is_in_flight(router: Router) -> None:
 @in_virtual_time
 async def test_a_stop_releases_those_who_wait(router: Router) -> None:
     clock = this_loop().clock
-    mark = Mark(clock=clock)
+    mark = AsyncWatermark(clock=clock)
 
     async def poll(call: ListKV, peer: Peer) -> Reply:
         return ValueReply(value=str(await mark.reach(1, clock.monotonic_ms() + 15_000)))

@@ -10,10 +10,10 @@ import pytest
 from roquet.model.errors import CallError, ConfigError, ConnectFailed, ConnectionLost
 from roquet.net.blocking import BlockingChannel
 from roquet.net.channel import Channel, Security
-from roquet.net.pool import Pool
+from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.net.tls import ServerTls, Tls, explained
+from roquet.net.tls import ServerTls, Tls, tls_error
 from roquet.wire.calls.route import GetKV
 from roquet.wire.signing import Credentials, Signer
 
@@ -37,7 +37,7 @@ async def asked(server: Server, tls: Tls | None) -> str | None:
     security = Security(
         context=tls.context() if tls else None, server_name=tls.server_name if tls else None
     )
-    async with Pool(security=security) as pool:
+    async with ChannelPool(security=security) as pool:
         return (await pool.call(f"127.0.0.1:{server.port}", ECHO)).value
 
 
@@ -127,8 +127,8 @@ def test_a_servers_files_are_checked_as_well() -> None:
 
 
 def test_other_faults_keep_the_systems_words() -> None:
-    assert explained(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
-    assert "does it speak TLS?" in explained(ConnectionResetError(104, "reset"))
+    assert tls_error(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
+    assert "does it speak TLS?" in tls_error(ConnectionResetError(104, "reset"))
 
 
 def test_a_password_is_not_printed() -> None:

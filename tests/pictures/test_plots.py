@@ -5,7 +5,7 @@ import pytest
 
 from roquet.pictures import plots
 from roquet.pictures.page import STYLE
-from roquet.pictures.plots import Moment, Series, Span
+from roquet.pictures.plots import OwnershipSpan, PlotEvent, PlotSeries
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -16,26 +16,26 @@ def texts(svg: str) -> list[str]:
 
 def rates() -> str:
     x = [0.0, 1.0, 2.0]
-    return plots.lines(
-        [Series(name="sent", x=x, y=[5, 9, 4])],
-        stacked=[Series(name=f"consumer-{n}", x=x, y=[2, n, 1]) for n in (1, 2)],
+    return plots.line_plot(
+        [PlotSeries(name="sent", x=x, y=[5, 9, 4])],
+        stacked=[PlotSeries(name=f"consumer-{n}", x=x, y=[2, n, 1]) for n in (1, 2)],
         x="seconds",
         y="messages a second",
-        moments=[Moment(1, "one is killed")],
+        moments=[PlotEvent(1, "one is killed")],
     )
 
 
 def owned() -> str:
     spans = [
-        Span(row="broker-a:0", start=0, end=5, owner=0),
-        Span(row="broker-a:0", start=5, end=9, owner=1),
-        Span(row="broker-a:1", start=0, end=9, owner=1),
+        OwnershipSpan(row="broker-a:0", start=0, end=5, owner=0),
+        OwnershipSpan(row="broker-a:0", start=5, end=9, owner=1),
+        OwnershipSpan(row="broker-a:1", start=0, end=9, owner=1),
     ]
-    return plots.ownership(spans, ["consumer-1", "consumer-2"], x="seconds")
+    return plots.ownership_timeline(spans, ["consumer-1", "consumer-2"], x="seconds")
 
 
 def shaded() -> str:
-    return plots.heat({("AA", 5): 10, ("UA", 6): 40, ("UA", 7): 0}, x="hour", y="carrier")
+    return plots.heatmap({("AA", 5): 10, ("UA", 6): 40, ("UA", 7): 0}, x="hour", y="carrier")
 
 
 def test_curves_name_their_axes_their_series_and_their_moments() -> None:
@@ -77,15 +77,15 @@ def test_the_same_values_give_the_same_picture() -> None:
 
 
 def test_nothing_measured_is_an_empty_picture() -> None:
-    assert plots.heat({}, x="hour", y="carrier").startswith("<svg")
-    assert plots.lines([], x="s", y="n").startswith("<svg")
+    assert plots.heatmap({}, x="hour", y="carrier").startswith("<svg")
+    assert plots.line_plot([], x="s", y="n").startswith("<svg")
 
 
 def test_names_are_text_whatever_is_in_them() -> None:
     names = ["_group", "a $x$ <b>\x1b\u202e", "n" * 50]
-    svg = plots.lines(
-        [Series(name=name, x=[0, 1], y=[0, n]) for n, name in enumerate(names)],
-        x="s", y="n", moments=[Moment(1, "$\\frac$")],
+    svg = plots.line_plot(
+        [PlotSeries(name=name, x=[0, 1], y=[0, n]) for n, name in enumerate(names)],
+        x="s", y="n", moments=[PlotEvent(1, "$\\frac$")],
     )  # fmt: skip
     found = {text.strip() for text in texts(svg)}
     assert {"_group", r"a $x$ <b>\x1b\u202e", "$\\frac$"} <= found

@@ -5,39 +5,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.rules.admission import (
+    BURST_MIN,
     BYTES_MAX,
-    CROWD_MIN,
-    LOOK_MS,
+    CLOCK_CHECK_MS,
     OVERLOAD,
     PAUSE_MS_MAX,
-    Limits,
-    Load,
-    is_tight,
+    AdmissionLimits,
+    RequestLoad,
+    is_near_limit,
+    loop_lag_ms,
     refusal,
-    too_slow,
-    turn_age,
+    slow_readers,
     waited_ms,
 )
 
-LIMITS = Limits(count=100, size=1_000, wait_ms=200)
+LIMITS = AdmissionLimits(count=100, size=1_000, wait_ms=200)
 
 
-def load(count: int = 0, size: int = 0, of_peer: int = 0, waited_ms: int = 0) -> Load:
-    return Load(count=count, size=size, of_peer=of_peer, waited_ms=waited_ms)
+def load(count: int = 0, size: int = 0, of_peer: int = 0, waited_ms: int = 0) -> RequestLoad:
+    return RequestLoad(count=count, size=size, of_peer=of_peer, waited_ms=waited_ms)
 
 
 @pytest.mark.parametrize(
     "taken",
     [load(), load(count=99), load(size=999), load(count=99, of_peer=49), load(waited_ms=200)],
 )
-def test_below_every_limit_a_request_is_taken(taken: Load) -> None:
+def test_below_every_limit_a_request_is_taken(taken: RequestLoad) -> None:
     assert refusal(LIMITS, taken) is None
 
 
 @pytest.mark.parametrize(
     "refused", [load(count=100), load(count=101), load(size=1_000), load(count=60, of_peer=50)]
 )
-def test_without_a_place_it_is_refused_in_the_genuine_words(refused: Load) -> None:
+def test_without_a_place_it_is_refused_in_the_genuine_words(refused: RequestLoad) -> None:
     assert refusal(LIMITS, refused) == OVERLOAD
 
 
@@ -49,25 +49,25 @@ def test_one_that_waited_too_long_is_told_how_long_and_behind_how_many() -> None
 
 
 def test_without_a_limit_of_time_nobody_waits_too_long() -> None:
-    patient = Limits(count=10)
+    patient = AdmissionLimits(count=10)
     assert refusal(patient, load(waited_ms=10**9)) is None
-    assert not is_tight(patient, load(waited_ms=10**9))
+    assert not is_near_limit(patient, load(waited_ms=10**9))
     assert patient.size == BYTES_MAX
 
 
 def test_the_only_place_is_for_anybody() -> None:
-    assert refusal(Limits(count=1), load()) is None
+    assert refusal(AdmissionLimits(count=1), load()) is None
 
 
 @given(
     st.builds(
-        Limits,
+        AdmissionLimits,
         count=st.integers(1, 50),
         size=st.integers(1, 50),
         wait_ms=st.none() | st.integers(0, 50),
     ),
     st.builds(
-        Load,
+        RequestLoad,
         count=st.integers(0, 60),
         size=st.integers(0, 60),
         of_peer=st.just(0),
@@ -75,35 +75,37 @@ def test_the_only_place_is_for_anybody() -> None:
     ),
     st.integers(0, 60),
 )
-def test_whoever_is_refused_was_judged(limits: Limits, taken: Load, of_peer: int) -> None:
+def test_whoever_is_refused_was_judged(
+    limits: AdmissionLimits, taken: RequestLoad, of_peer: int
+) -> None:
     mine = load(taken.count, taken.size, min(of_peer, taken.count), taken.waited_ms)
     if refusal(limits, mine) is not None:
-        assert is_tight(limits, taken)
+        assert is_near_limit(limits, taken)
 
 
 def test_a_turn_ages_by_its_work_and_hardly_by_a_pause() -> None:
     age_ms = 0
     for _ in range(10):
-        age_ms = turn_age(age_ms, LOOK_MS)
-    assert age_ms == 10 * LOOK_MS
-    assert turn_age(0, 10_000) == PAUSE_MS_MAX < 200
+        age_ms = loop_lag_ms(age_ms, CLOCK_CHECK_MS)
+    assert age_ms == 10 * CLOCK_CHECK_MS
+    assert loop_lag_ms(0, 10_000) == PAUSE_MS_MAX < 200
 
 
 def test_only_in_a_crowd_does_it_matter_how_old_a_turn_is() -> None:
-    assert waited_ms(500, CROWD_MIN) == 500
-    assert waited_ms(500, CROWD_MIN - 1) == 0
+    assert waited_ms(500, BURST_MIN) == 500
+    assert waited_ms(500, BURST_MIN - 1) == 0
 
 
 def test_the_slowest_go_until_the_rest_is_bearable() -> None:
-    assert too_slow({"a": 10, "b": 60, "c": 50}, 60) == ["b"]
-    assert too_slow({"a": 10, "b": 60, "c": 50}, 59) == ["b", "c"]
-    assert too_slow({"a": 10, "b": 60}, 70) == []
-    assert too_slow({}, 0) == []
+    assert slow_readers({"a": 10, "b": 60, "c": 50}, 60) == ["b"]
+    assert slow_readers({"a": 10, "b": 60, "c": 50}, 59) == ["b", "c"]
+    assert slow_readers({"a": 10, "b": 60}, 70) == []
+    assert slow_readers({}, 0) == []
 
 
 @given(st.dictionaries(st.text(max_size=2), st.integers(1, 100)), st.integers(0, 300))
 def test_no_more_go_than_have_to(untaken: dict[str, int], limit: int) -> None:
-    gone = too_slow(untaken, limit)
+    gone = slow_readers(untaken, limit)
     left = sum(untaken.values()) - sum(untaken[who] for who in gone)
     assert left <= limit
     assert not gone or left + untaken[gone[-1]] > limit

@@ -4,13 +4,13 @@ from hypothesis import strategies as st
 from roquet.rules.retention import (
     FORCED_FILES_MAX,
     HOUR_MS,
-    AgeClock,
     DiskUsage,
     FileAge,
+    RetentionClock,
     RetentionPolicy,
-    expendable,
-    free_wanted,
-    must_refuse,
+    deletable_files,
+    must_refuse_writes,
+    required_free_bytes,
 )
 
 NOW = 1_000 * HOUR_MS
@@ -28,7 +28,7 @@ def starts(
     usage: DiskUsage = ROOMY,
     policy: RetentionPolicy = POLICY,
 ) -> list[int]:
-    return [file.start for file in expendable(files, NOW, hour, usage, policy)]
+    return [file.start for file in deletable_files(files, NOW, hour, usage, policy)]
 
 
 def test_old_files_go_at_their_hour() -> None:
@@ -60,15 +60,15 @@ def test_the_newest_file_never_goes() -> None:
 
 
 def test_writes_are_refused_above_the_ratio_only() -> None:
-    assert [must_refuse(usage, POLICY) for usage in (ROOMY, FILLING, PRESSING, FULL)] == [
+    assert [must_refuse_writes(usage, POLICY) for usage in (ROOMY, FILLING, PRESSING, FULL)] == [
         False, False, False, True,
     ]  # fmt: skip
 
 
 def test_a_floor_of_free_bytes_replaces_the_ratios() -> None:
     policy = RetentionPolicy(free_min=10)
-    assert must_refuse(DiskUsage(100_000, 9), policy)
-    assert not must_refuse(DiskUsage(100, 10), policy)
+    assert must_refuse_writes(DiskUsage(100_000, 9), policy)
+    assert not must_refuse_writes(DiskUsage(100, 10), policy)
     assert starts(aged(3, 2, 1), hour=5, usage=DiskUsage(100, 19), policy=policy) == [0, 1]
     assert starts(aged(3, 2, 1), hour=5, usage=DiskUsage(100, 21), policy=policy) == []
     assert starts(aged(99, 2, 1), hour=5, usage=DiskUsage(100, 29), policy=policy) == [0]
@@ -85,13 +85,13 @@ def test_a_disk_of_no_size_is_not_full() -> None:
 )
 def test_what_goes_is_a_head_and_never_all(hours: list[int], hour: int, free: int) -> None:
     files = aged(*hours)
-    gone = list(expendable(files, NOW, hour, DiskUsage(100, free), POLICY))
+    gone = list(deletable_files(files, NOW, hour, DiskUsage(100, free), POLICY))
     assert gone == files[: len(gone)]
     assert len(gone) < max(len(files), 1)
 
 
 def test_by_a_clock_that_has_jumped_nothing_is_old_for_an_hour() -> None:
-    clock = AgeClock()
+    clock = RetentionClock()
     ahead = 30 * 24 * HOUR_MS
     assert clock.believed_ms(NOW, 0) == NOW
     assert clock.believed_ms(NOW + 10_500, 10_000) == NOW + 10_500
@@ -107,5 +107,5 @@ def test_by_a_clock_that_has_jumped_nothing_is_old_for_an_hour() -> None:
 
 
 def test_how_much_has_to_be_free_is_told() -> None:
-    assert free_wanted(DiskUsage(1_000, 500), RetentionPolicy(refuse_ratio=0.9)) == 100
-    assert free_wanted(DiskUsage(1_000, 500), RetentionPolicy(free_min=700)) == 700
+    assert required_free_bytes(DiskUsage(1_000, 500), RetentionPolicy(refuse_ratio=0.9)) == 100
+    assert required_free_bytes(DiskUsage(1_000, 500), RetentionPolicy(free_min=700)) == 700

@@ -8,7 +8,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.route import QueueData, TopicRoute
 from roquet.model.topic import DataVersion, TopicConfig
 from roquet.rules import routing
-from roquet.rules.routing import Registration, Registrations, Verdict
+from roquet.rules.routing import BrokerRegistration, BrokerRegistrations, RegistrationVerdict
 
 
 def queues(**counts: int) -> dict[str, TopicConfig]:
@@ -20,8 +20,8 @@ def queues(**counts: int) -> dict[str, TopicConfig]:
 
 def broker(
     name: str, broker_id: int = 0, *, port: int = 10911, edition: int = 1, **topics: int
-) -> Registration:
-    return Registration(
+) -> BrokerRegistration:
+    return BrokerRegistration(
         cluster="c",
         broker_name=name,
         broker_id=broker_id,
@@ -31,14 +31,14 @@ def broker(
     )
 
 
-def known(*registrations: Registration) -> Registrations:
-    state: Registrations = {}
+def known(*registrations: BrokerRegistration) -> BrokerRegistrations:
+    state: BrokerRegistrations = {}
     for registration in registrations:
         state = routing.merge(state, registration)
     return state
 
 
-def found(state: Registrations, topic: str) -> TopicRoute:
+def found(state: BrokerRegistrations, topic: str) -> TopicRoute:
     route = routing.route(state, topic)
     assert route is not None
     return route
@@ -78,7 +78,7 @@ def test_the_order_setting_travels_with_the_route() -> None:
 
 
 def test_filter_servers_are_listed_by_their_brokers_address() -> None:
-    registration = Registration(
+    registration = BrokerRegistration(
         cluster="c",
         broker_name="a",
         broker_id=0,
@@ -115,18 +115,18 @@ def test_a_broker_that_moved_replaces_its_old_address_and_topics() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "verdict"),
     [
-        ((0, 5, 900), (0, 4, 900), Verdict.OUTDATED),
-        ((0, 5, 900), (0, 5, 899), Verdict.OUTDATED),
-        ((0, 5, 900), (0, 4, 901), Verdict.OUTDATED),
-        ((1, 5, 900), (0, 6, 901), Verdict.OUTDATED),
-        ((0, 5, 900), (0, 5, 900), Verdict.TAKEN),
-        ((0, 5, 900), (0, 5, 901), Verdict.TAKEN),
-        ((0, 5, 900), (0, 6, 800), Verdict.TAKEN),
-        ((0, 5, 900), (1, 0, 0), Verdict.TAKEN),
+        ((0, 5, 900), (0, 4, 900), RegistrationVerdict.OUTDATED),
+        ((0, 5, 900), (0, 5, 899), RegistrationVerdict.OUTDATED),
+        ((0, 5, 900), (0, 4, 901), RegistrationVerdict.OUTDATED),
+        ((1, 5, 900), (0, 6, 901), RegistrationVerdict.OUTDATED),
+        ((0, 5, 900), (0, 5, 900), RegistrationVerdict.TAKEN),
+        ((0, 5, 900), (0, 5, 901), RegistrationVerdict.TAKEN),
+        ((0, 5, 900), (0, 6, 800), RegistrationVerdict.TAKEN),
+        ((0, 5, 900), (1, 0, 0), RegistrationVerdict.TAKEN),
     ],
 )
 def test_an_edition_is_older_by_leadership_then_by_changes_then_by_time(
-    old: tuple[int, int, int], new: tuple[int, int, int], verdict: Verdict
+    old: tuple[int, int, int], new: tuple[int, int, int], verdict: RegistrationVerdict
 ) -> None:
     def edition(state: int, counter: int, timestamp: int) -> DataVersion:
         return DataVersion(state_version=state, counter=counter, timestamp=timestamp)
@@ -135,30 +135,38 @@ def test_an_edition_is_older_by_leadership_then_by_changes_then_by_time(
     claiming = replace(broker("a", port=7, x=1, y=1), version=edition(*new))
     assert routing.judge(known(sitting), claiming) is verdict
     same_address = replace(sitting, version=edition(*new))
-    assert routing.judge(known(sitting), same_address) is Verdict.TAKEN
+    assert routing.judge(known(sitting), same_address) is RegistrationVerdict.TAKEN
 
 
 def test_of_two_addresses_for_one_seat_the_newer_topics_win() -> None:
     state = known(broker("a", edition=5, orders=4, x=1))
-    assert routing.judge(state, broker("a", port=7, edition=4, x=1, y=1)) is Verdict.OUTDATED
-    assert routing.judge(state, broker("a", port=7, edition=5, x=1, y=1)) is Verdict.TAKEN
-    assert routing.judge(state, broker("a", edition=4, x=1, y=1)) is Verdict.TAKEN
+    assert (
+        routing.judge(state, broker("a", port=7, edition=4, x=1, y=1))
+        is RegistrationVerdict.OUTDATED
+    )
+    assert (
+        routing.judge(state, broker("a", port=7, edition=5, x=1, y=1)) is RegistrationVerdict.TAKEN
+    )
+    assert routing.judge(state, broker("a", edition=4, x=1, y=1)) is RegistrationVerdict.TAKEN
 
 
 def test_one_topic_of_an_unknown_broker_is_not_enough() -> None:
-    assert routing.judge({}, broker("a", orders=4)) is Verdict.INCOMPLETE
-    assert routing.judge(known(broker("a", x=1, y=1)), broker("a", orders=4)) is Verdict.TAKEN
+    assert routing.judge({}, broker("a", orders=4)) is RegistrationVerdict.INCOMPLETE
+    assert (
+        routing.judge(known(broker("a", x=1, y=1)), broker("a", orders=4))
+        is RegistrationVerdict.TAKEN
+    )
 
 
 def test_a_follower_that_became_the_leader_leaves_its_old_seat() -> None:
     follower = broker("a", 1, orders=1, x=1)
-    leader = Registration(cluster="c", broker_name="a", broker_id=0, address=follower.address)
+    leader = BrokerRegistration(cluster="c", broker_name="a", broker_id=0, address=follower.address)
     state = known(follower, leader)
     assert list(state) == [("a", 0)]
 
 
 def test_the_cluster_lists_brokers_by_name_and_by_cluster() -> None:
-    other = Registration(cluster="d", broker_name="z", broker_id=0, address="h:1")
+    other = BrokerRegistration(cluster="d", broker_name="z", broker_id=0, address="h:1")
     info = routing.cluster(known(broker("b"), broker("a"), broker("a", 1), other))
     assert info.cluster_addr_table == {"c": ["a", "b"], "d": ["z"]}
     assert info.broker_addr_table["a"].broker_addrs == {0: "10.0.0.0:10911", 1: "10.0.0.1:10911"}
@@ -183,7 +191,7 @@ def test_whatever_registers_every_route_points_at_brokers_it_names(
 def test_an_address_sits_in_one_seat_of_its_name(arrivals: list[tuple[str, int, int, int]]) -> None:
     state = known(
         *(
-            Registration(
+            BrokerRegistration(
                 cluster="c", broker_name=n, broker_id=i, address=f"h:{p}", topics=queues(t=1)
             )
             for n, i, p, _ in arrivals
@@ -193,15 +201,15 @@ def test_an_address_sits_in_one_seat_of_its_name(arrivals: list[tuple[str, int, 
     assert len(addresses) == len(set(addresses))
 
 
-def perms(known: Registrations, topic: str) -> dict[str, int]:
+def perms(known: BrokerRegistrations, topic: str) -> dict[str, int]:
     found = routing.route(known, topic)
     return {} if found is None else {data.broker_name: data.perm for data in found.queue_datas}
 
 
-def two_brokers() -> Registrations:
+def two_brokers() -> BrokerRegistrations:
     topics = {name: TopicConfig(topic_name=name) for name in ("t", "u")}
     return {
-        (name, broker_id): Registration(
+        (name, broker_id): BrokerRegistration(
             cluster=f"cluster-{name}",
             broker_name=name,
             broker_id=broker_id,
@@ -215,15 +223,15 @@ def two_brokers() -> Registrations:
 def test_write_permission_is_taken_from_all_of_one_name_and_given_back() -> None:
     known = two_brokers()
     assert (routing.topic_count(known, "a"), routing.topic_count(known, "z")) == (2, 0)
-    wiped = routing.permitted(known, "a", may_write=False)
+    wiped = routing.with_write_permission(known, "a", may_write=False)
     assert perms(wiped, "t") == {"a": 4, "b": 6}
     assert {wiped["a", i].topics["u"].perm for i in (0, 1)} == {4}
-    assert routing.permitted(wiped, "a", may_write=True) == known
+    assert routing.with_write_permission(wiped, "a", may_write=True) == known
 
 
 def test_what_operators_changed_stays_until_the_broker_has_other_topics() -> None:
     known = two_brokers()
-    wiped = routing.permitted(known, "a", may_write=False)
+    wiped = routing.with_write_permission(known, "a", may_write=False)
     same = known["a", 0]
     for whole in (False, True):
         assert perms(routing.merge(wiped, same, whole=whole), "t")["a"] == 4

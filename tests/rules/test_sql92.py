@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import UsageError
-from roquet.rules.sql92 import ExpressionError, Unsuitable, matcher, of_mapping, parse
-from roquet.rules.sql92.evaluate import compiled
+from roquet.rules.sql92 import ExpressionError, NotComparable, matcher, of_mapping, parse
+from roquet.rules.sql92.evaluate import compile_predicate
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "sql92.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text("utf-8").splitlines()]
@@ -25,8 +25,8 @@ def found(expression: str, properties: dict[str, str], *, genuine: bool) -> dict
     except ExpressionError:
         return {"error": True, "stage": "compile"}
     try:
-        return {"result": compiled(node, of_mapping)(properties)}
-    except Unsuitable:
+        return {"result": compile_predicate(node, of_mapping)(properties)}
+    except NotComparable:
         return {"error": True, "stage": "evaluate"}
 
 

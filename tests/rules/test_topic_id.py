@@ -3,48 +3,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.rules.topic_id import (
-    adopted,
-    created,
+    adopted_id,
     created_ms,
     from_number,
-    is_another,
+    is_other_topic,
+    new_id,
     to_number,
 )
 
 
 def test_two_topics_of_one_name_and_one_millisecond_have_different_ids() -> None:
-    assert created(1_763_836_680_000, 17) == "1763836680000-17"
-    assert is_another(created(1_763_836_680_000, 17), created(1_763_836_680_000, 19))
+    assert new_id(1_763_836_680_000, 17) == "1763836680000-17"
+    assert is_other_topic(new_id(1_763_836_680_000, 17), new_id(1_763_836_680_000, 19))
 
 
 def test_a_topic_is_itself() -> None:
-    assert not is_another("1763836680000-17", "1763836680000-17")
+    assert not is_other_topic("1763836680000-17", "1763836680000-17")
 
 
 def test_where_one_side_knows_no_id_nothing_is_certain() -> None:
-    assert not is_another(None, "1763836680000-17")
-    assert not is_another("1763836680000-17", None)
-    assert not is_another(None, None)
+    assert not is_other_topic(None, "1763836680000-17")
+    assert not is_other_topic("1763836680000-17", None)
+    assert not is_other_topic(None, None)
 
 
 def test_an_id_that_was_adopted_later_accuses_nobody() -> None:
     """A broker that knows no ids may have dropped the one before."""
-    assert not is_another(created(1, 1), adopted(2, 5))
-    assert not is_another(adopted(1, 1), adopted(2, 5))
+    assert not is_other_topic(new_id(1, 1), adopted_id(2, 5))
+    assert not is_other_topic(adopted_id(1, 1), adopted_id(2, 5))
 
 
 def test_a_topic_made_after_an_adopted_one_is_another() -> None:
-    assert is_another(adopted(1, 1), created(2, 5))
+    assert is_other_topic(adopted_id(1, 1), new_id(2, 5))
 
 
 def test_an_id_tells_when_its_topic_was_made() -> None:
-    assert created_ms(created(1_763_836_680_000, 17)) == 1_763_836_680_000
-    assert created_ms(adopted(1_763_836_680_000, 17)) is None
+    assert created_ms(new_id(1_763_836_680_000, 17)) == 1_763_836_680_000
+    assert created_ms(adopted_id(1_763_836_680_000, 17)) is None
 
 
 @given(st.integers(0, 4_000_000_000_000), st.integers(0, 2**40), st.booleans())
 def test_an_id_as_a_number_of_64_bits_is_the_same_id(now_ms: int, edition: int, late: bool) -> None:
-    one = (adopted if late else created)(now_ms, edition)
+    one = (adopted_id if late else new_id)(now_ms, edition)
     number = to_number(one)
     assert number is not None
     assert 0 <= number < 2**63

@@ -5,95 +5,95 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.rules.transaction import (
-    Fault,
-    Half,
-    Halves,
-    Ops,
-    Place,
-    Policy,
-    Verdict,
+    CheckVerdict,
+    EndedHalfMessages,
+    HalfMessageFacts,
+    HalfMessagePosition,
+    OpMessages,
+    TransactionFault,
+    TransactionPolicy,
+    check_verdict,
     immunity_ms,
     is_too_late,
     mismatch,
     offsets_of,
     op_bodies,
     times_checked,
-    verdict,
 )
 
-POLICY = Policy(timeout_ms=6_000, check_max=15, reserved_ms=72 * 3_600_000)
+POLICY = TransactionPolicy(timeout_ms=6_000, check_max=15, reserved_ms=72 * 3_600_000)
 NOW = 1_700_000_000_000
 
 
-def half(age_ms: int, **fields: Any) -> Half:
+def half(age_ms: int, **fields: Any) -> HalfMessageFacts:
     given = {"born_ms": NOW - age_ms, "stored_ms": NOW - max(age_ms, 1), **fields}
-    return Half(**given)
+    return HalfMessageFacts(**given)
 
 
-def judged(age_ms: int, **fields: Any) -> Verdict:
-    return verdict(half(age_ms, **fields), POLICY, NOW, NOW)
+def judged(age_ms: int, **fields: Any) -> CheckVerdict:
+    return check_verdict(half(age_ms, **fields), POLICY, NOW, NOW)
 
 
 @pytest.mark.parametrize(
     ("age_ms", "wanted"),
     [
-        (1, Verdict.LATER),
-        (6_000, Verdict.LATER),
-        (6_001, Verdict.CHECK),
-        (POLICY.reserved_ms, Verdict.CHECK),
-        (POLICY.reserved_ms + 1, Verdict.GIVE_UP),
+        (1, CheckVerdict.LATER),
+        (6_000, CheckVerdict.LATER),
+        (6_001, CheckVerdict.CHECK),
+        (POLICY.reserved_ms, CheckVerdict.CHECK),
+        (POLICY.reserved_ms + 1, CheckVerdict.GIVE_UP),
     ],
 )
 def test_age_decides_about_a_message_that_nobody_was_asked_about(
-    age_ms: int, wanted: Verdict
+    age_ms: int, wanted: CheckVerdict
 ) -> None:
     assert judged(age_ms) == wanted
 
 
 @pytest.mark.parametrize("behind_ms", [POLICY.reserved_ms + 1, 10 * POLICY.reserved_ms])
 def test_one_of_a_clock_that_is_days_behind_is_asked_about_like_any_other(behind_ms: int) -> None:
-    assert judged(behind_ms, stored_ms=NOW - 7_000) == Verdict.CHECK
-    assert judged(behind_ms, stored_ms=NOW - 7_000, checked="14") == Verdict.CHECK
-    assert judged(behind_ms, stored_ms=NOW - 7_000, checked="15") == Verdict.GIVE_UP
+    assert judged(behind_ms, stored_ms=NOW - 7_000) == CheckVerdict.CHECK
+    assert judged(behind_ms, stored_ms=NOW - 7_000, checked="14") == CheckVerdict.CHECK
+    assert judged(behind_ms, stored_ms=NOW - 7_000, checked="15") == CheckVerdict.GIVE_UP
 
 
 def test_what_has_lain_for_too_long_is_given_up_whatever_its_sender_s_clock_says() -> None:
     stored_ms = NOW - POLICY.reserved_ms
-    assert judged(-60_000, stored_ms=stored_ms) == Verdict.CHECK
-    assert judged(-60_000, stored_ms=stored_ms - 1) == Verdict.GIVE_UP
+    assert judged(-60_000, stored_ms=stored_ms) == CheckVerdict.CHECK
+    assert judged(-60_000, stored_ms=stored_ms - 1) == CheckVerdict.GIVE_UP
 
 
 def test_no_sender_can_have_it_left_alone_for_longer_than_messages_are_kept() -> None:
     seconds = str(POLICY.reserved_ms // 1_000 + 60)
     recent = {"stored_ms": NOW - 30_000, "immunity": seconds}
-    assert judged(POLICY.reserved_ms, **recent) == Verdict.KEEP
-    assert judged(POLICY.reserved_ms + 1, **recent) == Verdict.CHECK
+    assert judged(POLICY.reserved_ms, **recent) == CheckVerdict.KEEP
+    assert judged(POLICY.reserved_ms + 1, **recent) == CheckVerdict.CHECK
 
 
 def test_one_from_the_future_is_asked_about_at_once() -> None:
-    assert judged(-60_000, stored_ms=NOW - 1) == Verdict.CHECK
+    assert judged(-60_000, stored_ms=NOW - 1) == CheckVerdict.CHECK
 
 
 def test_what_was_stored_since_the_round_began_waits_for_the_next() -> None:
-    assert judged(10_000, stored_ms=NOW) == Verdict.LATER
-    assert judged(10_000, stored_ms=NOW - 1) == Verdict.CHECK
+    assert judged(10_000, stored_ms=NOW) == CheckVerdict.LATER
+    assert judged(10_000, stored_ms=NOW - 1) == CheckVerdict.CHECK
 
 
 @pytest.mark.parametrize("checked", ["1", "14", "-1", "many", ""])
 def test_it_is_asked_about_until_the_last_time(checked: str) -> None:
-    assert judged(10_000, checked=checked) == Verdict.CHECK
-    assert judged(10_000, checked="15") == Verdict.GIVE_UP
-    assert judged(1, checked="16") == Verdict.GIVE_UP, "however young it is"
+    assert judged(10_000, checked=checked) == CheckVerdict.CHECK
+    assert judged(10_000, checked="15") == CheckVerdict.GIVE_UP
+    assert judged(1, checked="16") == CheckVerdict.GIVE_UP, "however young it is"
 
 
 def test_a_sender_may_want_it_left_alone_for_longer_or_for_less() -> None:
-    assert judged(59_000, immunity="60") == Verdict.KEEP
-    assert judged(60_000, immunity="60") == Verdict.KEEP
-    assert judged(60_001, immunity="60") == Verdict.CHECK
-    assert judged(3_000, immunity="1") == Verdict.CHECK
-    assert judged(10, immunity="-5") == Verdict.CHECK
-    assert judged(5_000, immunity="soon") == Verdict.KEEP
-    assert judged(7_000, immunity="soon") == Verdict.CHECK
+    assert judged(59_000, immunity="60") == CheckVerdict.KEEP
+    assert judged(60_000, immunity="60") == CheckVerdict.KEEP
+    assert judged(60_001, immunity="60") == CheckVerdict.CHECK
+    assert judged(3_000, immunity="1") == CheckVerdict.CHECK
+    assert judged(10, immunity="-5") == CheckVerdict.CHECK
+    assert judged(5_000, immunity="soon") == CheckVerdict.KEEP
+    assert judged(7_000, immunity="soon") == CheckVerdict.CHECK
 
 
 def test_the_immunity_that_cannot_be_read_is_the_timeout() -> None:
@@ -115,12 +115,15 @@ def test_checks_are_counted_by_a_number() -> None:
 
 
 def test_an_end_has_to_agree_in_everything() -> None:
-    found = Place("g", 5, 700)
-    assert mismatch(found, Place("g", 5, 700)) is None
-    assert mismatch(found, Place("h", 6, 701)) == Fault.GROUP
-    assert mismatch(found, Place("g", 6, 701)) == Fault.OFFSET
-    assert mismatch(found, Place("g", 5, 701)) == Fault.POSITION
-    assert mismatch(Place(None, 5, 700), Place("", 5, 700)) == Fault.GROUP
+    found = HalfMessagePosition("g", 5, 700)
+    assert mismatch(found, HalfMessagePosition("g", 5, 700)) is None
+    assert mismatch(found, HalfMessagePosition("h", 6, 701)) == TransactionFault.GROUP
+    assert mismatch(found, HalfMessagePosition("g", 6, 701)) == TransactionFault.OFFSET
+    assert mismatch(found, HalfMessagePosition("g", 5, 701)) == TransactionFault.POSITION
+    assert (
+        mismatch(HalfMessagePosition(None, 5, 700), HalfMessagePosition("", 5, 700))
+        == TransactionFault.GROUP
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,7 @@ def test_op_messages_name_each_offset_once_and_end_when_full(offsets: list[int],
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 10))
 def test_halves_are_a_set_of_what_has_ended(ended: list[int], start: int) -> None:
-    halves, model = Halves(start), set(range(start))
+    halves, model = EndedHalfMessages(start), set(range(start))
     for number, offset in enumerate(ended):
         halves.end(offset)
         model.add(offset)
@@ -164,7 +167,7 @@ def test_halves_are_a_set_of_what_has_ended(ended: list[int], start: int) -> Non
 
 @given(st.integers(0, 50), st.lists(st.integers(0, 40)), st.integers(0, 60))
 def test_what_is_forgotten_counts_as_ended(start: int, ended: list[int], until: int) -> None:
-    halves = Halves(start)
+    halves = EndedHalfMessages(start)
     for offset in ended:
         halves.end(offset)
     before = [halves.is_ended(offset) for offset in range(90)]
@@ -174,7 +177,7 @@ def test_what_is_forgotten_counts_as_ended(start: int, ended: list[int], until: 
 
 
 def test_ops_are_read_again_from_the_first_that_says_something_new() -> None:
-    ops = Ops(3)
+    ops = OpMessages(3)
     assert ops.advance(100) == 3, "nothing to read"
     ops.note(3, [10, 11])
     ops.note(4, [12])
@@ -190,9 +193,9 @@ def test_ops_are_read_again_from_the_first_that_says_something_new() -> None:
 
 def test_one_that_seems_to_be_stored_in_the_future_does_not_hold_up_those_behind_it() -> None:
     ahead = NOW + 30 * 86_400_000
-    assert judged(10_000, stored_ms=ahead) == Verdict.CHECK
+    assert judged(10_000, stored_ms=ahead) == CheckVerdict.CHECK
 
 
 def test_one_that_claims_to_be_born_far_in_the_future_is_not_left_alone_until_then() -> None:
-    assert judged(-30 * 86_400_000, immunity="60") == Verdict.CHECK
-    assert judged(-30_000, immunity="60") == Verdict.KEEP
+    assert judged(-30 * 86_400_000, immunity="60") == CheckVerdict.CHECK
+    assert judged(-30_000, immunity="60") == CheckVerdict.KEEP

@@ -9,17 +9,17 @@ import pytest
 from roquet.model.errors import CallError, CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
-from roquet.rules.topic_id import is_another
-from roquet.spark import cluster
-from roquet.wire import record
+from roquet.rules.topic_id import is_other_topic
+from roquet.spark.cluster import cluster_client
 from roquet.wire.call import Reply
-from roquet.wire.calls.bodies import Alongside, TopicList
+from roquet.wire.calls.admin.stats import GetTopicStats, QueueStats, TopicStats
+from roquet.wire.calls.bodies import MultiQueueOffsets, TopicList
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.route import GetAllTopics, GetRoute
-from roquet.wire.calls.stats import GetTopicStats, QueueStats, TopicStats
 from roquet.wire.codes import ResponseCode
-from roquet.wire.dialect import dumps, loads
+from roquet.wire.fastjson.codec import dumps, loads
+from roquet.wire.records import record
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 NAMESRV = "namesrv:9876"
@@ -106,7 +106,7 @@ class CannedCluster:
         if isinstance(call, GetTopicStats):
             return self._stats(broker)
         queue = self.queues[broker, call.queue_id]
-        if isinstance(call, Pull) and is_another(call.topic_id, self.topic_ids.get(broker)):
+        if isinstance(call, Pull) and is_other_topic(call.topic_id, self.topic_ids.get(broker)):
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "topic orders was made anew")
         if isinstance(call, MinOffset):
             return OffsetReply(offset=queue.first, topic_id=self.topic_ids.get(broker))
@@ -147,7 +147,7 @@ class CannedCluster:
 
     def _together(self, broker: str, call: Pull) -> PullReply:
         """What a broker of ours answers: all that lies in the log from the first offset on."""
-        offsets = {call.queue_id: call.queue_offset} | loads(call.body, Alongside).offsets
+        offsets = {call.queue_id: call.queue_offset} | loads(call.body, MultiQueueOffsets).offsets
         queues = {queue_id: self.queues[broker, queue_id] for queue_id in offsets}
         start = min(
             queues[queue_id].positions[at - queues[queue_id].first]
@@ -203,6 +203,6 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
     """Two brokers, reached without a network."""
     found = CannedCluster(BROKERS)
     monkeypatch.setattr(CannedChannel, "cluster", found, raising=False)
-    monkeypatch.setattr(cluster, "BlockingChannel", CannedChannel)
-    monkeypatch.setattr(cluster, "_channels", {})
+    monkeypatch.setattr(cluster_client, "BlockingChannel", CannedChannel)
+    monkeypatch.setattr(cluster_client, "_channels", {})
     return found

@@ -24,7 +24,7 @@ def test_a_read_that_subscribes_is_told_of_topic() -> None:
 def test_a_frame_with_a_value_is_told_of_body() -> None:
     settings = sink_options.parse({**OURS, "topic": "orders"}, {})
     with pytest.raises(ConfigError, match="Kafka's 'value' is column 'body' here"):
-        sink_columns.chosen([("key", "string"), ("value", "binary")], settings)
+        sink_columns.check_frame([("key", "string"), ("value", "binary")], settings)
     with pytest.raises(ConfigError, match=r"bootstrap\.servers' is option 'namesrv'"):
         sink_options.parse({"kafka.bootstrap.servers": "a:9092"}, {})
 

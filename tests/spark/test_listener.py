@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from roquet.spark import listener, queue_offsets
-from roquet.spark.listener import Progress, ProgressListener, PublishListener, ends_of, found
+from roquet.spark.listener import (
+    ProgressListener,
+    PublishListener,
+    QueryProgress,
+    end_offsets,
+    parse_progress,
+)
 
 END = {"orders": {"a": {"0": 5, "1": 7}}, "paid": {"a": {"0": 1}}}
 LATEST = {"orders": {"a": {"0": 9, "1": 7}, "b": {"0": 2}}, "paid": {"a": {"0": 1}}}
@@ -42,15 +48,15 @@ class Publisher:
 
 
 def test_lag_is_by_topic_and_counts_queues_that_are_not_begun() -> None:
-    (one,) = found(told())
+    (one,) = parse_progress(told())
     assert one.lag == {"orders": 4 + 2, "paid": 0}
     assert (one.query, one.batch, one.rows, one.rows_per_second) == ("lake", 4, 1200, 300.5)
     assert str(one) == "lake batch 4: 1,200 rows, 300/s, lag orders 6, paid 0"
 
 
 def test_brokers_that_are_away_are_named() -> None:
-    (one,) = found(
-        told(latestOffset=queue_offsets.report(queue_offsets.from_json(LATEST), {"b": 12}))
+    (one,) = parse_progress(
+        told(latestOffset=queue_offsets.latest_to_json(queue_offsets.from_json(LATEST), {"b": 12}))
     )
     assert one.away == {"b": 12}
     assert str(one).endswith("; away: b for 12 s")
@@ -58,24 +64,24 @@ def test_brokers_that_are_away_are_named() -> None:
 
 
 def test_offsets_come_as_json_or_as_what_it_says() -> None:
-    assert ends_of({"endOffset": json.dumps(END)}) == queue_offsets.from_json(END)
-    assert ends_of({"endOffset": END}) == queue_offsets.from_json(END)
+    assert end_offsets({"endOffset": json.dumps(END)}) == queue_offsets.from_json(END)
+    assert end_offsets({"endOffset": END}) == queue_offsets.from_json(END)
 
 
 @pytest.mark.parametrize("end", [None, 7, "8", "{", [1], {"files": 3}, {"logOffset": {"a": 1}}])
 def test_other_sources_are_passed_over(end: Any) -> None:
-    assert found(told(endOffset=end)) == []
+    assert parse_progress(told(endOffset=end)) == []
 
 
 def test_a_rate_that_is_not_told_is_none() -> None:
-    (one,) = found(told(processedRowsPerSecond="NaN", latestOffset=None))
+    (one,) = parse_progress(told(processedRowsPerSecond="NaN", latestOffset=None))
     assert (one.rows_per_second, one.lag) == (0.0, {"orders": 0, "paid": 0})
 
 
 def test_each_batch_is_told_to_whoever_wants_to_hear() -> None:
-    heard: list[Progress] = []
+    heard: list[QueryProgress] = []
     ProgressListener(heard.append).onQueryProgress(event(told()))
-    assert heard == found(told())
+    assert heard == parse_progress(told())
 
 
 def test_by_itself_it_writes_a_line_that_warns_while_brokers_are_away(
@@ -83,7 +89,7 @@ def test_by_itself_it_writes_a_line_that_warns_while_brokers_are_away(
 ) -> None:
     caplog.set_level(logging.INFO)
     ProgressListener().onQueryProgress(event(told()))
-    away = queue_offsets.report(queue_offsets.from_json(LATEST), {"b": 12})
+    away = queue_offsets.latest_to_json(queue_offsets.from_json(LATEST), {"b": 12})
     ProgressListener().onQueryProgress(event(told(latestOffset=away)))
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
 
@@ -91,7 +97,7 @@ def test_by_itself_it_writes_a_line_that_warns_while_brokers_are_away(
 def test_what_goes_wrong_in_a_listener_leaves_the_query_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fails(_: Progress) -> None:
+    def fails(_: QueryProgress) -> None:
         raise RuntimeError("the dashboard is down")
 
     ProgressListener(fails).onQueryProgress(event(told()))
@@ -125,7 +131,7 @@ def test_a_session_gets_the_listener_once_the_group_is_free(
         def check(self) -> None:
             self.asked += ("checked",)
 
-    monkeypatch.setattr(listener, "Publisher", Checked)
+    monkeypatch.setattr(listener, "ProgressPublisher", Checked)
     session: Any = Session()
     added: Any = listener.publish(session, group="lake", namesrv="n:1", topic="orders")
     assert session.added == [added]

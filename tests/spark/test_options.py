@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from roquet.model.errors import ConfigError
-from roquet.spark.edges import Ago, At
+from roquet.spark.offset_spec import AtTime, TimeAgo
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.schema import DEFAULT, TYPES
 
@@ -86,8 +86,8 @@ def test_times_and_expressions() -> None:
     settings = parse(
         {**LEAST, "startingTime": "-1 h", "endingTime": "1769860800000", "sql92": "a > 1"}, {}
     )
-    assert settings.starting_offsets == Ago(3_600_000)
-    assert settings.ending_offsets == At(1_769_860_800_000)
+    assert settings.starting_offsets == TimeAgo(3_600_000)
+    assert settings.ending_offsets == AtTime(1_769_860_800_000)
     assert settings.sql92 == "a > 1"
     assert parse({**LEAST, "tags": "*"}, {}).tags is None
 

@@ -5,7 +5,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from roquet.arrow import records
 from roquet.model.errors import ConfigError
-from roquet.spark.schema import DEFAULT, TYPES, checked, chosen, ddl
+from roquet.spark.schema import DEFAULT, TYPES, check_fields, check_names, ddl
 
 
 def test_sparks_types_are_those_of_the_arrow_columns() -> None:
@@ -20,22 +20,22 @@ def test_ddl_keeps_the_order_of_the_choice() -> None:
 
 def test_an_unknown_column_is_named_with_the_right_one() -> None:
     with pytest.raises(ConfigError, match="no column 'queueOffset'; did you mean 'queue_offset'"):
-        chosen(["queueOffset"])
+        check_names(["queueOffset"])
 
 
 def test_at_least_one_column_is_needed() -> None:
     with pytest.raises(ConfigError, match="no column is chosen"):
-        chosen([])
+        check_names([])
 
 
 def test_a_users_schema_must_have_our_types() -> None:
-    assert checked([("body", "binary"), ("key", "string")]) == ("body", "key")
+    assert check_fields([("body", "binary"), ("key", "string")]) == ("body", "key")
     with pytest.raises(ConfigError, match="'body' is a binary, not a string: cast it"):
-        checked([("body", "string")])
+        check_fields([("body", "string")])
 
 
 def test_a_column_is_named_once() -> None:
     with pytest.raises(ConfigError, match="column 'body' is named twice"):
-        chosen(["body", "key", "body"])
+        check_names(["body", "key", "body"])
     with pytest.raises(ConfigError, match="column 'body' is named twice"):
-        checked([("body", "binary"), ("body", "binary")])
+        check_fields([("body", "binary"), ("body", "binary")])

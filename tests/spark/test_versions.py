@@ -25,7 +25,7 @@ def test_any_other_will_not(version: str) -> None:
 def test_spark_itself_is_left_alone_then_and_the_log_says_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(versions, "WANTED", (4, 9))
+    monkeypatch.setattr(versions, "PYSPARK_VERSION", (4, 9))
     monkeypatch.delitem(sys.modules, "pyspark_roquet", raising=False)
     found = importlib.import_module("pyspark_roquet")
     monkeypatch.delitem(sys.modules, "pyspark_roquet")

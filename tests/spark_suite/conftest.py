@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from roquet.arrow.encode import bodies_of, encode
+from roquet.arrow.encode import batch_bodies, encode
 from roquet.net.blocking import BlockingChannel
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.admin.group import GetConsumeStats
+from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import ConsumeStats
-from roquet.wire.calls.group import GetConsumeStats
 from roquet.wire.calls.send import SendBatch
-from roquet.wire.calls.topic import CreateTopic, DeleteTopic
-from roquet.wire.dialect import loads
+from roquet.wire.fastjson.codec import loads
 
 PATIENCE_S = 60
 """For what should take one or two, on a machine that has other work."""
@@ -48,7 +48,7 @@ class Topics:
         place = topic, broker, queue_id
         first = self._sent.get(place, 0)
         bodies = [f"{broker}/{queue_id}/{at}".ljust(size) for at in range(first, first + count)]
-        for body in bodies_of(encode(pa.RecordBatch.from_pydict({"body": bodies})), 1_000_000):
+        for body in batch_bodies(encode(pa.RecordBatch.from_pydict({"body": bodies})), 1_000_000):
             self._call(broker, SendBatch(
                 producer_group="tests", topic=topic, queue_id=queue_id, born_timestamp=1, body=body
             ))  # fmt: skip

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from roquet.arrow.encode import bodies_of, encode
+from roquet.arrow.encode import batch_bodies, encode
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster import Cluster
-from roquet.spark.jobs.archive import Params, Progress, run
-from roquet.spark.jobs.running import JobFailed
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, run
+from roquet.spark.jobs.job_runner import JobFailed
 from roquet.spark.options import SourceOptions
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.send import SendBatch
-from roquet.wire.calls.topic import CreateTopic
 
 pytestmark = pytest.mark.spark_suite
 
@@ -40,7 +40,7 @@ class Orders:
     def make(self, broker: int) -> None:
         with BlockingChannel(self.running.broker_addrs[broker]) as channel:
             channel.call(CreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6))
-        cluster = Cluster(SourceOptions(namesrv=(self.namesrv,), topics=("orders",)))
+        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=("orders",)))
         for _ in range(100):
             with suppress(UsageError):
                 if len(cluster.latest()) == 4 * (broker + 1):
@@ -56,7 +56,7 @@ class Orders:
                     b"%d/%d/%d" % (broker, queue_id, at + len(self.sent)) for at in range(count)
                 ]
                 items = encode(pa.RecordBatch.from_pydict({"body": bodies}))
-                for body in bodies_of(items, 1_000_000):
+                for body in batch_bodies(items, 1_000_000):
                     call = SendBatch(
                         producer_group="tests",
                         topic="orders",
@@ -74,7 +74,7 @@ def orders(tmp_path: Path) -> Iterator[Orders]:
         yield Orders(running)
 
 
-def archive(spark: Any, orders: Orders, table: Path, kind: str, **params: Any) -> Progress:
+def archive(spark: Any, orders: Orders, table: Path, kind: str, **params: Any) -> ArchiveProgress:
     options = {"namesrv": orders.namesrv, "minPartitions": "2", **params.pop("options", {})}
     wanted = Params(topic="orders", target=str(table), kind=kind, options=options, **params)
     return run(wanted, lambda: spark)
@@ -140,13 +140,13 @@ def test_the_queues_of_a_new_broker_are_archived_from_their_first_message(
 
 def test_a_task_that_dies_is_done_again(spark: Any, orders: Orders, tmp_path: Path) -> None:
     """Here it has one attempt only, so the job fails, and nothing is half there."""
-    from roquet.spark.jobs import errand
+    from roquet.spark.jobs import task_set
 
     table, mark = tmp_path / "lake", tmp_path / "died"
     orders.send()
-    do = errand.Reading.do
+    do = task_set.ArchiveTasks.do
 
-    def dies(self: errand.Reading, number: int) -> errand.Answer:
+    def dies(self: task_set.ArchiveTasks, number: int) -> task_set.TaskResult:
         answer = do(self, number)
         if not mark.exists():
             mark.touch()
@@ -154,7 +154,7 @@ def test_a_task_that_dies_is_done_again(spark: Any, orders: Orders, tmp_path: Pa
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(errand.Reading, "do", dies)
+        patch.setattr(task_set.ArchiveTasks, "do", dies)
         spark_here = _InProcess()
         with pytest.raises(JobFailed, match="the worker has died"):
             archive(spark_here, orders, table, "iceberg")

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from roquet.spark.jobs import archive, audit
+from roquet.spark.jobs.archive import archive_job
+from roquet.spark.jobs.audit import audit_job
 
 pytestmark = pytest.mark.spark_suite
 
@@ -29,15 +30,15 @@ def test_sparks_workers_find_what_is_doubled_and_what_is_missing(
         topics.send("orders", 500, queue_id=queue_id)
     options = {"namesrv": topics.namesrv}
     lake = str(tmp_path / "lake")
-    archive.run(
-        archive.Params(topic="orders", target=lake, kind=kind, options=options), lambda: spark
+    archive_job.run(
+        archive_job.Params(topic="orders", target=lake, kind=kind, options=options), lambda: spark
     )
-    params = audit.Params(topic="orders", target=lake, options=options)
-    assert audit.run(params, lambda: spark).is_clean
+    params = audit_job.Params(topic="orders", target=lake, options=options)
+    assert audit_job.run(params, lambda: spark).is_clean
     for path in Path(lake).rglob("*.parquet"):
         _edit(path)
-    report = audit.run(params, lambda: spark)
-    assert report == audit.run(params), "as in this process"
+    report = audit_job.run(params, lambda: spark)
+    assert report == audit_job.run(params), "as in this process"
     found = [(one.what, one.queue_id, one.offsets, one.times) for one in report.findings]
     assert found == [
         ("missing", 0, "17..18", 1),

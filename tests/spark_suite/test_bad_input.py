@@ -18,9 +18,9 @@ from roquet.client import Message
 from roquet.client.blocking import Producer, PullConsumer
 from roquet.model.errors import RoquetError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.jobs import archive
+from roquet.spark.jobs.archive import archive_job
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.calls.admin.topic import CreateTopic
 
 pytestmark = [pytest.mark.spark_suite, pytest.mark.timeout(300)]
 
@@ -209,10 +209,10 @@ def test_a_broker_that_goes_away_for_a_moment_costs_a_write_no_row(place: Place)
 def test_an_archive_of_another_topic_is_refused_and_stays_as_it_was(
     place: Place, tmp_path: Path
 ) -> None:
-    def run(topic: str) -> archive.Progress:
+    def run(topic: str) -> archive_job.ArchiveProgress:
         options = {"namesrv": place.namesrv}
-        params = archive.Params(topic=topic, target=str(tmp_path / "lake"), options=options)
-        return archive.run(params, lambda: place.spark)
+        params = archive_job.Params(topic=topic, target=str(tmp_path / "lake"), options=options)
+        return archive_job.run(params, lambda: place.spark)
 
     assert run("orders").rows == COUNT
     with pytest.raises(RoquetError, match="orders"):
@@ -225,7 +225,7 @@ def test_an_archive_of_another_topic_is_refused_and_stays_as_it_was(
 
 def python(folder: Path, code: str, **environ: str) -> str:
     """What another Python says, in which the modules of this folder come first."""
-    source = Path(archive.__file__).parents[3]
+    source = Path(archive_job.__file__).parents[3]
     path = os.pathsep.join([str(folder), str(source)])
     env = {**os.environ, "PYTHONPATH": path, **environ}
     run = subprocess.run(

@@ -18,16 +18,16 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from roquet.cli.demo.flights import archive, read
+from roquet.cli.demo.flights import archive_path, read
 from roquet.client import Producer, ProducerConfig
 from roquet.model.errors import UsageError
 from roquet.net import loop
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster import Cluster
+from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import SourceOptions
-from roquet.spark.session import prepare
+from roquet.spark.session import prepare_environment
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.calls.admin.topic import CreateTopic
 
 pytestmark = pytest.mark.spark_suite
 
@@ -39,7 +39,7 @@ FLIGHTS = 2_000
 @pytest.fixture(scope="module")
 def flights() -> list[dict[str, Any]]:
     """The first of them, as their file has them."""
-    return [msgspec.json.decode(message.body) for message in read(archive(), FLIGHTS)]
+    return [msgspec.json.decode(message.body) for message in read(archive_path(), FLIGHTS)]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def namesrv() -> Iterator[str]:
     async def send(address: str) -> None:
         config = ProducerConfig(send_timeout_ms=60_000)  # Spark shares the machine
         async with Producer(namesrv=address, config=config) as producer:
-            await producer.send_many(read(archive(), FLIGHTS))
+            await producer.send_many(read(archive_path(), FLIGHTS))
 
     with BlockingCluster() as running:
         with BlockingChannel(running.broker_addrs[0]) as channel:
@@ -147,13 +147,13 @@ def test_the_declarative_pipeline_makes_its_tables_and_its_topic(
 def _environment(namesrv: str) -> dict[str, str]:
     environ = {**os.environ, "NAMESRV_ADDR": namesrv, "PYTHONPATH": str(ROOT / "src")}
     environ["SPARK_HOME"] = pyspark.__path__[0]
-    prepare(environ)
+    prepare_environment(environ)
     return environ
 
 
 def _known(namesrv: str, topic: str) -> None:
     """Wait until the name server has heard of a topic."""
-    cluster = Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,)))
+    cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,)))
     for _ in range(100):
         with suppress(UsageError):
             if len(cluster.latest()) == 4:
@@ -163,5 +163,5 @@ def _known(namesrv: str, topic: str) -> None:
 
 
 def _messages(namesrv: str, topic: str) -> int:
-    latest = Cluster(SourceOptions(namesrv=(namesrv,), topics=(topic,))).latest()
+    latest = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,))).latest()
     return sum(latest.values())

@@ -21,13 +21,14 @@ from roquet.model.errors import UsageError
 from roquet.model.message import Message
 from roquet.net import loop
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster import Cluster
-from roquet.spark.fetch import RangeReader
-from roquet.spark.jobs import archive, replay
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.range_reader import RangeReader
+from roquet.spark.jobs.archive import archive_job
+from roquet.spark.jobs.replay import replay_job
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.calls.admin.topic import CreateTopic
 
 pytestmark = pytest.mark.spark_suite
 
@@ -95,7 +96,7 @@ class Airport:
 
     async def _send(self) -> None:
         async with Producer(self.options["namesrv"], config=PATIENT) as producer:
-            await producer.send_many(flights.read(flights.archive(), FLIGHTS))
+            await producer.send_many(flights.read(flights.archive_path(), FLIGHTS))
 
     def _make(self, topic: str) -> None:
         call = CreateTopic(topic=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6)
@@ -110,8 +111,8 @@ class Airport:
             cluster.pause(50)
         raise AssertionError("the name server never heard of the topic")
 
-    def _cluster(self, topic: str) -> Cluster:
-        return Cluster(SourceOptions(namesrv=(self.options["namesrv"],), topics=(topic,)))
+    def _cluster(self, topic: str) -> ClusterClient:
+        return ClusterClient(SourceOptions(namesrv=(self.options["namesrv"],), topics=(topic,)))
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +126,13 @@ def airport(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airport]:
 def lake(airport: Airport, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Their archive."""
     lake = tmp_path_factory.mktemp("lake") / "flights"
-    wanted = archive.Params(
+    wanted = archive_job.Params(
         topic=flights.TOPIC,
         target=str(lake),
         options=airport.options,
         columns=("topic", *COLUMNS, "message_id", "born_at", "stored_at", "flag"),
     )
-    assert archive.run(wanted, lambda: spark).rows == FLIGHTS
+    assert archive_job.run(wanted, lambda: spark).rows == FLIGHTS
     return lake
 
 
@@ -143,7 +144,7 @@ def rows_of(lake: Path) -> list[dict[str, Any]]:
 
 def test_the_archive_of_the_flights_is_the_flights_row_for_row(lake: Path) -> None:
     kept = sorted(map(Flight.kept, rows_of(lake)))
-    sent = sorted(map(Flight.sent, flights.read(flights.archive(), FLIGHTS)))
+    sent = sorted(map(Flight.sent, flights.read(flights.archive_path(), FLIGHTS)))
     assert len(kept) == len(sent) == FLIGHTS
     assert kept == sent
 
@@ -160,9 +161,9 @@ def test_the_archive_has_each_row_where_the_topic_has_it(airport: Airport, lake:
 def test_a_replay_of_the_archive_is_the_same_topic(
     airport: Airport, spark: SparkSession, lake: Path
 ) -> None:
-    params = replay.Params(source=str(lake), topic="flights_again", options=airport.options)
-    assert replay.run(params, lambda: spark) == replay.Progress(rows=FLIGHTS)
+    params = replay_job.Params(source=str(lake), topic="flights_again", options=airport.options)
+    assert replay_job.run(params, lambda: spark) == replay_job.ReplayProgress(rows=FLIGHTS)
     again = airport.queues("flights_again")
     assert sum(map(len, again.values())) == FLIGHTS
     assert again == airport.queues(flights.TOPIC)
-    assert replay.run(params, lambda: spark) == replay.Progress(there=FLIGHTS)
+    assert replay_job.run(params, lambda: spark) == replay_job.ReplayProgress(there=FLIGHTS)

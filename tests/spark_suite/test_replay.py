@@ -11,14 +11,16 @@ import pytest
 from roquet.arrow.encode import encode
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster import Cluster
-from roquet.spark.fetch import RangeReader
-from roquet.spark.jobs import archive, repair, replay
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.range_reader import RangeReader
+from roquet.spark.jobs.archive import archive_job
+from roquet.spark.jobs.repair import repair_job
+from roquet.spark.jobs.replay import replay_job
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.send import SendBatch
-from roquet.wire.calls.topic import CreateTopic
 
 pytestmark = pytest.mark.spark_suite
 
@@ -43,8 +45,8 @@ class Town:
             self.cluster(topic).pause(50)
         raise AssertionError("the name server never heard of the topic")
 
-    def cluster(self, topic: str) -> Cluster:
-        return Cluster(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
+    def cluster(self, topic: str) -> ClusterClient:
+        return ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
 
     def send(self, topic: str, count: int = ROWS, **properties: str) -> None:
         """So many to each queue."""
@@ -81,21 +83,21 @@ def test_a_replay_of_an_archive_is_the_same_topic(
 ) -> None:
     town.send("orders")
     lake = str(tmp_path / "lake")
-    wanted = archive.Params(topic="orders", target=lake, kind=kind, options=town.options)
-    archive.run(wanted, lambda: spark)
-    params = replay.Params(source=lake, topic="again", options=town.options, tasks=2)
-    assert replay.run(params, lambda: spark).rows == 4 * ROWS
+    wanted = archive_job.Params(topic="orders", target=lake, kind=kind, options=town.options)
+    archive_job.run(wanted, lambda: spark)
+    params = replay_job.Params(source=lake, topic="again", options=town.options, tasks=2)
+    assert replay_job.run(params, lambda: spark).rows == 4 * ROWS
     assert town.places("again") == town.places("orders")
-    assert replay.run(params, lambda: spark) == replay.Progress(there=4 * ROWS)
+    assert replay_job.run(params, lambda: spark) == replay_job.ReplayProgress(there=4 * ROWS)
 
 
 def test_any_frame_with_the_columns_is_replayed(spark: Any, town: Town, tmp_path: Path) -> None:
     town.send("orders")
     frame = spark.read.format("roquet").options(topic="orders", **town.options).load()
     odd = frame.where("queue_offset % 2 = 1")
-    params = replay.Params(source=str(tmp_path / "odd"), topic="again", options=town.options)
-    assert replay.replay_frame(odd, params, spark).rows == 2 * ROWS
-    assert replay.replay_frame(odd, params, spark).rows == 0
+    params = replay_job.Params(source=str(tmp_path / "odd"), topic="again", options=town.options)
+    assert replay_job.replay_frame(odd, params, spark).rows == 2 * ROWS
+    assert replay_job.replay_frame(odd, params, spark).rows == 0
     wanted = [body for *_, offset, body in town.places("orders") if offset % 2]
     assert sorted(body for *_, body in town.places("again")) == sorted(wanted)
 
@@ -113,16 +115,16 @@ def test_letters_are_chosen_by_a_condition(spark: Any, town: Town, tmp_path: Pat
     town.make("%DLQ%billing")
     for tag in ("new", "paid"):
         town.send("%DLQ%billing", 10, DLQ_ORIGIN_TOPIC="again", TAGS=tag)
-    params = repair.Params(
+    params = repair_job.Params(
         group="billing",
         directory=str(tmp_path / "letters"),
         options=town.options,
         resend=True,
         where="tag = 'paid' and queue_id < 2",
     )
-    done = repair.run(params, lambda: spark)
+    done = repair_job.run(params, lambda: spark)
     assert (done.letters, done.chosen, done.sent) == (80, 20, 20)
-    done = repair.run(params, lambda: spark)
+    done = repair_job.run(params, lambda: spark)
     assert (done.new, done.sent, done.before) == (0, 0, 20)
     assert len(town.places("again")) == 20
 
@@ -140,7 +142,7 @@ def test_a_condition_that_cannot_be_worked_out_is_said(
 ) -> None:
     town.make("%DLQ%billing")
     town.send("%DLQ%billing", 1, DLQ_ORIGIN_TOPIC="again", TAGS="new")
-    params = repair.Params(
+    params = repair_job.Params(
         group="billing",
         directory=str(tmp_path / "letters"),
         options=town.options,
@@ -148,5 +150,5 @@ def test_a_condition_that_cannot_be_worked_out_is_said(
         where=where,
     )
     with pytest.raises(UsageError, match=f"--where .*{says}"):
-        repair.run(params, lambda: spark)
+        repair_job.run(params, lambda: spark)
     assert not town.places("again")

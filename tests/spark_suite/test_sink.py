@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from roquet.net.blocking import BlockingChannel
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.calls.admin.topic import CreateTopic
 
 pytestmark = pytest.mark.spark_suite
 

@@ -22,10 +22,10 @@ from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.typed import read_json
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.cleaning import DeleteExpired
+from roquet.wire.calls.admin.cleanup import DeleteExpired
+from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import SendBack
-from roquet.wire.calls.topic import CreateGroup, CreateTopic
 
 pytestmark = [pytest.mark.spark_suite, pytest.mark.timeout(300)]
 

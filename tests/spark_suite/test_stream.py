@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from roquet.spark.listener import Progress, ProgressListener, found, publish
+from roquet.spark.listener import ProgressListener, QueryProgress, parse_progress, publish
 
 pytestmark = [pytest.mark.spark_suite, pytest.mark.timeout(300)]
 
@@ -99,7 +99,7 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_first_message(topics: Any, ru
 def test_a_broker_that_goes_and_comes_back_stops_its_own_queues_only(
     spark: SparkSession, topics: Any, run: Any
 ) -> None:
-    told: list[Progress] = []
+    told: list[QueryProgress] = []
     listener = ProgressListener(told.append)
     spark.streams.addListener(listener)
     topics.send("orders", 2)
@@ -160,6 +160,6 @@ def test_progress_is_a_groups_for_operators(spark: SparkSession, topics: Any, ru
     topics.send("orders", 2)
     run.until(lambda: topics.progress("lake").get(("orders", 0)) == (7, 2))
     assert topics.progress("lake-late")["orders", 0] == (4, 5), "Spark tells a source late"
-    told = [one for p in run.query.recentProgress for one in found(json.loads(p.json))]
+    told = [one for p in run.query.recentProgress for one in parse_progress(json.loads(p.json))]
     assert told[-1].lag == {"orders": 0}
     spark.streams.removeListener(listener)

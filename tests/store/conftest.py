@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from roquet.store.config import StoreConfig
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.layout import ENTRY, ENTRY_SIZE
-from roquet.store.memory import MemoryFiles
-from roquet.store.store import Appended, Draft, Parts, Store
-from roquet.wire.record import decode_many, encode_properties
+from roquet.store.store import AppendResult, BatchColumns, Draft, Store
+from roquet.wire.records.record import decode_many, encode_properties
 
 MakeDraft = Callable[..., Draft]
 ReadBodies = Callable[..., list[bytes]]
-Fill = Callable[..., list[Appended]]
+Fill = Callable[..., list[AppendResult]]
 
 Row = tuple[int, bytes, bytes, int]
 """Flag, body, properties and tag code of a message of a batch."""
@@ -34,9 +34,9 @@ SMALL = StoreConfig(
 )
 
 
-def parts(rows: Sequence[Row]) -> Parts:
+def parts(rows: Sequence[Row]) -> BatchColumns:
     """A batch of these messages."""
-    return Parts(*zip(*rows, strict=True)) if rows else Parts((), (), (), ())
+    return BatchColumns(*zip(*rows, strict=True)) if rows else BatchColumns((), (), (), ())
 
 
 SECTOR_SIZE = 512
@@ -207,7 +207,7 @@ def shelf() -> Shelf:
 def fill() -> Fill:
     """Append messages of a size to a store, each with a body of its own."""
 
-    def append(store: Store, count: int, size: int = 100, **more: Any) -> list[Appended]:
+    def append(store: Store, count: int, size: int = 100, **more: Any) -> list[AppendResult]:
         return [
             store.append(make_draft(f"{n} ".encode().ljust(size, b"."), **more), NOW + n)
             for n in range(count)

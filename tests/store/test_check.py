@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.model.errors import StoreError
-from roquet.store.check import Report, check
-from roquet.store.memory import MemoryFiles
-from roquet.store.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.check import StoreReport, check
+from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.filesystem.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, Shelf
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NOW = 1_700_000_000_000
 
 
-def judged(shelf: "Shelf") -> Report:
+def judged(shelf: "Shelf") -> StoreReport:
     before = shelf.snapshot()
     report = check(shelf.directory, shelf.config, files=shelf.files)
     assert shelf.snapshot() == before

@@ -6,7 +6,7 @@ import pytest
 
 from roquet.model.errors import StoreError
 from roquet.store.config import StoreConfig
-from roquet.store.dump import kind_of, walk
+from roquet.store.dump import dump_file, file_kind
 
 if TYPE_CHECKING:
     from tests.store.conftest import MakeDraft, Shelf
@@ -24,7 +24,7 @@ def closed(shelf: "Shelf", draft: "MakeDraft") -> "Shelf":
 
 
 def dumped(shelf: "Shelf", name: str) -> list[dict[str, Any]]:
-    values = list(walk(shelf.path(name), files=shelf.files, config=shelf.config))
+    values = list(dump_file(shelf.path(name), files=shelf.files, config=shelf.config))
     msgspec.json.encode(values)
     return values
 
@@ -41,7 +41,7 @@ def dumped(shelf: "Shelf", name: str) -> list[dict[str, Any]]:
     ],
 )  # fmt: skip
 def test_a_file_is_known_by_its_place_and_name(path: str, kind: str | None) -> None:
-    assert kind_of(Path("/data") / path) == kind
+    assert file_kind(Path("/data") / path) == kind
 
 
 def test_a_log_is_records_and_what_lies_between(closed: "Shelf") -> None:
@@ -79,7 +79,7 @@ def test_an_index_is_its_head_and_entries(closed: "Shelf") -> None:
     assert (head["next"], len(entries)) == (61, 60)
     assert entries[1]["before"] == 1
     with pytest.raises(StoreError, match="cannot be told apart"):
-        list(walk(path, files=closed.files, config=StoreConfig()))
+        list(dump_file(path, files=closed.files, config=StoreConfig()))
 
 
 def test_marks_tables_and_the_checkpoint(closed: "Shelf") -> None:

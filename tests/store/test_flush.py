@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
-from roquet.store.layout import Checkpoint, unpack_checkpoint
+from roquet.store.layout import StoreCheckpoint, unpack_checkpoint
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, ReadBodies, Shelf
@@ -18,7 +18,7 @@ QUEUES = 30
 """More than the small store has maps."""
 
 
-def checkpoint(shelf: "Shelf") -> Checkpoint:
+def checkpoint(shelf: "Shelf") -> StoreCheckpoint:
     return unpack_checkpoint(bytes(shelf.content("checkpoint")))
 
 
@@ -104,7 +104,7 @@ def test_the_checkpoint_says_what_a_genuine_broker_and_we_need(
 def test_a_snapshot_promises_no_more_than_it_saw(shelf: "Shelf", fill: "Fill") -> None:
     store = shelf.open()
     fill(store, 3)
-    seen, work = store.end_position, store.flushing(NOW)
+    seen, work = store.end_position, store.flush_task(NOW)
     fill(store, 3)
     work()
     assert noted(shelf) == seen
@@ -117,7 +117,7 @@ def test_flushing_beside_appending_loses_nothing(
 ) -> None:
     store = shelf.open()
     for _ in range(30):
-        work = store.flushing(NOW)
+        work = store.flush_task(NOW)
         work.write()
         threads = [Thread(target=work), Thread(target=store.flush_log)]
         for thread in threads:
@@ -132,7 +132,7 @@ def test_flushing_beside_appending_loses_nothing(
 def test_a_file_that_retention_took_is_no_error(shelf: "Shelf", fill: "Fill") -> None:
     store = shelf.open()
     fill(store, 3, topic="U")
-    work = store.flushing(NOW)
+    work = store.flush_task(NOW)
     store.delete_topic("U")
     work()
     assert store.flushed_position == store.end_position
@@ -158,7 +158,7 @@ def test_files_that_went_meanwhile_are_no_error(
 def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
     shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquet.store.flush.LOG_KEPT", 1_000)
+    monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
     left: list[tuple[int, int]] = []
     monkeypatch.setattr(shelf.files, "forget", lambda view, size: left.append((len(view), size)))
     store = shelf.open()
@@ -176,8 +176,8 @@ def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
 def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
     shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquet.store.flush.LOG_KEPT", 1_000)
-    monkeypatch.setattr("roquet.store.flush.LARGE", shelf.config.queue_file_entries * 20)
+    monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
+    monkeypatch.setattr("roquet.store.flush.LARGE_FILE_SIZE", shelf.config.queue_file_entries * 20)
     left: list[int] = []
     monkeypatch.setattr(shelf.files, "forget", lambda view, _: left.append(len(view)))
     store = shelf.open()
@@ -185,13 +185,15 @@ def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
     store.flush_log()
     dirty = store.dirty_files
     left.clear()
-    store.letting_go()()
+    store.release_task()()
     assert left.count(shelf.config.queue_file_entries * 20) > 0
     assert shelf.config.log_file_size in left
     assert store.dirty_files == dirty > 0
-    monkeypatch.setattr("roquet.store.flush.LARGE", shelf.config.queue_file_entries * 20 + 1)
+    monkeypatch.setattr(
+        "roquet.store.flush.LARGE_FILE_SIZE", shelf.config.queue_file_entries * 20 + 1
+    )
     left.clear()
-    store.letting_go()()
+    store.release_task()()
     assert shelf.config.queue_file_entries * 20 not in left
     store.flush_all(NOW)
     assert store.dirty_files == 0
@@ -219,10 +221,10 @@ class WholeDisk:
 
 
 @pytest.fixture
-def whole_disk(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch) -> WholeDisk:
+def disk_sync(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch) -> WholeDisk:
     disk = WholeDisk(shelf)
-    monkeypatch.setattr(shelf.files, "whole_disk", lambda _: disk)
-    monkeypatch.setattr("roquet.store.flush.MANY", 5)
+    monkeypatch.setattr(shelf.files, "disk_sync", lambda _: disk)
+    monkeypatch.setattr("roquet.store.flush.WHOLE_DISK_FILES_MIN", 5)
     return disk
 
 
@@ -232,15 +234,15 @@ def one_for_each(store: "Store", fill: "Fill", count: int = QUEUES) -> None:
 
 
 def test_very_many_files_are_made_durable_at_once(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", whole_disk: WholeDisk
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", disk_sync: WholeDisk
 ) -> None:
     store = shelf.open()
     fill(store, 2)
     store.flush_all(NOW)
-    assert whole_disk.syncs == 0
+    assert disk_sync.syncs == 0
     one_for_each(store, fill)
     store.flush_all(NOW)
-    assert whole_disk.syncs == 1
+    assert disk_sync.syncs == 1
     assert noted(shelf) == store.end_position
     shelf.files = shelf.files.after_power_loss(Random(1))
     store = shelf.open()
@@ -248,9 +250,9 @@ def test_very_many_files_are_made_durable_at_once(
 
 
 def test_who_hears_of_any_failure_asks_each_file(
-    shelf: "Shelf", fill: "Fill", whole_disk: WholeDisk, monkeypatch: pytest.MonkeyPatch
+    shelf: "Shelf", fill: "Fill", disk_sync: WholeDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole_disk.is_sound = False
+    disk_sync.is_sound = False
     store = shelf.open()
     one_for_each(store, fill)
     order = synced(shelf, monkeypatch)
@@ -267,12 +269,12 @@ def test_who_hears_of_any_failure_asks_each_file(
 
 
 def test_a_closed_store_lets_its_disk_go(
-    shelf: "Shelf", fill: "Fill", whole_disk: WholeDisk
+    shelf: "Shelf", fill: "Fill", disk_sync: WholeDisk
 ) -> None:
     store = shelf.open()
     fill(store, 1)
     store.close(NOW)
-    assert not whole_disk.is_open
+    assert not disk_sync.is_open
 
 
 def test_what_has_no_map_is_written_by_a_flush(
@@ -298,7 +300,7 @@ def test_what_is_read_before_it_is_written_is_there(
 ) -> None:
     store = shelf.open()
     one_for_each(store, fill)
-    work = store.flushing(NOW)
+    work = store.flush_task(NOW)
     assert work.write(1)
     assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [2] * QUEUES
     one_for_each(store, fill)
@@ -313,7 +315,7 @@ def test_what_a_deleted_topic_kept_does_not_come_to_its_successor(
 ) -> None:
     store = shelf.open()
     one_for_each(store, fill)
-    work = store.flushing(NOW)
+    work = store.flush_task(NOW)
     store.delete_topic("T")
     fill(store, 1, queue_id=QUEUES - 1)
     work.write(QUEUES)
@@ -343,7 +345,7 @@ def test_a_flush_that_was_given_up_is_made_up_for_by_the_next(
 ) -> None:
     store = shelf.open()
     one_for_each(store, fill)
-    given_up = store.flushing(NOW)
+    given_up = store.flush_task(NOW)
     assert given_up.write(3)
     fill(store, 1)
     store.flush_all(NOW)
@@ -357,9 +359,9 @@ def test_a_flush_that_was_given_up_is_made_up_for_by_the_next(
 def test_a_late_flush_leaves_a_later_one_what_is_its(shelf: "Shelf", fill: "Fill") -> None:
     store = shelf.open()
     fill(store, 1)
-    late = store.flushing(NOW)
+    late = store.flush_task(NOW)
     fill(store, 1, topic="U")
-    store.flushing(NOW)
+    store.flush_task(NOW)
     late()
     assert shelf.files.durable.get(shelf.path(f"consumequeue/U/0/{0:020d}")) is None
     store.flush_all(NOW)
@@ -370,7 +372,7 @@ def test_nothing_is_called_durable_that_was_not_written(shelf: "Shelf", fill: "F
     store = shelf.open()
     one_for_each(store, fill)
     with pytest.raises(RuntimeError, match="not written"):
-        store.flushing(NOW)()
+        store.flush_task(NOW)()
 
 
 def test_a_checkpoint_waits_for_room(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from roquet.store.layout import (
     BEGIN_AT,
     CHECKPOINT_SIZE,
-    Checkpoint,
-    Note,
+    CheckpointNote,
+    StoreCheckpoint,
     file_name,
     file_start,
     index_name,
@@ -18,18 +18,18 @@ from roquet.store.layout import (
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 NOTES = st.builds(
-    Note, made_ms=LONGS, position=LONGS, last_record=LONGS, index_position=LONGS,
+    CheckpointNote, made_ms=LONGS, position=LONGS, last_record=LONGS, index_position=LONGS,
     index_name=LONGS, index_count=st.integers(0, 2**31 - 1), log_file_size=LONGS,
     queue_file_size=LONGS,
 )  # fmt: skip
 CHECKPOINTS = st.builds(
-    Checkpoint, log_ms=LONGS, queues_ms=LONGS, index_ms=LONGS, flushed_position=LONGS,
+    StoreCheckpoint, log_ms=LONGS, queues_ms=LONGS, index_ms=LONGS, flushed_position=LONGS,
     confirmed_position=LONGS, note=st.none() | NOTES,
 )  # fmt: skip
 
 
 @given(CHECKPOINTS)
-def test_a_checkpoint_reads_back(checkpoint: Checkpoint) -> None:
+def test_a_checkpoint_reads_back(checkpoint: StoreCheckpoint) -> None:
     page = pack_checkpoint(checkpoint)
     assert len(page) == CHECKPOINT_SIZE
     assert unpack_checkpoint(page) == checkpoint
@@ -39,29 +39,29 @@ def test_a_checkpoint_reads_back(checkpoint: Checkpoint) -> None:
 
 
 @given(CHECKPOINTS.filter(lambda c: c.note is not None), st.integers(1028, 1028 + 75))
-def test_a_note_with_a_flipped_bit_is_none(checkpoint: Checkpoint, at: int) -> None:
+def test_a_note_with_a_flipped_bit_is_none(checkpoint: StoreCheckpoint, at: int) -> None:
     page = bytearray(pack_checkpoint(checkpoint))
     page[at] ^= 4
     assert unpack_checkpoint(bytes(page)).note is None
 
 
 def test_a_note_counts_only_while_nobody_else_has_written() -> None:
-    note = Note(made_ms=9, position=1, last_record=0, index_position=1, index_name=0,
+    note = CheckpointNote(made_ms=9, position=1, last_record=0, index_position=1, index_name=0,
                 index_count=0, log_file_size=4096, queue_file_size=20)  # fmt: skip
-    page = bytearray(pack_checkpoint(Checkpoint(log_ms=5, note=note)))
+    page = bytearray(pack_checkpoint(StoreCheckpoint(log_ms=5, note=note)))
     assert unpack_checkpoint(bytes(page)).note == note
     page[0:8] = (6).to_bytes(8, "big")
-    assert unpack_checkpoint(bytes(page)) == Checkpoint(log_ms=6)
+    assert unpack_checkpoint(bytes(page)) == StoreCheckpoint(log_ms=6)
 
 
 @pytest.mark.parametrize("size", [0, 39])
 def test_a_short_checkpoint_says_nothing(size: int) -> None:
-    assert unpack_checkpoint(bytes(size)) == Checkpoint()
+    assert unpack_checkpoint(bytes(size)) == StoreCheckpoint()
 
 
 def test_a_genuine_checkpoint_has_no_note() -> None:
     page = struct.pack(">5q", 1, 2, 3, 4, 5) + bytes(4056)
-    assert unpack_checkpoint(page) == Checkpoint(
+    assert unpack_checkpoint(page) == StoreCheckpoint(
         log_ms=1, queues_ms=2, index_ms=3, flushed_position=4, confirmed_position=5
     )
 
@@ -100,7 +100,7 @@ def test_whatever_time_a_record_claims_names_an_index_file(made_ms: int) -> None
 
 
 def test_where_the_log_begins_is_kept_beside_the_note() -> None:
-    page = bytearray(pack_checkpoint(Checkpoint(log_ms=1, log_begin=1 << 40)))
+    page = bytearray(pack_checkpoint(StoreCheckpoint(log_ms=1, log_begin=1 << 40)))
     assert unpack_checkpoint(bytes(page)).log_begin == 1 << 40
     page[BEGIN_AT + 9] ^= 1
     assert unpack_checkpoint(bytes(page)).log_begin is None

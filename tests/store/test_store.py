@@ -12,10 +12,10 @@ from tests.store.conftest import parts
 
 from roquet.model.errors import StoreError, StoreFailed, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
-from roquet.store import reader
 from roquet.store.check import check
+from roquet.store.reading import reader
 from roquet.store.store import Store, StoreConfig
-from roquet.wire.record import decode
+from roquet.wire.records.record import decode
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf

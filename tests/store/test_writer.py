@@ -7,7 +7,7 @@ from tests.store.conftest import parts
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
 from roquet.store.store import Draft
-from roquet.wire.record import decode
+from roquet.wire.records.record import decode
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, Row, Shelf
@@ -242,8 +242,8 @@ def test_what_cannot_even_be_taken_back_ends_writing(
     def failing(*_: object) -> None:
         raise StoreError("no memory")
 
-    monkeypatch.setattr("roquet.store.queues.ConsumeQueue.put", failing)
-    monkeypatch.setattr("roquet.store.queues.ConsumeQueue.take_back", failing)
+    monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.put", failing)
+    monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.take_back", failing)
     with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is taken"):
         store.append(draft(queue_id=1), NOW)
     assert store.failure is not None

@@ -10,8 +10,8 @@ from roquet.model.errors import ConfigError
 from roquet.model.route import TopicRoute
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster, Cluster, cluster
-from roquet.wire import dialect
 from roquet.wire.calls.route import GetRoute
+from roquet.wire.fastjson import codec
 
 FROM_THE_FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
 
@@ -19,7 +19,7 @@ FROM_THE_FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
 async def brokers_of(running: Cluster, topic: str) -> list[str]:
     async with await Channel.connect("127.0.0.1", running.namesrvs[0].port) as channel:
         reply = await channel.call(GetRoute(topic=topic))
-        return [b.broker_name for b in dialect.loads(reply.body, TopicRoute).broker_datas]
+        return [b.broker_name for b in codec.loads(reply.body, TopicRoute).broker_datas]
 
 
 async def test_what_is_sent_to_a_cluster_is_received_from_it() -> None:

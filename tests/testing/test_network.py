@@ -28,7 +28,7 @@ async def test_bytes_go_both_ways_in_order(pair: Any) -> None:
 async def test_parted_hosts_hear_nothing_until_it_heals(pair: Any) -> None:
     network = this_loop().network
     near, far = await pair(network)
-    network.part("127.0.0.1", "10.0.0.1")
+    network.partition("127.0.0.1", "10.0.0.1")
     near.transport.write(b"one")
     far.transport.write(b"two")
     await asyncio.sleep(100)
@@ -41,7 +41,7 @@ async def test_parted_hosts_hear_nothing_until_it_heals(pair: Any) -> None:
 @in_virtual_time
 async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Any) -> None:
     network = this_loop().network
-    network.part("127.0.0.1", "10.0.0.1")
+    network.partition("127.0.0.1", "10.0.0.1")
     task = asyncio.create_task(pair(network))
     await asyncio.sleep(100)
     assert not task.done()
@@ -54,7 +54,7 @@ async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Any) -> No
 async def test_others_do_not_feel_the_rift(pair: Any) -> None:
     network = this_loop().network
     near, far = await pair(network, "10.0.0.2")
-    network.part("127.0.0.1", "10.0.0.1")
+    network.partition("127.0.0.1", "10.0.0.1")
     near.transport.write(b"through")
     await asyncio.sleep(0.001)
     assert far.text == b"through"

@@ -3,14 +3,14 @@ import string
 from hypothesis import find, given
 
 from roquet.client.config import ProducerConfig
-from roquet.client.identity import UniqueKeys
-from roquet.client.outgoing import Preparer
+from roquet.client.connection.identity import MessageIdGenerator
+from roquet.client.sending.prepare import MessagePreparer
 from roquet.model.message import Message
 from roquet.model.names import check_group, check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import TopicConfig
 from roquet.testing import strategies
-from roquet.wire.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties
 
 
 @given(strategies.topic_names())
@@ -25,7 +25,9 @@ def test_every_group_name_is_legal(name: str) -> None:
 
 @given(strategies.messages())
 def test_a_producer_takes_every_message_and_its_properties_come_back(message: Message) -> None:
-    made = Preparer(UniqueKeys("127.0.0.1", 1, 1), ProducerConfig()).prepare(message, 0)
+    made = MessagePreparer(MessageIdGenerator("127.0.0.1", 1, 1), ProducerConfig()).prepare(
+        message, 0
+    )
     assert message.properties.items() <= decode_properties(made.properties.encode()).items()
 
 

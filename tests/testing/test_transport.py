@@ -73,7 +73,7 @@ async def test_an_abort_resets_the_other_end(pair: Any) -> None:
 async def test_who_writes_to_the_dead_is_told_when_the_rift_heals(pair: Any) -> None:
     network = this_loop().network
     near, far = await pair(network)
-    network.part("127.0.0.1", "10.0.0.1")
+    network.partition("127.0.0.1", "10.0.0.1")
     near.transport.abort()
     await asyncio.sleep(1)
     assert far.events == []

@@ -11,7 +11,7 @@ import pytest
 from roquet.wire import calls
 from roquet.wire.call import NOT_FIELDS, Call, Int, Long, Reply
 from roquet.wire.codes import RequestCode, ResponseCode
-from roquet.wire.shapes import SHAPES
+from roquet.wire.header_codec import HEADER_CODECS
 
 
 def subclasses(root: Any) -> Iterator[Any]:
@@ -30,8 +30,8 @@ def test_a_call_knows_its_code_its_reply_and_its_fields(call: type[Call[Any]]) -
     assert isinstance(call.code, RequestCode)
     assert issubclass(call.reply, Reply)
     assert ResponseCode.SUCCESS in call.accepts
-    assert SHAPES[call].fields is not None
-    assert SHAPES[call.reply].fields is not None
+    assert HEADER_CODECS[call].fields is not None
+    assert HEADER_CODECS[call.reply].fields is not None
 
 
 def test_no_two_calls_share_a_code() -> None:
@@ -49,7 +49,7 @@ def test_a_call_is_frozen() -> None:
 
 
 def names(call: type[Call[Any]]) -> list[str]:
-    return [field.name for field in SHAPES[call].fields if field.required]
+    return [field.name for field in HEADER_CODECS[call].fields if field.required]
 
 
 def test_what_has_a_place_of_its_own_is_no_field() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from roquet.model.errors import MessageIllegal
 from roquet.wire.compact import (
     PAIRS_MAX,
-    Packed,
+    PackedFields,
     encode_compact,
     read_pairs,
     walk_pairs,
@@ -33,7 +33,7 @@ plain = st.text(st.characters(codec="utf-8", min_codepoint=1), min_size=1, max_s
 
 def read(pairs: bytes) -> dict[str, str]:
     found = read_pairs(pairs)
-    return found.as_dict() if isinstance(found, Packed) else found
+    return found.as_dict() if isinstance(found, PackedFields) else found
 
 
 def outcome(function: object, pairs: bytes) -> dict[str, str] | None:
@@ -58,7 +58,7 @@ def test_any_pairs_are_read_as_they_were_written(given_: dict[str, str]) -> None
 @given(st.dictionaries(plain, plain, max_size=20))
 def test_ordinary_pairs_go_the_fast_way(given_: dict[str, str]) -> None:
     found = read_pairs(write_pairs(given_))
-    assert isinstance(found, Packed)
+    assert isinstance(found, PackedFields)
     assert found.as_dict() == given_
 
 

@@ -10,14 +10,20 @@ from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.calls.offset import MinOffset, OffsetReply
 from roquet.wire.codes import Language, SerializeType
 from roquet.wire.command import Command, decode
-from roquet.wire.connection import OPAQUE_MAX, Connection, Event, ReplyReceived, RequestReceived
+from roquet.wire.connection import (
+    OPAQUE_MAX,
+    Connection,
+    ConnectionEvent,
+    ReplyReceived,
+    RequestReceived,
+)
 from roquet.wire.fields import decode_call, decode_reply, encode_reply
 from roquet.wire.frame import FrameReader
 
 ASK = MinOffset(topic="t", queue_id=0)
 
 
-def served(stream: bytes, step: int = 0) -> list[Event]:
+def served(stream: bytes, step: int = 0) -> list[ConnectionEvent]:
     """What a server makes of these bytes, in pieces when asked to."""
     server, step = Connection(), step or max(len(stream), 1)
     pieces = [stream[at : at + step] for at in range(0, len(stream), step)]

@@ -25,7 +25,7 @@ from roquet.wire.codes import Language, ResponseCode, SerializeType
 from roquet.wire.command import ROCKETMQ, Command, decode, encode
 from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
 from roquet.wire.frame import FrameReader, join_frame
-from roquet.wire.shapes import SHAPES, Field
+from roquet.wire.header_codec import HEADER_CODECS, HeaderField
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 
@@ -53,7 +53,7 @@ def request(fields: str, code: int = 31) -> Command:
     return decode(frame(join_frame(header.encode("utf-8", "surrogatepass"), b"body")))
 
 
-def values(field: Field) -> st.SearchStrategy[Any]:
+def values(field: HeaderField) -> st.SearchStrategy[Any]:
     """Any value of a field; compact headers cannot tell an empty text from an absent one."""
     small = "Int" if "2147483647" in str(field.annotation) else "Long"
     bits = 31 if small == "Int" else 63
@@ -69,7 +69,7 @@ def values(field: Field) -> st.SearchStrategy[Any]:
 @st.composite
 def instances(draw: st.DrawFn, structs: list[Any]) -> Any:
     struct = draw(st.sampled_from(structs))
-    given = {field.name: draw(values(field)) for field in SHAPES[struct].fields}
+    given = {field.name: draw(values(field)) for field in HEADER_CODECS[struct].fields}
     return struct(**given, body=draw(st.binary(max_size=9)))
 
 
@@ -146,7 +146,9 @@ odd_texts = st.integers().map(str) | st.sampled_from(
 
 @given(st.sampled_from(CALLS), st.data())
 def test_compact_fields_mean_what_their_texts_mean(call: Any, data: st.DataObject) -> None:
-    names = st.sampled_from([field.wire_name for field in SHAPES[call].fields] + ["body", "x"])
+    names = st.sampled_from(
+        [field.wire_name for field in HEADER_CODECS[call].fields] + ["body", "x"]
+    )
     sent = data.draw(
         st.dictionaries(names, odd_texts | st.text(st.characters(codec="utf-8"), max_size=9))
     )
@@ -242,7 +244,7 @@ anything = st.recursive(
 
 @given(st.sampled_from(CALLS), st.data())
 def test_any_fields_are_a_call_or_a_field_error(call: Any, data: st.DataObject) -> None:
-    names = [field.wire_name for field in SHAPES[call].fields] or ["x"]
+    names = [field.wire_name for field in HEADER_CODECS[call].fields] or ["x"]
     sent = data.draw(st.dictionaries(st.sampled_from([*names, "body"]), anything))
     command = request(json.dumps(sent), call.code)
     with contextlib.suppress(FieldError):
@@ -322,5 +324,5 @@ def test_long_and_short_names_mean_the_same() -> None:
 
 def test_only_optional_fields_may_be_none() -> None:
     for struct in CALLS + REPLIES:
-        for field in SHAPES[struct].fields:
+        for field in HEADER_CODECS[struct].fields:
             assert field.optional == (NoneType in get_args(field.annotation))

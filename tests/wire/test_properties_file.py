@@ -7,7 +7,7 @@ from roquet.wire.properties_file import (
     SIZE_MAX,
     escape_properties,
     read_properties,
-    read_told,
+    read_unescaped,
     write_properties,
 )
 
@@ -50,7 +50,7 @@ def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
 
 def test_what_servers_tell_has_no_escapes() -> None:
     told = write_properties({"path": "C:\\new\\users", "a": "b=c", "empty": ""})
-    assert read_told(told) == {"path": "C:\\new\\users", "a": "b=c", "empty": ""}
+    assert read_unescaped(told) == {"path": "C:\\new\\users", "a": "b=c", "empty": ""}
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import FieldError
 from roquet.model.topic import DataVersion, TopicConfig
-from roquet.wire import dialect, registration
+from roquet.wire import registration
 from roquet.wire.calls.bodies import RegisterBrokerBody
+from roquet.wire.fastjson import codec
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "registrations.jsonl"
 
@@ -59,7 +60,7 @@ def squeezed(topics: list[TopicConfig], *, attributes: bool = True) -> bytes:
         + (f" {json.dumps(t.attributes)}" if attributes else "")
         for t in topics
     ]
-    data = part(dialect.dumps(DataVersion(counter=3))) + struct.pack(">i", len(topics))
+    data = part(codec.dumps(DataVersion(counter=3))) + struct.pack(">i", len(topics))
     data += b"".join(part(line.encode()) for line in lines) + part(b"[]") + bytes(4)
     return zlib.compress(data)
 
@@ -130,7 +131,7 @@ def test_a_long_registration_reads_as_a_short_one_does() -> None:
 def test_a_long_registration_is_decoded_in_slices() -> None:
     assert len(list(registration.decode_slices(plain(MANY), compressed=False))) == 4
     lines = [TopicConfig(topic_name=name) for name in MANY]
-    unfolded = registration.unfold(squeezed(lines))
+    unfolded = registration.decompress(squeezed(lines))
     assert len(list(registration.decode_slices(unfolded, compressed=True))) == 4
 
 
@@ -174,4 +175,4 @@ def test_more_topics_than_a_broker_can_have_are_refused() -> None:
 
 def test_a_registration_unfolds_to_no_more_than_a_frame_holds() -> None:
     with pytest.raises(FieldError, match="beyond the limit of 16777216 bytes"):
-        registration.unfold(zlib.compress(bytes((16 << 20) + 1)))
+        registration.decompress(zlib.compress(bytes((16 << 20) + 1)))

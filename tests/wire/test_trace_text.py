@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.wire.trace_text import (
-    Begun,
-    Ended,
-    Kind,
-    Outcome,
-    Recalled,
-    Sent,
+    ConsumeEndTrace,
+    ConsumeReturnType,
+    ConsumeStartTrace,
+    RecallTrace,
+    SendTrace,
     Trace,
-    TransactionEnded,
+    TraceMessageType,
+    TransactionTrace,
     decode,
     encode,
 )
@@ -46,25 +46,27 @@ def one_of(name: str) -> Trace:
 
 
 def test_every_part_has_its_name() -> None:
-    assert one_of("Pub") == Sent(
+    assert one_of("Pub") == SendTrace(
         at_ms=1700000000000, region="DefaultRegion", group="group", topic="orders",
         message_id="ID0", tag="tagA", keys="k1 k2", store_host="127.0.0.1:10911", body_length=12,
-        took_ms=7, kind=Kind.DELAYED, offset_message_id="7F00000100002A9F0000000000000010",
+        took_ms=7, kind=TraceMessageType.DELAYED,
+        offset_message_id="7F00000100002A9F0000000000000010",
     )  # fmt: skip
-    assert one_of("SubBefore") == Begun(
+    assert one_of("SubBefore") == ConsumeStartTrace(
         at_ms=1700000000000, region="DefaultRegion", group="group", request_id="REQ1",
         message_id="ID0", tries=2, keys="k1 k2",
     )  # fmt: skip
-    assert one_of("SubAfter") == Ended(
+    assert one_of("SubAfter") == ConsumeEndTrace(
         request_id="REQ1", message_id="ID0", took_ms=7, keys="k1 k2",
-        outcome=Outcome.RETURNED_NOTHING, at_ms=1700000000000, group="group",
+        outcome=ConsumeReturnType.RETURNED_NOTHING, at_ms=1700000000000, group="group",
     )  # fmt: skip
-    assert one_of("EndTransaction") == TransactionEnded(
+    assert one_of("EndTransaction") == TransactionTrace(
         at_ms=1700000000000, region="DefaultRegion", group="group", topic="orders",
         message_id="ID0", tag="tagA", keys="k1 k2", store_host="127.0.0.1:10911",
-        kind=Kind.DELAYED, transaction_id="TX1", state="COMMIT_MESSAGE", from_check=True,
+        kind=TraceMessageType.DELAYED, transaction_id="TX1", state="COMMIT_MESSAGE",
+        from_check=True,
     )  # fmt: skip
-    assert one_of("Recall") == Recalled(
+    assert one_of("Recall") == RecallTrace(
         at_ms=1700000000000, region="DefaultRegion", group="group", topic="orders",
         message_id="ID0",
     )  # fmt: skip
@@ -73,36 +75,37 @@ def test_every_part_has_its_name() -> None:
 def test_records_of_older_clients_are_read() -> None:
     older = "Pub\x015\x01r\x01g\x01t\x01ID\x01\x01\x01h:1\x013\x011\x010\x01false\x02"
     assert decode(older) == [
-        Sent(at_ms=5, region="r", group="g", topic="t", message_id="ID", store_host="h:1",
+        SendTrace(at_ms=5, region="r", group="g", topic="t", message_id="ID", store_host="h:1",
              body_length=3, took_ms=1, success=False)
     ]  # fmt: skip
     assert decode("SubAfter\x01R\x01ID\x014\x01true\x01k\x02") == [
-        Ended(request_id="R", message_id="ID", took_ms=4, keys="k")
+        ConsumeEndTrace(request_id="R", message_id="ID", took_ms=4, keys="k")
     ]
 
 
 def test_what_cannot_be_understood_is_left_out() -> None:
-    good = encode([Recalled(at_ms=1, topic="t", message_id="ID")])
+    good = encode([RecallTrace(at_ms=1, topic="t", message_id="ID")])
     assert len(decode(f"Pub\x01x\x02nonsense\x02{good}Pub\x015\x01r\x02SubBef")) == 1
 
 
 def test_separators_in_a_value_break_nothing() -> None:
-    (found,) = decode(encode([Recalled(at_ms=1, topic="t", message_id="a\x01b\x02c")]))
+    (found,) = decode(encode([RecallTrace(at_ms=1, topic="t", message_id="a\x01b\x02c")]))
     assert found.message_id == "a b c"
 
 
 SENT = st.builds(
-    Sent, at_ms=NUMBERS, region=TEXTS, group=TEXTS, topic=TEXTS, message_id=TEXTS, tag=TEXTS,
+    SendTrace, at_ms=NUMBERS, region=TEXTS, group=TEXTS, topic=TEXTS, message_id=TEXTS, tag=TEXTS,
     keys=TEXTS, store_host=TEXTS, body_length=NUMBERS, took_ms=NUMBERS,
-    kind=st.sampled_from(Kind), offset_message_id=TEXTS, success=st.booleans(),
+    kind=st.sampled_from(TraceMessageType), offset_message_id=TEXTS, success=st.booleans(),
 )  # fmt: skip
 BEGUN = st.builds(
-    Begun, at_ms=NUMBERS, region=TEXTS, group=TEXTS, request_id=TEXTS, message_id=TEXTS,
+    ConsumeStartTrace, at_ms=NUMBERS, region=TEXTS, group=TEXTS, request_id=TEXTS, message_id=TEXTS,
     tries=NUMBERS, keys=TEXTS,
 )  # fmt: skip
 ENDED = st.builds(
-    Ended, request_id=TEXTS, message_id=TEXTS, took_ms=NUMBERS, success=st.booleans(), keys=TEXTS,
-    outcome=st.sampled_from(Outcome), at_ms=NUMBERS, group=TEXTS,
+    ConsumeEndTrace, request_id=TEXTS, message_id=TEXTS, took_ms=NUMBERS, success=st.booleans(),
+    keys=TEXTS,
+    outcome=st.sampled_from(ConsumeReturnType), at_ms=NUMBERS, group=TEXTS,
 )  # fmt: skip
 
 

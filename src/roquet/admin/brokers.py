@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
 from roquet.model.errors import UsageError
-from roquet.model.settings import nearest
-from roquet.wire import dialect
+from roquet.model.settings import suggest
+from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
+from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
-from roquet.wire.calls.settings import GetSettings, UpdateSettings
-from roquet.wire.calls.stats import GetRuntimeInfo
-from roquet.wire.properties_file import escape_properties, read_told
+from roquet.wire.fastjson import codec
+from roquet.wire.properties_file import escape_properties, read_unescaped
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One broker of a cluster, and how it does."""
 
     cluster: str
@@ -54,23 +54,23 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return int(text) if text.isascii() and text.isdecimal() else 0
 
 
-async def standings(reach: Reach) -> list[Standing]:
+async def statuses(admin: AdminClient) -> list[BrokerStatus]:
     """All brokers of all clusters, followers included."""
-    info = await reach.cluster()
+    info = await admin.cluster()
     where = {
         (data.broker_name, broker_id): (data.cluster, address)
         for data in info.broker_addr_table.values()
         for broker_id, address in data.broker_addrs.items()
     }
     asked = {f"{name}#{number}": address for (name, number), (_, address) in where.items()}
-    answers, failed = await reach.ask_each(asked, GetRuntimeInfo())
+    answers, failed = await admin.ask_each(asked, GetRuntimeInfo())
     found = []
     for (name, number), (cluster, address) in sorted(where.items()):
         who = f"{name}#{number}"
-        told = dialect.loads(answers[who].body, KVTable).table if who in answers else {}
+        told = codec.loads(answers[who].body, KVTable).table if who in answers else {}
         fault = str(failed[who]) if who in failed else None
         found.append(
-            Standing(
+            BrokerStatus(
                 cluster=cluster,
                 broker=name,
                 broker_id=number,
@@ -82,20 +82,20 @@ async def standings(reach: Reach) -> list[Standing]:
     return found
 
 
-async def settings(reach: Reach, broker: str) -> dict[str, str]:
+async def settings(admin: AdminClient, broker: str) -> dict[str, str]:
     """All settings of a broker, in Java's words, sorted."""
-    reply = await reach.ask(await _address(reach, broker), GetSettings())
-    return dict(sorted(read_told(reply.body.decode("utf-8", "replace")).items()))
+    reply = await admin.ask(await _address(admin, broker), GetSettings())
+    return dict(sorted(read_unescaped(reply.body.decode("utf-8", "replace")).items()))
 
 
-async def configure(reach: Reach, broker: str, changes: Mapping[str, str]) -> None:
+async def configure(admin: AdminClient, broker: str, changes: Mapping[str, str]) -> None:
     """Change settings of a running broker; CallRefused says why when it does not take them."""
     body = escape_properties(changes).encode()
-    await reach.ask(await _address(reach, broker), UpdateSettings(body=body))
+    await admin.ask(await _address(admin, broker), UpdateSettings(body=body))
 
 
-async def _address(reach: Reach, broker: str) -> str:
-    known = await reach.brokers()
+async def _address(admin: AdminClient, broker: str) -> str:
+    known = await admin.brokers()
     if broker not in known:
-        raise UsageError(f"there is no broker {broker!r}{nearest(broker, list(known))}")
+        raise UsageError(f"there is no broker {broker!r}{suggest(broker, list(known))}")
     return known[broker]

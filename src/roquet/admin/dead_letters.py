@@ -13,15 +13,15 @@ from typing import Final
 
 import msgspec
 
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model import names, properties
 from roquet.model.errors import CallError, ConnectFailed, RoquetError, UsageError
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
-from roquet.model.settings import nearest
-from roquet.wire.calls.topic import GetGroup
+from roquet.model.settings import suggest
+from roquet.wire.calls.admin.topic import GetGroup
 
 READER: Final = names.DLQ_READER_GROUP
 """The group that reads dead letters; its progress says what was sent again."""
@@ -29,7 +29,7 @@ READER: Final = names.DLQ_READER_GROUP
 RESENT_FROM: Final = "RESENT_FROM"
 """The property that names the dead letter of which a message was made; ours, no genuine one."""
 
-AT_ONCE: Final = 64
+CONCURRENT_SENDS: Final = 64
 """Messages without an answer while letters are sent again."""
 
 
@@ -69,7 +69,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Count(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterCount(msgspec.Struct, frozen=True, kw_only=True):
     """How many dead letters of a group one queue holds."""
 
     group: str
@@ -80,14 +80,14 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     """Those that were stored after all before them were sent again."""
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which of a group's dead letters are meant; those that fit all that is given."""
 
     message_id: str | None = None
     key: str | None = None
     tag: str | None = None
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def matches(self, letter: DeadLetter) -> bool:
         """Whether a letter is one of them."""
         message = letter.message
         origin = message.properties.get(properties.DLQ_ORIGIN_MESSAGE_ID)
@@ -103,7 +103,7 @@ class _Reader(PullConsumer):
 
 
 @asynccontextmanager
-async def reading(namesrv: str | Sequence[str] | None) -> AsyncIterator[PullConsumer]:
+async def open_reader(namesrv: str | Sequence[str] | None) -> AsyncIterator[PullConsumer]:
     """What the functions below read with."""
     async with _Reader(namesrv, group=READER) as reader:
         yield reader
@@ -121,11 +121,11 @@ async def check_group(namesrv: str | Sequence[str] | None, group: str) -> None:
     if names.dlq_topic(group) in topics:
         return
     if names.retry_topic(group) not in topics and not await _is_known(namesrv, group):
-        raise UsageError(f"there is no group {group!r}{nearest(group, _groups(topics))}")
+        raise UsageError(f"there is no group {group!r}{suggest(group, _groups(topics))}")
     raise RoquetError(f"group {group!r} has no dead letters")
 
 
-async def counts(reader: PullConsumer, group: str) -> list[Count]:
+async def counts(reader: PullConsumer, group: str) -> list[DeadLetterCount]:
     """How many dead letters a group has, by queue."""
     return [await _count(reader, group, queue) for queue in await _queues(reader, group)]
 
@@ -141,19 +141,19 @@ async def newest(reader: PullConsumer, group: str, limit: int) -> list[DeadLette
     return found[-limit:]
 
 
-async def chosen(
-    reader: PullConsumer, group: str, choice: Choice, *, fresh_only: bool = False
+async def select(
+    reader: PullConsumer, group: str, choice: DeadLetterFilter, *, not_resent_only: bool = False
 ) -> tuple[list[DeadLetter], dict[MessageQueue, int]]:
     """The dead letters that a choice takes, and the end of each queue that was looked at."""
     found: list[DeadLetter] = []
     ends: dict[MessageQueue, int] = {}
     for queue in await _queues(reader, group):
         begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
-        if fresh_only:
+        if not_resent_only:
             begin = max(begin, await reader.committed(queue) or 0)
         ends[queue] = end
         letters = _read(reader, group, queue, begin, end)
-        found += [letter async for letter in letters if choice.takes(letter)]
+        found += [letter async for letter in letters if choice.matches(letter)]
     return found, ends
 
 
@@ -166,8 +166,8 @@ async def resend(
     """
     messages = [letter.again() for letter in letters]
     done = 0
-    for first in range(0, len(messages), AT_ONCE):
-        some = messages[first : first + AT_ONCE]
+    for first in range(0, len(messages), CONCURRENT_SENDS):
+        some = messages[first : first + CONCURRENT_SENDS]
         results = await asyncio.gather(*map(producer.send, some), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         done += len(some) - len(failures)
@@ -180,21 +180,21 @@ async def resend(
             )
 
 
-async def note_resent(reader: PullConsumer, ends: dict[MessageQueue, int]) -> None:
+async def save_resent(reader: PullConsumer, ends: dict[MessageQueue, int]) -> None:
     """Remember that all letters up to these offsets were sent again."""
     for queue, end in ends.items():
         await reader.commit(queue, end)
 
 
 async def _topics(namesrv: str | Sequence[str] | None) -> set[str]:
-    async with Reach(namesrv) as reach:
-        return set(await reach.topics())
+    async with AdminClient(namesrv) as admin:
+        return set(await admin.topics())
 
 
 async def _is_known(namesrv: str | Sequence[str] | None, group: str) -> bool:
     """Whether a broker has such a group, which need not have failed at anything yet."""
-    async with Reach(namesrv) as reach:
-        answers, _ = await reach.ask_each(await reach.brokers(), GetGroup(group=group))
+    async with AdminClient(namesrv) as admin:
+        answers, _ = await admin.ask_each(await admin.brokers(), GetGroup(group=group))
     return bool(answers)
 
 
@@ -207,13 +207,15 @@ async def _queues(reader: PullConsumer, group: str) -> Sequence[MessageQueue]:
     return await reader.queues(names.dlq_topic(group))
 
 
-async def _count(reader: PullConsumer, group: str, queue: MessageQueue) -> Count:
+async def _count(reader: PullConsumer, group: str, queue: MessageQueue) -> DeadLetterCount:
     try:
         begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
         resent = await reader.committed(queue) or 0
     except CallError:
-        return Count(group=group, queue=queue, total=None, fresh=None)
-    return Count(group=group, queue=queue, total=end - begin, fresh=end - max(begin, resent))
+        return DeadLetterCount(group=group, queue=queue, total=None, fresh=None)
+    return DeadLetterCount(
+        group=group, queue=queue, total=end - begin, fresh=end - max(begin, resent)
+    )
 
 
 async def _read(

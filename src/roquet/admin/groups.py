@@ -11,32 +11,43 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from roquet.admin.group_view import Division, Group, Member, Queue, Summary
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
+from roquet.admin.group_info import (
+    BrokerDecision,
+    GroupInfo,
+    GroupMemberInfo,
+    GroupQueueInfo,
+    GroupSummary,
+)
 from roquet.model.errors import CallRefused, UsageError
 from roquet.model.names import check_group, is_system_group
 from roquet.model.queue import MessageQueue
-from roquet.model.settings import nearest
+from roquet.model.settings import suggest
 from roquet.model.subscription import ConsumeType, MessageModel
 from roquet.model.topic import GroupTable, SubscriptionGroup
 from roquet.rules.allocate import BROKER_DECIDED
-from roquet.rules.consistency import factions, missing, own_topics, ownership_fault
-from roquet.wire import dialect
+from roquet.rules.balance.group_consistency import (
+    members_by_value,
+    ownership_fault,
+    unknown_members,
+    without_retry_topics,
+)
+from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
+from roquet.wire.calls.admin.topic import CreateGroup, DeleteGroup, GetGroup, GetGroups
 from roquet.wire.calls.bodies import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumeStats,
-    Decision,
     QueueProgress,
+    TopicAssignment,
 )
-from roquet.wire.calls.group import GetConnections, GetConsumeStats
-from roquet.wire.calls.topic import CreateGroup, DeleteGroup, GetGroup, GetGroups
+from roquet.wire.fastjson import codec
 
 NAMED_MAX: Final = 16
 """Queues of a topic with the same fault that are told one by one."""
 
 
-class _Heard(msgspec.Struct, frozen=True, kw_only=True):
+class _GroupAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """What the brokers said of a group, by their names."""
 
     name: str
@@ -45,9 +56,9 @@ class _Heard(msgspec.Struct, frozen=True, kw_only=True):
     silent: Sequence[str]
 
     @property
-    def members(self) -> dict[str, Connection]:
+    def members(self) -> dict[str, ClientConnection]:
         """Everyone that any broker knows; who knows most of it counts."""
-        found: dict[str, Connection] = {}
+        found: dict[str, ClientConnection] = {}
         for answer in self.connections.values():
             for member in answer.connection_set:
                 known = found.get(member.client_id)
@@ -56,9 +67,9 @@ class _Heard(msgspec.Struct, frozen=True, kw_only=True):
         return dict(sorted(found.items()))
 
     @property
-    def decisions(self) -> list[Decision]:
+    def decisions(self) -> list[TopicAssignment]:
         """Every topic's decision; the latest number counts, should two brokers have decided."""
-        found: dict[str, Decision] = {}
+        found: dict[str, TopicAssignment] = {}
         for stats in self.stats.values():
             for one in stats.decisions or ():
                 known = found.get(one.topic)
@@ -86,19 +97,19 @@ class _Heard(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def show(reach: Reach, name: str) -> Group:
+async def show(admin: AdminClient, name: str) -> GroupInfo:
     """One group; UsageError when no broker knows it."""
     check_group(name)
-    brokers = await reach.brokers()
-    heard = await _heard(reach, brokers, name)
+    brokers = await admin.brokers()
+    heard = await _ask_brokers(admin, brokers, name)
     if not heard.connections and not any(stats.offset_table for stats in heard.stats.values()):
-        known = await _names(reach, brokers)
+        known = await _names(admin, brokers)
         if name not in known:
-            hint = nearest(name, known)
+            hint = suggest(name, known)
             raise UsageError(f"group {name!r} is unknown to every broker{hint}")
-    disabled = await _disabled_on(reach, brokers, name)
+    disabled = await _disabled_on(admin, brokers, name)
     queues = sorted(_queues(heard), key=lambda q: (q.topic, q.broker, q.queue_id))
-    return Group(
+    return GroupInfo(
         name=name,
         message_model=heard.model.name if heard.model else None,
         consume_type=heard.consume_type.name if heard.consume_type else None,
@@ -106,85 +117,86 @@ async def show(reach: Reach, name: str) -> Group:
         members=[_member(connection) for connection in heard.members.values()],
         queues=queues,
         divisions=[
-            Division(topic=d.topic, strategy=d.strategy, number=d.number) for d in heard.decisions
+            BrokerDecision(topic=d.topic, strategy=d.strategy, number=d.number)
+            for d in heard.decisions
         ],
         disabled_on=disabled,
         problems=[*_disabled(name, disabled), *_problems(heard), *_queue_problems(queues)],
     )
 
 
-async def summaries(reach: Reach, *, system: bool = False) -> list[Summary]:
+async def summaries(admin: AdminClient, *, system: bool = False) -> list[GroupSummary]:
     """Every group in one line; those of the system only when asked for."""
-    brokers = await reach.brokers()
-    tables = await _tables(reach, brokers)
+    brokers = await admin.brokers()
+    tables = await _tables(admin, brokers)
     names = [n for n in _names_in(tables) if system or not is_system_group(n)]
-    heard = await asyncio.gather(*(_heard(reach, brokers, name) for name in names))
+    heard = await asyncio.gather(*(_ask_brokers(admin, brokers, name) for name in names))
     return [
-        Summary(
+        GroupSummary(
             name=one.name,
             members=len(one.members),
             lag=sum(p.lag for stats in one.stats.values() for p in stats.offset_table.values()),
-            disabled_on=_off(tables, one.name),
+            disabled_on=_brokers_disabled(tables, one.name),
         )
         for one in heard
     ]
 
 
-async def listed(reach: Reach) -> list[str]:
+async def list_names(admin: AdminClient) -> list[str]:
     """The names of all groups but the system's own."""
-    return [n for n in await _names(reach, await reach.brokers()) if not is_system_group(n)]
+    return [n for n in await _names(admin, await admin.brokers()) if not is_system_group(n)]
 
 
-async def create(reach: Reach, name: str, changes: Mapping[str, object]) -> list[str]:
+async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -> list[str]:
     """Make a group on all brokers, or change it; gives their names.
 
     `changes` names fields of SubscriptionGroup; those that are not in it stay as they are.
     """
     check_group(name)
-    brokers = await reach.brokers()
-    answers, silent = await reach.ask_each(brokers, GetGroup(group=name))
+    brokers = await admin.brokers()
+    answers, silent = await admin.ask_each(brokers, GetGroup(group=name))
     for error in silent.values():
         if not isinstance(error, CallRefused):
             raise error
-    known = {b: dialect.loads(reply.body, SubscriptionGroup) for b, reply in answers.items()}
+    known = {b: codec.loads(reply.body, SubscriptionGroup) for b, reply in answers.items()}
     fresh = SubscriptionGroup(group_name=name)
     calls = {
-        broker: CreateGroup(body=dialect.dumps(replace(known.get(broker, fresh), **changes)))
+        broker: CreateGroup(body=codec.dumps(replace(known.get(broker, fresh), **changes)))
         for broker in brokers
     }
-    return await reach.on_all(calls, brokers, "made")
+    return await admin.change_each(calls, brokers, "made")
 
 
-async def delete(reach: Reach, name: str) -> list[str]:
+async def delete(admin: AdminClient, name: str) -> list[str]:
     """Delete a group and its progress on all brokers; gives their names."""
     check_group(name)
-    brokers = await reach.brokers()
+    brokers = await admin.brokers()
     call = DeleteGroup(group_name=name, clean_offset=True)
-    return await reach.on_all(dict.fromkeys(brokers, call), brokers, "deleted")
+    return await admin.change_each(dict.fromkeys(brokers, call), brokers, "deleted")
 
 
-async def _names(reach: Reach, brokers: Mapping[str, str]) -> list[str]:
-    return _names_in(await _tables(reach, brokers))
+async def _names(admin: AdminClient, brokers: Mapping[str, str]) -> list[str]:
+    return _names_in(await _tables(admin, brokers))
 
 
-async def _tables(reach: Reach, brokers: Mapping[str, str]) -> dict[str, GroupTable]:
+async def _tables(admin: AdminClient, brokers: Mapping[str, str]) -> dict[str, GroupTable]:
     """What each broker that answers knows of groups."""
-    answers, _ = await reach.ask_each(brokers, GetGroups())
-    return {broker: dialect.loads(reply.body, GroupTable) for broker, reply in answers.items()}
+    answers, _ = await admin.ask_each(brokers, GetGroups())
+    return {broker: codec.loads(reply.body, GroupTable) for broker, reply in answers.items()}
 
 
 def _names_in(tables: Mapping[str, GroupTable]) -> list[str]:
     return sorted({name for table in tables.values() for name in table.subscription_group_table})
 
 
-def _off(tables: Mapping[str, GroupTable], name: str) -> list[str]:
+def _brokers_disabled(tables: Mapping[str, GroupTable], name: str) -> list[str]:
     """Brokers on which a group is switched off."""
     settings = {b: table.subscription_group_table.get(name) for b, table in tables.items()}
     return [b for b, one in settings.items() if one is not None and not one.consume_enable]
 
 
-async def _disabled_on(reach: Reach, brokers: Mapping[str, str], name: str) -> list[str]:
-    return _off(await _tables(reach, brokers), name)
+async def _disabled_on(admin: AdminClient, brokers: Mapping[str, str], name: str) -> list[str]:
+    return _brokers_disabled(await _tables(admin, brokers), name)
 
 
 def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
@@ -196,23 +208,23 @@ def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
         )
 
 
-async def _heard(reach: Reach, brokers: Mapping[str, str], name: str) -> _Heard:
+async def _ask_brokers(admin: AdminClient, brokers: Mapping[str, str], name: str) -> _GroupAnswers:
     (who, absent), (progress, silent) = await asyncio.gather(
-        reach.ask_each(brokers, GetConnections(consumer_group=name, with_wishes=True)),
-        reach.ask_each(brokers, GetConsumeStats(consumer_group=name, with_owners=True)),
+        admin.ask_each(brokers, GetConnections(consumer_group=name, with_wishes=True)),
+        admin.ask_each(brokers, GetConsumeStats(consumer_group=name, with_owners=True)),
     )
     mute = [n for n, error in {**absent, **silent}.items() if not isinstance(error, CallRefused)]
-    return _Heard(
+    return _GroupAnswers(
         name=name,
-        connections={n: dialect.loads(r.body, ConsumerConnection) for n, r in who.items()},
-        stats={n: dialect.loads(r.body, ConsumeStats) for n, r in progress.items()},
+        connections={n: codec.loads(r.body, ConsumerConnection) for n, r in who.items()},
+        stats={n: codec.loads(r.body, ConsumeStats) for n, r in progress.items()},
         silent=sorted(mute),
     )
 
 
-def _member(connection: Connection) -> Member:
+def _member(connection: ClientConnection) -> GroupMemberInfo:
     language = connection.language
-    return Member(
+    return GroupMemberInfo(
         client_id=connection.client_id,
         address=connection.client_addr,
         language=language.name if language is not None else None,
@@ -222,7 +234,7 @@ def _member(connection: Connection) -> Member:
     )
 
 
-def _queues(heard: _Heard) -> Iterator[Queue]:
+def _queues(heard: _GroupAnswers) -> Iterator[GroupQueueInfo]:
     decided = {queue: owner for one in heard.decisions for queue, owner in one.owners.items()}
     listened = {topic for member in heard.members.values() for topic in member.wishes or ()}
     owned = heard.owns_queues
@@ -230,7 +242,7 @@ def _queues(heard: _Heard) -> Iterator[Queue]:
         for queue, progress in stats.offset_table.items():
             owners = _owners(queue, progress, decided) if owned else None
             wanted = bool(heard.members) and (queue.topic in listened or progress.lag > 0)
-            yield Queue(
+            yield GroupQueueInfo(
                 topic=queue.topic,
                 broker=queue.broker_name,
                 queue_id=queue.queue_id,
@@ -252,7 +264,7 @@ def _owners(
     return [decided[queue]] if queue in decided else seen
 
 
-def _problems(heard: _Heard) -> Iterator[str]:
+def _problems(heard: _GroupAnswers) -> Iterator[str]:
     """What is amiss with the members."""
     for broker in heard.silent:
         yield f"{broker} does not answer: its part is missing here"
@@ -262,38 +274,38 @@ def _problems(heard: _Heard) -> Iterator[str]:
     for name, stats in heard.stats.items():
         if stats.offset_table:
             known.setdefault(name, [])
-    for broker, unknown in missing(members, known).items():
+    for broker, unknown in unknown_members(members, known).items():
         yield f"{broker} has not heard of {', '.join(unknown)}: members differ about who they are"
-    wishes = {m.client_id: m.wishes and own_topics(m.wishes) for m in members.values()}
-    yield from _different(
+    wishes = {m.client_id: m.wishes and without_retry_topics(m.wishes) for m in members.values()}
+    yield from _disagreement(
         "members listen to different things",
-        [(_told(wish), who) for wish, who in factions(wishes)],
+        [(_subscriptions_text(wish), who) for wish, who in members_by_value(wishes)],
     )
     models = {m.client_id: m.message_model for m in members.values()}
-    yield from _different(
+    yield from _disagreement(
         "members disagree whether they share the messages",
-        [(model.name, who) for model, who in factions(models)],
+        [(model.name, who) for model, who in members_by_value(models)],
     )
     strategies = {m.client_id: m.strategy for m in members.values()}
     if not BROKER_DECIDED.isdisjoint(strategies.values()):
         # Genuine members do not say how they share, but do not share like this.
         strategies = {member: name or "a rule of its own" for member, name in strategies.items()}
-    yield from _different("members use different strategies", factions(strategies))
+    yield from _disagreement("members use different strategies", members_by_value(strategies))
 
 
-def _different(what: str, found: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+def _disagreement(what: str, found: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
     if len(found) > 1:
         parts = (f"{wish} ({', '.join(members)})" for wish, members in found)
         yield f"{what}: {' · '.join(parts)}"
 
 
-def _told(wishes: Mapping[str, str]) -> str:
+def _subscriptions_text(wishes: Mapping[str, str]) -> str:
     return ", ".join(f"{topic} {wish}" for topic, wish in sorted(wishes.items())) or "nothing"
 
 
-def _queue_problems(queues: Sequence[Queue]) -> Iterator[str]:
+def _queue_problems(queues: Sequence[GroupQueueInfo]) -> Iterator[str]:
     """Each queue with a fault; of many with the same one their number."""
-    found: dict[tuple[str, str], list[Queue]] = {}
+    found: dict[tuple[str, str], list[GroupQueueInfo]] = {}
     for queue in queues:
         if queue.fault is not None:
             found.setdefault((queue.topic, queue.fault), []).append(queue)

@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
-from roquet.admin.reach import Reach, leaders
+from roquet.admin.client import AdminClient, leader_addresses
 from roquet.client.pull import PullConsumer
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RecordError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
-from roquet.wire import record
 from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
 from roquet.wire.codes import ResponseCode
-from roquet.wire.host import decode_host
-from roquet.wire.message_id import parse_offset_message_id
+from roquet.wire.records import record
+from roquet.wire.records.host_bytes import decode_host
+from roquet.wire.records.message_id import parse_offset_message_id
 
 COUNT: Final = 64
 """Messages of one answer, when nothing else is said: as mqadmin asks for."""
@@ -22,7 +22,9 @@ LATEST_MS: Final = 2**63 - 1
 """The end of time: what Java sends for `whenever`."""
 
 
-async def by_id(reach: Reach, message_id: str, topic: str | None = None) -> list[StoredMessage]:
+async def by_id(
+    admin: AdminClient, message_id: str, topic: str | None = None
+) -> list[StoredMessage]:
     """The messages of an id, oldest first: several when one was sent or stored more than once.
 
     A broker's own id needs no topic; an id that a producer made does. UsageError when it is
@@ -33,12 +35,12 @@ async def by_id(reach: Reach, message_id: str, topic: str | None = None) -> list
     except RecordError as error:
         raise UsageError(str(error)) from error
     if topic is not None:
-        found = await by_key(reach, topic, message_id, unique=True)
+        found = await by_key(admin, topic, message_id, unique=True)
         if found:
             return found
-    address, homes = decode_host(raw_host), await _homes(reach)
+    address, homes = decode_host(raw_host), await _broker_names(admin)
     if address in homes:
-        return await _at(reach, address, position, homes[address])
+        return await _by_position(admin, address, position, homes[address])
     if topic is not None:
         return []
     raise UsageError(
@@ -48,7 +50,7 @@ async def by_id(reach: Reach, message_id: str, topic: str | None = None) -> list
 
 
 async def by_key(
-    reach: Reach,
+    admin: AdminClient,
     topic: str,
     key: str,
     *,
@@ -58,7 +60,7 @@ async def by_key(
     unique: bool = False,
 ) -> list[StoredMessage]:
     """The messages of a topic with a key, oldest first; ConnectFailed when a broker is silent."""
-    brokers = leaders((await reach.known_route(topic)).broker_datas)
+    brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
     call = QueryByKey(
         topic=topic,
         key=key,
@@ -67,7 +69,7 @@ async def by_key(
         end_timestamp=end_ms,
         unique_key=unique,
     )
-    answers, failed = await reach.ask_each(brokers, call)
+    answers, failed = await admin.ask_each(brokers, call)
     _check(failed)
     # Keys are found by their hash: others with the same one come along.
     found = [m for m in _messages(answers) if key == m.message_id or (not unique and key in m.keys)]
@@ -75,13 +77,13 @@ async def by_key(
     return found[-count:]
 
 
-async def at(reader: PullConsumer, queue: MessageQueue, offset: int) -> StoredMessage | None:
+async def by_offset(reader: PullConsumer, queue: MessageQueue, offset: int) -> StoredMessage | None:
     """The message at an offset of a queue; None where there is none."""
     found = await reader.pull(queue, offset, 1)
     return next((m for m in found.messages if m.queue_offset == offset), None)
 
 
-async def between(
+async def by_time(
     reader: PullConsumer, topic: str, begin_ms: int, end_ms: int, *, each: int | None = None
 ) -> AsyncIterator[StoredMessage]:
     """A topic's messages stored from a time to before another one, queue by queue.
@@ -115,9 +117,9 @@ async def queues(reader: PullConsumer, topic: str) -> Sequence[MessageQueue]:
     raise UsageError(f"no broker has a topic {topic!r}")
 
 
-async def _homes(reach: Reach) -> dict[str, str]:
+async def _broker_names(admin: AdminClient) -> dict[str, str]:
     """Each broker's name, by its addresses."""
-    info = await reach.cluster()
+    info = await admin.cluster()
     return {
         place: data.broker_name
         for data in info.broker_addr_table.values()
@@ -125,10 +127,12 @@ async def _homes(reach: Reach) -> dict[str, str]:
     }
 
 
-async def _at(reach: Reach, address: str, position: int, broker: str) -> list[StoredMessage]:
+async def _by_position(
+    admin: AdminClient, address: str, position: int, broker: str
+) -> list[StoredMessage]:
     """What a broker has at a place of its log."""
     try:
-        reply = await reach.ask(address, ViewMessage(offset=position))
+        reply = await admin.ask(address, ViewMessage(offset=position))
     except CallRefused as error:
         if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
             return []

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.admin.reach import Reach
+from roquet.admin.client import AdminClient
 from roquet.client.pull import PullConsumer
 from roquet.model import names, properties
 from roquet.model.errors import ConnectFailed
@@ -20,7 +20,7 @@ from roquet.wire.calls.transaction import ResumeCheck
 TOPIC: Final = names.SET_ASIDE_TOPIC
 
 
-class KeptMessage(msgspec.Struct, frozen=True, kw_only=True):
+class SetAsideMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message that a service of a broker could not handle."""
 
     message_id: str
@@ -37,23 +37,23 @@ class KeptMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the original record; 0 where only the place is kept."""
 
 
-async def kept(
-    reader: PullConsumer, *, fresh_only: bool = False
-) -> tuple[list[KeptMessage], dict[MessageQueue, int]]:
+async def list_messages(
+    reader: PullConsumer, *, not_retried_only: bool = False
+) -> tuple[list[SetAsideMessage], dict[MessageQueue, int]]:
     """All that are kept, the oldest first, and where each broker's topic ends.
 
-    With `fresh_only` those that came after all others were put back.
+    With `not_retried_only` those that came after all others were put back.
     """
-    found: list[KeptMessage] = []
+    found: list[SetAsideMessage] = []
     ends: dict[MessageQueue, int] = {}
     for queue in await reader.queues(TOPIC):
         begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
-        if fresh_only:
+        if not_retried_only:
             begin = max(begin, await reader.committed(queue) or 0)
         ends[queue] = end
         while begin < end:
             result = await reader.pull(queue, begin)
-            found += [_kept(queue, message) for message in result.messages]
+            found += [_set_aside_message(queue, message) for message in result.messages]
             if result.next_offset <= begin:
                 raise ConnectFailed(f"{queue} cannot be read at {begin}: {result.status.name}")
             begin = result.next_offset
@@ -61,31 +61,33 @@ async def kept(
     return found, ends
 
 
-async def is_any(reach: Reach) -> bool:
+async def topic_exists(admin: AdminClient) -> bool:
     """Whether any broker ever set a message aside."""
-    return TOPIC in await reach.topics()
+    return TOPIC in await admin.topics()
 
 
-async def retry(reach: Reach, chosen: Sequence[KeptMessage]) -> list[tuple[KeptMessage, str]]:
+async def retry(
+    admin: AdminClient, chosen: Sequence[SetAsideMessage]
+) -> list[tuple[SetAsideMessage, str]]:
     """Put messages back to their services' work; gives those that could not be, and why."""
-    addresses = await reach.brokers()
-    failed: list[tuple[KeptMessage, str]] = []
+    addresses = await admin.brokers()
+    failed: list[tuple[SetAsideMessage, str]] = []
     for one in chosen:
         call = ResumeCheck(topic=TOPIC, msg_id=one.message_id)
-        _, faults = await reach.ask_each({one.broker: addresses[one.broker]}, call)
+        _, faults = await admin.ask_each({one.broker: addresses[one.broker]}, call)
         failed += [(one, str(fault)) for fault in faults.values()]
     return failed
 
 
-async def note_retried(reader: PullConsumer, ends: dict[MessageQueue, int]) -> None:
+async def save_retried(reader: PullConsumer, ends: dict[MessageQueue, int]) -> None:
     """Remember that all up to these offsets were put back."""
     for queue, end in ends.items():
         await reader.commit(queue, end)
 
 
-def _kept(queue: MessageQueue, message: StoredMessage) -> KeptMessage:
+def _set_aside_message(queue: MessageQueue, message: StoredMessage) -> SetAsideMessage:
     found = message.properties
-    return KeptMessage(
+    return SetAsideMessage(
         message_id=message.offset_message_id,
         broker=queue.broker_name,
         offset=message.queue_offset,

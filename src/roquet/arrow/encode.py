@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from roquet.arrow.slices import bytes_of, offsets_of
+from roquet.arrow.column_slices import bytes_of, offsets_of
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal
-from roquet.wire.batch import BATCH_ITEM_SIZE_MIN
+from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
 
 _HEAD: Final = np.dtype(
     [("total", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body_size", ">i4")]
@@ -45,10 +45,10 @@ def encode(batch: pa.RecordBatch) -> pa.Array:
     flags = np.zeros(len(batch), np.int32)
     if "flag" in batch.schema.names:
         flags = pc.fill_null(batch.column("flag"), 0).to_numpy()
-    return items_of(bodies, texts, flags)
+    return batch_items(bodies, texts, flags)
 
 
-def items_of(bodies: pa.Array, texts: pa.Array, flags: NDArray[np.int32]) -> pa.Array:
+def batch_items(bodies: pa.Array, texts: pa.Array, flags: NDArray[np.int32]) -> pa.Array:
     """The same of bodies, property texts and flags that are ready."""
     body_sizes, text_sizes = _sizes(bodies), _sizes(texts)
     heads = np.zeros(len(bodies), _HEAD)
@@ -59,7 +59,7 @@ def items_of(bodies: pa.Array, texts: pa.Array, flags: NDArray[np.int32]) -> pa.
     return pc.binary_join_element_wise(_as_column(heads), bodies, lengths, texts, _NOTHING)
 
 
-def bodies_of(items: pa.Array, size_max: int) -> Iterator[bytes]:
+def batch_bodies(items: pa.Array, size_max: int) -> Iterator[bytes]:
     """The items joined to as few batch bodies as go below the limit, in order."""
     edges = offsets_of(items).astype(np.int64)
     first = 0
@@ -68,17 +68,19 @@ def bodies_of(items: pa.Array, size_max: int) -> Iterator[bytes]:
         if last == first:
             size = edges[first + 1] - edges[first]
             raise MessageIllegal(f"row {first} makes a message of {size} bytes: {size_max} fit")
-        yield joined(items, first, last)
+        yield join_items(items, first, last)
         first = last
 
 
-def joined(items: pa.Array, first: int, last: int) -> bytes:
+def join_items(items: pa.Array, first: int, last: int) -> bytes:
     """The items from `first` to `last`, that one excluded, as one batch body."""
     edges = offsets_of(items)
     return bytes_of(items)[edges[first] : edges[last]].tobytes()
 
 
-def cuts(sizes: NDArray[np.int64], size_max: int, count_max: int) -> Iterator[tuple[int, int]]:
+def split_evenly(
+    sizes: NDArray[np.int64], size_max: int, count_max: int
+) -> Iterator[tuple[int, int]]:
     """Where to cut a run of items so that each piece is within the limits; pieces are about even.
 
     An item that is over the limit by itself is a piece of its own.

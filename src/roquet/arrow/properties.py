@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from roquet.arrow.slices import bytes_of, offsets_of, sliced
+from roquet.arrow.column_slices import bytes_of, offsets_of, slice_column
 from roquet.model.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from roquet.wire.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties
 
 _MIDDLE: Final = ord(NAME_VALUE_SEPARATOR)
 _END: Final = ord(PROPERTY_SEPARATOR)
 
 
-class Properties:
+class PropertyColumns:
     """The properties of many messages: all names, all values, and where each row's begin."""
 
     def __init__(self, offsets: NDArray[np.int32], names: pa.Array, values: pa.Array) -> None:
@@ -31,7 +31,7 @@ class Properties:
         self._values = values
 
     @classmethod
-    def parse(cls, texts: pa.Array) -> "Properties":
+    def parse(cls, texts: pa.Array) -> "PropertyColumns":
         """The properties of a binary column of texts, null in none of its rows."""
         found = _parse_even(texts)
         return _parse_odd(texts) if found is None else found
@@ -77,7 +77,7 @@ class Properties:
         return coded.indices.to_numpy(), coded.dictionary.to_pylist()
 
 
-def _parse_even(texts: pa.Array) -> Properties | None:
+def _parse_even(texts: pa.Array) -> PropertyColumns | None:
     """Without a loop; None when a text is odd."""
     offsets, data = offsets_of(texts), bytes_of(texts)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -88,10 +88,10 @@ def _parse_even(texts: pa.Array) -> Properties | None:
     starts[:1], starts[1:] = 0, ends[:-1] + 1
     if not _is_even(data, offsets, starts, middles, ends):
         return None
-    names = sliced(data, starts, middles, pa.binary())
-    values = sliced(data, middles + 1, ends, pa.binary())
+    names = slice_column(data, starts, middles, pa.binary())
+    values = slice_column(data, middles + 1, ends, pa.binary())
     try:
-        found = Properties(
+        found = PropertyColumns(
             np.searchsorted(ends, offsets).astype(np.int32),
             names.cast(pa.string()),  # no copy, but a look for bytes that are not UTF-8
             values.cast(pa.string()),
@@ -120,10 +120,10 @@ def _is_even(
     )
 
 
-def _parse_odd(texts: pa.Array) -> Properties:
+def _parse_odd(texts: pa.Array) -> PropertyColumns:
     found = [decode_properties(str(text, "utf-8", "replace")) for text in texts.to_pylist()]
     offsets = np.zeros(len(found) + 1, np.int32)
     np.cumsum([len(properties) for properties in found], out=offsets[1:])
     names = [name for properties in found for name in properties]
     values = [value for properties in found for value in properties.values()]
-    return Properties(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()))
+    return PropertyColumns(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()))

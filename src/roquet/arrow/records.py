@@ -1,7 +1,7 @@
 """Record bytes to a RecordBatch: offsets, keys, tags, times, bodies, without a loop per message.
 
-`Records.of(block)` finds the records, `batch` makes the columns that are asked for. The one loop
-left is over compressed bodies.
+`RecordColumns.of(block)` finds the records, `batch` makes the columns that are asked for. The one
+loop left is over compressed bodies.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from roquet.arrow.kinds import message_types, real_queue_ids, real_topics
-from roquet.arrow.parts import Parts
-from roquet.arrow.properties import Properties
-from roquet.arrow.slices import even_texts, sliced
+from roquet.arrow.column_slices import fixed_width_texts, slice_column
+from roquet.arrow.message_types import message_types, real_queue_ids, real_topics
+from roquet.arrow.properties import PropertyColumns
+from roquet.arrow.record_layout import RecordLayout
 from roquet.model import properties as names
 from roquet.model.errors import RecordError
 from roquet.model.flags import SysFlag
-from roquet.wire.compression import decompress
-from roquet.wire.host import HOST_SIZES
+from roquet.wire.records.compression import decompress
+from roquet.wire.records.host_bytes import HOST_SIZES
 
 _TIME: Final = pa.timestamp("us", "UTC")
 
@@ -62,7 +62,7 @@ _TIMES_MS: Final = (-62_135_596_800_000, 253_402_300_799_999)
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).reshape(256, 2)
 
 
-class Records:
+class RecordColumns:
     """The records of one block, read from `broker`.
 
     Bodies stay compressed with `restore=False`, and with `lenient=True` where they cannot be
@@ -70,30 +70,35 @@ class Records:
     """
 
     def __init__(
-        self, parts: Parts, *, broker: str = "", restore: bool = True, lenient: bool = False
+        self, parts: RecordLayout, *, broker: str = "", restore: bool = True, lenient: bool = False
     ) -> None:
         self._parts, self._broker = parts, broker
         self._restore, self._lenient = restore, lenient
 
     @classmethod
-    def of(cls, block: bytes | memoryview, *, broker: str = "", restore: bool = True) -> "Records":
+    def of(
+        cls, block: bytes | memoryview, *, broker: str = "", restore: bool = True
+    ) -> "RecordColumns":
         """All records of a block; `RecordError` when it is not made of whole ones."""
-        return cls(Parts.of(block), broker=broker, restore=restore)
+        return cls(RecordLayout.of(block), broker=broker, restore=restore)
 
     def __len__(self) -> int:
         return len(self._parts)
 
     @property
     def queue_offsets(self) -> NDArray[np.int64]:
-        """The place of each record in its queue."""
+        """The queue offset of each record."""
         return self._parts.head["queue_offset"].astype(np.int64)
 
     @property
-    def places(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """The queue of each record, the place in it, and the position in the log."""
-        head = self._parts.head
-        offsets, positions = (head[name].astype(np.int64) for name in ("queue_offset", "position"))
-        return head["queue_id"].astype(np.int32), offsets, positions
+    def queue_ids(self) -> NDArray[np.int32]:
+        """The queue id of each record."""
+        return self._parts.head["queue_id"].astype(np.int32)
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """The position of each record in the commit log."""
+        return self._parts.head["position"].astype(np.int64)
 
     @property
     def stored_ms(self) -> NDArray[np.int64]:
@@ -106,22 +111,22 @@ class Records:
         return self._parts.head["sys_flag"].astype(np.int32)
 
     @property
-    def is_run(self) -> bool:
+    def is_contiguous(self) -> bool:
         """Whether the records lie in the log as they do here, as far as they know themselves."""
         shifts = self._parts.head["position"] - self._parts.starts
         return bool((shifts == shifts[:1]).all())
 
-    def where(self, wanted: NDArray[np.bool_]) -> "Records":
+    def where(self, wanted: NDArray[np.bool_]) -> "RecordColumns":
         """The records of these rows."""
         return self._like(self._parts.where(wanted))
 
-    def between(self, first: int, last: int) -> "Records":
+    def between(self, first: int, last: int) -> "RecordColumns":
         """The records from row `first` to row `last`, that one excluded."""
         return self._like(self._parts.between(first, last))
 
-    def leniently(self) -> "Records":
+    def keeping_unreadable(self) -> "RecordColumns":
         """The same records; a body that cannot be restored stays as it is stored."""
-        return Records(self._parts, broker=self._broker, restore=self._restore, lenient=True)
+        return RecordColumns(self._parts, broker=self._broker, restore=self._restore, lenient=True)
 
     def batch(self, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
         """The records as columns."""
@@ -142,12 +147,12 @@ class Records:
     def topics(self) -> pa.Array:
         """The topics."""
         parts = self._parts
-        return sliced(parts.block, parts.topic_at, parts.topic_end, pa.string())
+        return slice_column(parts.block, parts.topic_at, parts.topic_end, pa.string())
 
     def bodies(self) -> pa.Array:
         """The bodies, restored when they are compressed; `RecordError` for one that cannot be."""
         parts = self._parts
-        stored = sliced(parts.block, parts.body_at, parts.body_end, pa.binary())
+        stored = slice_column(parts.block, parts.body_at, parts.body_end, pa.binary())
         squeezed = self._squeezed
         if not squeezed.any():
             return stored
@@ -181,7 +186,7 @@ class Records:
             if rows.any():
                 host = parts.gather(parts.store_host_at[rows], f"V{host_size}")
                 raw = np.hstack([_raw(host), _raw(parts.head["position"][rows])])
-                texts = even_texts(_HEX[raw].reshape(len(raw), -1))
+                texts = fixed_width_texts(_HEX[raw].reshape(len(raw), -1))
                 found = pc.replace_with_mask(found, pa.array(rows), texts)
         return found
 
@@ -208,11 +213,11 @@ class Records:
         return pa.array(self._parts.gather(self._parts.times_at, ">i4").astype(np.int32))
 
     @cached_property
-    def properties(self) -> Properties:
+    def properties(self) -> PropertyColumns:
         """The properties of all records."""
         parts = self._parts
-        return Properties.parse(
-            sliced(parts.block, parts.properties_at, parts.properties_end, pa.binary())
+        return PropertyColumns.parse(
+            slice_column(parts.block, parts.properties_at, parts.properties_end, pa.binary())
         )
 
     def _times(self, at: Any) -> pa.Array:
@@ -222,8 +227,10 @@ class Records:
             return pa.array(ms * 1000).view(_TIME)
         return pa.array(np.where(shown, ms, 0) * 1000, mask=~shown).view(_TIME)
 
-    def _like(self, parts: Parts) -> "Records":
-        return Records(parts, broker=self._broker, restore=self._restore, lenient=self._lenient)
+    def _like(self, parts: RecordLayout) -> "RecordColumns":
+        return RecordColumns(
+            parts, broker=self._broker, restore=self._restore, lenient=self._lenient
+        )
 
     @cached_property
     def _squeezed(self) -> NDArray[np.bool_]:
@@ -249,26 +256,26 @@ def _raw(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
 
 
-_BUILDERS: Final[Mapping[str, Callable[[Records], pa.Array]]] = MappingProxyType(
+_BUILDERS: Final[Mapping[str, Callable[[RecordColumns], pa.Array]]] = MappingProxyType(
     {
-        "topic": Records.topics,
-        "broker": Records.brokers,
-        "queue_id": partial(Records.head, name="queue_id"),
-        "queue_offset": partial(Records.head, name="queue_offset"),
-        "message_id": Records.message_ids,
-        "key": Records.first_keys,
-        "tag": partial(Records.property, name=names.TAGS),
-        "body": Records.bodies,
+        "topic": RecordColumns.topics,
+        "broker": RecordColumns.brokers,
+        "queue_id": partial(RecordColumns.head, name="queue_id"),
+        "queue_offset": partial(RecordColumns.head, name="queue_offset"),
+        "message_id": RecordColumns.message_ids,
+        "key": RecordColumns.first_keys,
+        "tag": partial(RecordColumns.property, name=names.TAGS),
+        "body": RecordColumns.bodies,
         "properties": lambda records: records.properties.as_map(),
-        "born_at": Records.born_times,
-        "stored_at": Records.stored_times,
-        "keys": partial(Records.property, name=names.KEYS),
-        "offset_message_id": Records.offset_message_ids,
-        "position": partial(Records.head, name="position"),
-        "size": partial(Records.head, name="total"),
-        "flag": partial(Records.head, name="flag"),
-        "sys_flag": partial(Records.head, name="sys_flag"),
-        "reconsume_times": Records.reconsume_times,
+        "born_at": RecordColumns.born_times,
+        "stored_at": RecordColumns.stored_times,
+        "keys": partial(RecordColumns.property, name=names.KEYS),
+        "offset_message_id": RecordColumns.offset_message_ids,
+        "position": partial(RecordColumns.head, name="position"),
+        "size": partial(RecordColumns.head, name="total"),
+        "flag": partial(RecordColumns.head, name="flag"),
+        "sys_flag": partial(RecordColumns.head, name="sys_flag"),
+        "reconsume_times": RecordColumns.reconsume_times,
         "message_type": message_types,
         "real_topic": real_topics,
         "real_queue_id": real_queue_ids,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from roquet.broker.config import BrokerConfig
-from roquet.net.gates import Gate
-from roquet.rules.admission import Limits
+from roquet.broker.settings.config import BrokerConfig
+from roquet.net.request_limits import RequestLimit
+from roquet.rules.admission import AdmissionLimits
 from roquet.wire.call import Call
 from roquet.wire.codes import RequestCode
 
@@ -47,9 +47,9 @@ class Admission:
     """The gates of one broker, by the kind of request."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.gates = {kind: Gate(limits) for kind, limits in limits_of(config).items()}
+        self.gates = {kind: RequestLimit(limits) for kind, limits in limits_of(config).items()}
 
-    def gate(self, call_type: type[Call[Any]]) -> Gate:
+    def gate(self, call_type: type[Call[Any]]) -> RequestLimit:
         """The gate that a call passes."""
         return self.gates[KINDS.get(call_type.code, ADMIN)]
 
@@ -59,7 +59,7 @@ class Admission:
             self.gates[kind].change(limits)
 
 
-def limits_of(config: BrokerConfig) -> dict[str, Limits]:
+def limits_of(config: BrokerConfig) -> dict[str, AdmissionLimits]:
     """How many requests of each kind may wait, and how long one may have waited, by settings."""
     given = {
         SEND: (config.send_capacity, config.send_wait_max),
@@ -71,6 +71,6 @@ def limits_of(config: BrokerConfig) -> dict[str, Limits]:
         ADMIN: (config.admin_capacity, config.admin_wait_max),
     }
     return {
-        kind: Limits(count=count, wait_ms=wait_ms if config.fast_failure else None)
+        kind: AdmissionLimits(count=count, wait_ms=wait_ms if config.fast_failure else None)
         for kind, (count, wait_ms) in given.items()
     }

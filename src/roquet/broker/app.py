@@ -16,42 +16,46 @@ from typing import Any, Final, Self
 
 from roquet.broker.admission import Admission
 from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
-from roquet.broker.filters import Filters
+from roquet.broker.filtering.filter_cache import FilterCache
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.offset import OFFSET_MAX
 from roquet.broker.handlers.unserved import UNSERVED
-from roquet.broker.homes import Homes
-from roquet.broker.live import Live
-from roquet.broker.put import Origin, Put
-from roquet.broker.retries import Retries
-from roquet.broker.services.address import advertised, raw_host, warn_if_hidden
-from roquet.broker.services.arrivals import Arrivals
-from roquet.broker.services.assign import Assigning
-from roquet.broker.services.check import RELIEF_MS, Checks
-from roquet.broker.services.delay import SAVE_MS, Delay
+from roquet.broker.ingest.append import BrokerOrigin, Ingest
+from roquet.broker.ingest.destination import Destinations
+from roquet.broker.ingest.retry_topics import RetryTopics
+from roquet.broker.ingest.set_aside import INDEX, RecordLocation, SetAside, location_in
+from roquet.broker.services.broker_address import (
+    advertised_address,
+    encode_address,
+    warn_of_container_address,
+)
+from roquet.broker.services.broker_rebalance import BrokerRebalance
+from roquet.broker.services.delayed_delivery import SAVE_MS, DelayedDelivery
 from roquet.broker.services.flush import CHECKPOINT_MS, Flush
 from roquet.broker.services.handover import Handover
-from roquet.broker.services.housekeep import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
-from roquet.broker.services.neighbours import Neighbours
-from roquet.broker.services.register import News, Registration
-from roquet.broker.services.revive import REVIVE_MS, Revival
-from roquet.broker.services.statistics import Sampling
-from roquet.broker.services.timer import Timer, offset_of
-from roquet.broker.services.timer_due import TimerParts
-from roquet.broker.services.transactions import Transactions
-from roquet.broker.set_aside import INDEX, Place, SetAside, place_in
+from roquet.broker.services.housekeeping import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
+from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.services.peer_brokers import PeerBrokers
+from roquet.broker.services.registration import NameServerRegistration, RegistrationTrigger
+from roquet.broker.services.revive import REVIVE_MS, PopRevive
+from roquet.broker.services.sampling import StatisticsSampler
+from roquet.broker.services.timer.deliveries import TimerContext
+from roquet.broker.services.timer.timer import Timer, offset_of
+from roquet.broker.services.transactions.checks import RELIEF_MS, TransactionChecks
+from roquet.broker.services.transactions.transactions import Transactions
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.statistics import SAMPLE_MS, Statistics
 from roquet.broker.tables.clients import Clients
-from roquet.broker.tables.delays import Delays
+from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.locks import Locks
-from roquet.broker.tables.modes import Modes
-from roquet.broker.tables.offsets import Offsets
-from roquet.broker.tables.order import Orders
-from roquet.broker.tables.resets import Resets
-from roquet.broker.tables.table import Table, TableFile
-from roquet.broker.tables.timings import Timings
+from roquet.broker.tables.offset_resets import OffsetResets
+from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.ordered_pops import OrderedPops
+from roquet.broker.tables.request_modes import RequestModes
+from roquet.broker.tables.saved_table import SavedTable, TableFile
+from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.broker.tables.topics import Topics, is_system_topic, system_topic_names
 from roquet.log_records import logger
 from roquet.model import names
@@ -60,13 +64,13 @@ from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.fair_share import FairShare
 from roquet.net.router import Router
 from roquet.net.server import Server
+from roquet.rules.delay.timer import window_ms
 from roquet.rules.retention import RetentionPolicy
-from roquet.rules.timer import window_ms
 from roquet.store.config import StoreConfig
-from roquet.store.files import Files, RealFiles
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.files import Files, RealFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
-from roquet.store.timers import Timers
+from roquet.store.timer.timers import TimerStore
 
 log = logger(__name__)
 
@@ -148,7 +152,7 @@ class BrokerServer:
         loops = _Loops()
         running.push_async_callback(loops.stop)
         await self._listen(running)
-        registration = Registration(
+        registration = NameServerRegistration(
             self.config, self._clock, self.address, broker.topics.content, broker.news
         )
         broker.topics.on_change.append(broker.news.add)
@@ -170,15 +174,15 @@ class BrokerServer:
 
     def _build(self, store: Store) -> Broker:
         config, clock, now_ms = self.config, self._clock, self._clock.now_ms()
-        arrivals = Arrivals(clock)
-        origin = self._origin(advertised(config, config.port))
+        arrivals = LongPolling(clock)
+        origin = self._origin(advertised_address(config, config.port))
         retries = self._retries(now_ms, store)
-        put = Put(store, config, clock, origin, arrivals.arrived, retries.dead_letter_topic)
+        put = Ingest(store, config, clock, origin, arrivals.arrived, retries.dead_letter_topic)
         set_aside = SetAside(store, put, retries.topics, clock)
-        topics, clients, offsets = retries.topics, Clients(), Offsets(self._file(OFFSETS))
+        topics, clients, offsets = retries.topics, Clients(), ConsumerOffsets(self._file(OFFSETS))
         statistics = Statistics(now_ms, system_topic_names(config))
         flush = Flush(store, config, clock)
-        neighbours, handover = Neighbours(config, clock, topics), Handover(clients, clock)
+        neighbours, handover = PeerBrokers(config, clock, topics), Handover(clients, clock)
         return Broker(
             config=config,
             clock=clock,
@@ -198,9 +202,9 @@ class BrokerServer:
             timer=self._timer(
                 put, store, _homes(config, topics, clock), set_aside, arrivals, flush
             ),
-            modes=Modes(self._file("messageRequestMode.json")),
+            modes=RequestModes(self._file("messageRequestMode.json")),
             neighbours=neighbours,
-            assigning=Assigning(
+            assigning=BrokerRebalance(
                 clock=clock,
                 store=store,
                 offsets=offsets,
@@ -208,24 +212,24 @@ class BrokerServer:
                 neighbours=neighbours,
                 handover=handover,
             ),
-            news=News(),
+            news=RegistrationTrigger(),
             handover=handover,
             revival=_revival(config, clock, put, store, retries, offsets, set_aside),
-            orders=Orders(self._file("consumerOrderInfo.json")),
-            filters=Filters(),
-            live=Live(config, self._files),
-            resets=Resets(),
+            orders=OrderedPops(self._file("consumerOrderInfo.json")),
+            filters=FilterCache(),
+            live=RuntimeSettings(config, self._files),
+            resets=OffsetResets(),
             admission=Admission(config),
-            delays=Delays(self._file("delayOffset.json")),
+            delays=DelayOffsets(self._file("delayOffset.json")),
             share=FairShare(clock),
             statistics=statistics,
-            sampling=Sampling(store, statistics),
+            sampling=StatisticsSampler(store, statistics),
             transactions=_transactions_of(config, clock, put, store, topics, offsets, set_aside),
         )
 
-    def _retries(self, now_ms: int, store: Store) -> Retries:
+    def _retries(self, now_ms: int, store: Store) -> RetryTopics:
         file = self._file("topics.json")
-        return Retries(
+        return RetryTopics(
             topics=Topics(file, self.config, now_ms, store.has_messages),
             groups=Groups(self._file("subscriptionGroup.json"), self.config, now_ms),
             locks=Locks(),
@@ -234,31 +238,31 @@ class BrokerServer:
 
     def _timer(
         self,
-        put: Put,
+        put: Ingest,
         store: Store,
-        homes: Homes,
+        homes: Destinations,
         set_aside: SetAside,
-        arrivals: Arrivals,
+        arrivals: LongPolling,
         flush: Flush,
     ) -> Timer:
         directory, now_ms = self.config.store_dir, self._clock.now_ms()
         files = self._files or (MemoryFiles() if directory is None else RealFiles())
-        parts = TimerParts(
+        parts = TimerContext(
             store=store,
             put=put,
             homes=homes,
             set_aside=set_aside,
-            timers=Timers(directory or MEMORY, files, partial(offset_of, store), now_ms),
-            timings=Timings(self._file("timermetrics")),
+            timers=TimerStore(directory or MEMORY, files, partial(offset_of, store), now_ms),
+            timings=TimerMetrics(self._file("timermetrics")),
             window_ms=window_ms(self.config.retention),
             noted=lambda *note: self.broker.revival.noted(*note),
         )
         return Timer(parts, arrivals, flush, self._clock)
 
-    def _delay(self, broker: Broker) -> Delay:
+    def _delay(self, broker: Broker) -> DelayedDelivery:
         config = self.config
         _warn_of_long_delays(config)
-        return Delay(
+        return DelayedDelivery(
             store=broker.store,
             put=broker.put,
             homes=broker.timer.parts.homes,
@@ -288,13 +292,15 @@ class BrokerServer:
         server.on_stopping(self.broker.handover.close)
         await running.enter_async_context(server)
         self.port = server.port
-        self.address = advertised(config, server.port)
-        warn_if_hidden(config, self.address)
+        self.address = advertised_address(config, server.port)
+        warn_of_container_address(config, self.address)
         if config.port != server.port:
             self.broker.put.settle(self._origin(self.address))
 
-    def _origin(self, address: str) -> Origin:
-        return Origin(store_host=raw_host(address), pid=os.getpid(), seed=self._rng.getrandbits(32))
+    def _origin(self, address: str) -> BrokerOrigin:
+        return BrokerOrigin(
+            store_host=encode_address(address), pid=os.getpid(), seed=self._rng.getrandbits(32)
+        )
 
     def _file(self, name: str) -> TableFile | None:
         """A table's file; one that is in memory is not worth reading again."""
@@ -358,7 +364,7 @@ def _configure(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> No
         part.configure(config)
     broker.timer.parts.homes.configure(config)
     broker.admission.configure(config)
-    broker.store.keep(retention(config))
+    broker.store.set_retention(retention(config))
     if before.retention != config.retention:
         broker.timer.configure(config.retention)
         _warn_of_long_delays(config)
@@ -381,14 +387,14 @@ def _retry_set_aside(broker: Broker) -> None:
     kept, revival, transactions = broker.set_aside, broker.revival, broker.transactions
     kept.on_retry[revival.topic] = revival.retried
     kept.on_retry[names.OP_HALF_TOPIC] = transactions.retried
-    kept.on_index = broker.store.index_again
+    kept.on_index = broker.store.reindex
     broker.store.on_unindexed(partial(_unindexed, broker))
 
 
 def _unindexed(broker: Broker, position: int, error: Exception) -> None:
     """A record whose keys cannot be indexed: it is read as ever, but found by no key."""
     raw = broker.store.message_at(position)
-    place = place_in(raw, "?", 0) if raw else Place("?", 0, 0, position)
+    place = location_in(raw, "?", 0) if raw else RecordLocation("?", 0, 0, position)
     broker.set_aside.keep(INDEX, place, error, raw)
 
 
@@ -405,7 +411,7 @@ def _warn_of_strays(broker: Broker) -> None:
 
 def _warn_of_lost_tables(broker: Broker, directory: Path | None) -> None:
     """Say which tables are gone that a broker with messages once wrote."""
-    tables: dict[str, Table[Any]] = {
+    tables: dict[str, SavedTable[Any]] = {
         "topics.json": broker.topics,
         "subscriptionGroup.json": broker.groups,
         "consumerOffset.json": broker.offsets,
@@ -454,13 +460,13 @@ def _warn_of_long_delays(config: BrokerConfig) -> None:
 def _revival(
     config: BrokerConfig,
     clock: Clock,
-    put: Put,
+    put: Ingest,
     store: Store,
-    retries: Retries,
-    offsets: Offsets,
+    retries: RetryTopics,
+    offsets: ConsumerOffsets,
     set_aside: SetAside,
-) -> Revival:
-    return Revival(
+) -> PopRevive:
+    return PopRevive(
         store=store, put=put, topics=retries.topics, groups=retries.groups, offsets=offsets,
         clock=clock, broker=(config.cluster_name, config.broker_name), set_aside=set_aside,
     )  # fmt: skip
@@ -469,10 +475,10 @@ def _revival(
 def _transactions_of(
     config: BrokerConfig,
     clock: Clock,
-    put: Put,
+    put: Ingest,
     store: Store,
     topics: Topics,
-    offsets: Offsets,
+    offsets: ConsumerOffsets,
     set_aside: SetAside,
 ) -> Transactions:
     return Transactions(
@@ -481,8 +487,8 @@ def _transactions_of(
     )  # fmt: skip
 
 
-def _homes(config: BrokerConfig, topics: Topics, clock: Clock) -> Homes:
-    return Homes(
+def _homes(config: BrokerConfig, topics: Topics, clock: Clock) -> Destinations:
+    return Destinations(
         topics=topics,
         clock=clock,
         default_queue_count=config.default_queue_count,
@@ -518,7 +524,7 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
     yield keeping.scrub()
 
 
-def _deliveries(delay: Delay) -> Iterator[Coroutine[Any, Any, None]]:
+def _deliveries(delay: DelayedDelivery) -> Iterator[Coroutine[Any, Any, None]]:
     """Delayed messages brought to their queues."""
     yield from delay.work()
     yield every(SAVE_MS, delay.save, delay.clock)
@@ -527,7 +533,7 @@ def _deliveries(delay: Delay) -> Iterator[Coroutine[Any, Any, None]]:
 def _transactions(broker: Broker) -> Iterator[Coroutine[Any, Any, None]]:
     """Half messages: their ends noted, and those asked about that have none."""
     transactions, clock = broker.transactions, broker.clock
-    checks = Checks(transactions, broker.clients, clock, broker.rng)
+    checks = TransactionChecks(transactions, broker.clients, clock, broker.rng)
     yield every(lambda: broker.config.transaction_op_interval, transactions.step, clock)
     yield every(lambda: broker.config.transaction_check_interval, checks.step, clock)
     yield every(RELIEF_MS, checks.relieve, clock)

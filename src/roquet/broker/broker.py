@@ -6,34 +6,34 @@ from random import Random
 import msgspec
 
 from roquet.broker.admission import Admission
-from roquet.broker.config import BrokerConfig
-from roquet.broker.filters import Filters
-from roquet.broker.live import Live
-from roquet.broker.put import Put
-from roquet.broker.retries import Retries
-from roquet.broker.services.arrivals import Arrivals
-from roquet.broker.services.assign import Assigning
+from roquet.broker.filtering.filter_cache import FilterCache
+from roquet.broker.ingest.append import Ingest
+from roquet.broker.ingest.retry_topics import RetryTopics
+from roquet.broker.ingest.set_aside import SetAside
+from roquet.broker.services.broker_rebalance import BrokerRebalance
 from roquet.broker.services.flush import Flush
 from roquet.broker.services.handover import Handover
-from roquet.broker.services.neighbours import Neighbours
-from roquet.broker.services.polls import Polls
-from roquet.broker.services.register import News
-from roquet.broker.services.revive import Revival
-from roquet.broker.services.statistics import Sampling
-from roquet.broker.services.timer import Timer
-from roquet.broker.services.transactions import Transactions
-from roquet.broker.set_aside import SetAside
+from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.services.peer_brokers import PeerBrokers
+from roquet.broker.services.pop_waiters import PopWaiters
+from roquet.broker.services.registration import RegistrationTrigger
+from roquet.broker.services.revive import PopRevive
+from roquet.broker.services.sampling import StatisticsSampler
+from roquet.broker.services.timer.timer import Timer
+from roquet.broker.services.transactions.transactions import Transactions
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.statistics import Statistics
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.cold_read_limits import ColdReadLimits
-from roquet.broker.tables.delays import Delays
+from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.broker.tables.former_readers import FormerReaders
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.locks import Locks
-from roquet.broker.tables.modes import Modes
-from roquet.broker.tables.offsets import Offsets
-from roquet.broker.tables.order import Orders
-from roquet.broker.tables.resets import Resets
+from roquet.broker.tables.offset_resets import OffsetResets
+from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.ordered_pops import OrderedPops
+from roquet.broker.tables.request_modes import RequestModes
 from roquet.broker.tables.topics import Topics
 from roquet.log_records import logger
 from roquet.model import names
@@ -48,7 +48,7 @@ from roquet.store.store import Store
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.codes import ResponseCode
-from roquet.wire.host import decode_host
+from roquet.wire.records.host_bytes import decode_host
 
 log = logger(__name__)
 
@@ -64,33 +64,33 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     topics: Topics
     groups: Groups
-    offsets: Offsets
+    offsets: ConsumerOffsets
     clients: Clients
     locks: Locks
-    retries: Retries
-    put: Put
-    arrivals: Arrivals
+    retries: RetryTopics
+    put: Ingest
+    arrivals: LongPolling
     flush: Flush
-    modes: Modes
-    neighbours: Neighbours
-    assigning: Assigning
-    news: News
+    modes: RequestModes
+    neighbours: PeerBrokers
+    assigning: BrokerRebalance
+    news: RegistrationTrigger
     handover: Handover
-    revival: Revival
-    orders: Orders
-    filters: Filters
-    live: Live
-    resets: Resets
+    revival: PopRevive
+    orders: OrderedPops
+    filters: FilterCache
+    live: RuntimeSettings
+    resets: OffsetResets
     former_readers: FormerReaders = msgspec.field(default_factory=FormerReaders)
     cold_read_limits: ColdReadLimits = msgspec.field(default_factory=ColdReadLimits)
     admission: Admission
     timer: Timer
     set_aside: SetAside
-    delays: Delays
+    delays: DelayOffsets
     share: FairShare
     """Which requests held all others up."""
     statistics: Statistics
-    sampling: Sampling
+    sampling: StatisticsSampler
     transactions: Transactions
 
     @property
@@ -99,7 +99,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         return decode_host(self.put.store_host)
 
     @property
-    def polls(self) -> Polls:
+    def polls(self) -> PopWaiters:
         """Pops that wait."""
         return self.arrivals.polls
 
@@ -191,7 +191,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_topic_id(self, topic: str, known: str | None) -> None:
         """Refuse what is asked of a topic that was deleted; there may be another of its name."""
-        if known is not None and topic_id.is_another(known, self.topics.ids.get(topic)):
+        if known is not None and topic_id.is_other_topic(known, self.topics.ids.get(topic)):
             raise CallRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic {topic} was deleted and made anew: offsets of the one before mean nothing",

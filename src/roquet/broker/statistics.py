@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from roquet.wire.calls.stats import StatsData, StatsItem
+from roquet.wire.calls.admin.stats import StatsData, StatsItem
 
 SAMPLE_MS: Final = 10_000
 """Between two samples, as in the genuine broker."""
@@ -31,7 +31,7 @@ HOUR_LENGTH: Final = 7
 DAY_LENGTH: Final = 25
 """Samples that are kept of each span, its first and its last among them."""
 
-TALLIES_COUNT: Final = 1_000
+COUNTERS_COUNT: Final = 1_000
 """Tallies that are sampled before others have their turn: about half a millisecond."""
 
 KEYS_MAX: Final = 10_000
@@ -57,13 +57,13 @@ KINDS: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
 LATENCY: Final = "GROUP_GET_LATENCY"
 """Whole ms in which a pull read its messages: 0, since a memory map hands them out."""
 
-Pair: TypeAlias = tuple[str, str]
+TopicGroup: TypeAlias = tuple[str, str]
 """Topic and group: "topic@group" in the genuine words."""
 
 K = TypeVar("K")
 
 
-class Tally:
+class StatsCounter:
     """What was counted for one key since the start, and samples of it."""
 
     __slots__ = ("count", "day", "hour", "minute", "pulled", "size", "times")
@@ -94,7 +94,7 @@ class Tally:
         return len(self.day) == DAY_LENGTH * WIDTH and self.day[TIMES] == self.times
 
 
-class Totals(msgspec.Struct):
+class DailyTotals(msgspec.Struct):
     """Messages of topics that are no system topics: at two midnights, and now."""
 
     yesterday_morning: int = 0
@@ -118,13 +118,17 @@ class Statistics:
         self._hour_at = deque([now_ms], HOUR_LENGTH)
         self._day_at = deque([now_ms], DAY_LENGTH)
         """When the samples were taken."""
-        self.puts: dict[str, Tally] = {}
-        self.gets: dict[Pair, Tally] = {}
-        self.returns: dict[Pair, Tally] = {}
+        self.puts: dict[str, StatsCounter] = {}
+        self.gets: dict[TopicGroup, StatsCounter] = {}
+        self.returns: dict[TopicGroup, StatsCounter] = {}
         """Messages that groups sent back."""
-        self.broker_puts, self.broker_gets, self.misses = Tally(), Tally(), Tally()
-        self.put_total, self.get_total = Totals(), Totals()
-        self._spare = Tally()
+        self.broker_puts, self.broker_gets, self.misses = (
+            StatsCounter(),
+            StatsCounter(),
+            StatsCounter(),
+        )
+        self.put_total, self.get_total = DailyTotals(), DailyTotals()
+        self._spare = StatsCounter()
 
     # -- count -------------------------------------------------------------------------------
 
@@ -135,7 +139,7 @@ class Statistics:
         if topic not in self._system:
             self.put_total.now += count
 
-    def got(self, topic: str, group: str, count: int, size: int) -> Tally:
+    def got(self, topic: str, group: str, count: int, size: int) -> StatsCounter:
         """A group was given messages of a topic, in one go."""
         tally = self.gets.get((topic, group))
         if tally is None:
@@ -172,13 +176,13 @@ class Statistics:
             for pair in [p for p in table if p[0] in topics or p[1] == group]:
                 del table[pair]
 
-    def _of(self, table: dict[K, Tally], key: K) -> Tally:
+    def _of(self, table: dict[K, StatsCounter], key: K) -> StatsCounter:
         """A key's tally, made at first sight while there is room."""
         found = table.get(key)
         if found is None:
             if len(table) >= KEYS_MAX:
                 return self._spare
-            found = table[key] = Tally()
+            found = table[key] = StatsCounter()
         return found
 
     # -- samples -----------------------------------------------------------------------------
@@ -194,7 +198,7 @@ class Statistics:
             self._day_at.append(now_ms)
             self._forget_idle()
         for number, tally in enumerate(self._tallies(), 1):
-            if number % TALLIES_COUNT == 0:
+            if number % COUNTERS_COUNT == 0:
                 yield
             tally.sample(tally.minute, MINUTE_LENGTH)
             if is_hours:
@@ -207,10 +211,10 @@ class Statistics:
             self.get_total.next_day()
 
     @property
-    def _tables(self) -> tuple[dict[Any, Tally], ...]:
+    def _tables(self) -> tuple[dict[Any, StatsCounter], ...]:
         return self.puts, self.gets, self.returns
 
-    def _tallies(self) -> list[Tally]:
+    def _tallies(self) -> list[StatsCounter]:
         found = [tally for table in self._tables for tally in table.values()]
         return [*found, self.broker_puts, self.broker_gets, self.misses]
 
@@ -225,7 +229,7 @@ class Statistics:
         """What was counted under a genuine name and key; None when nothing ever was."""
         if name == LATENCY:
             pair = key.partition("@")[2].partition("@")
-            return self.spans(Tally(), COUNT) if (pair[0], pair[2]) in self.gets else None
+            return self.spans(StatsCounter(), COUNT) if (pair[0], pair[2]) in self.gets else None
         place, number = KINDS.get(name, ("", COUNT))
         if not place:
             return None
@@ -233,7 +237,7 @@ class Statistics:
         tally = getattr(self, place).get(topic if place == "puts" else (topic, group))
         return None if tally is None else self.spans(tally, number)
 
-    def spans(self, tally: Tally, number: int) -> StatsData:
+    def spans(self, tally: StatsCounter, number: int) -> StatsData:
         """Sums of one of a tally's numbers."""
         return StatsData(
             stats_minute=_sums(tally.minute, self._minute_at, number),
@@ -246,7 +250,7 @@ class Statistics:
         tally = self.gets.get((topic, group))
         return _sums(tally.minute, self._minute_at, COUNT).tps if tally else 0.0
 
-    def rates(self, tally: Tally, number: int) -> tuple[float, float, float]:
+    def rates(self, tally: StatsCounter, number: int) -> tuple[float, float, float]:
         """How much a second in the last ten seconds, minute and ten minutes."""
         return (
             _sums(tally.minute[-2 * WIDTH :], self._minute_at, number).tps,

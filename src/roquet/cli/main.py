@@ -13,29 +13,17 @@ from typing import Annotated, Any, Final
 import typer
 
 from roquet import __version__
-from roquet.cli import (
-    broker,
-    cluster,
-    dlq,
-    group,
-    inspect,
-    lab,
-    message,
-    messages,
-    output,
-    serve,
-    set_aside,
-    simulate,
-    spark,
-    spark_repair,
-    spark_replay,
-    supervise,
-    topic,
-)
+from roquet.cli import simulate
+from roquet.cli.admin import broker, cluster, group, store_files, topic
 from roquet.cli.balance import command as balance
-from roquet.cli.command_help import HelpfulGroup
+from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
-from roquet.cli.exit_codes import FAILED, INTERRUPTED, WRONG_USE
+from roquet.cli.messaging import dlq, lookup, produce_consume, set_aside
+from roquet.cli.servers import start, supervisor
+from roquet.cli.spark_jobs import commands, repair, replay
+from roquet.cli.terminal import output
+from roquet.cli.terminal.command_help import HelpfulGroup
+from roquet.cli.terminal.exit_codes import FAILED, INTERRUPTED, WRONG_USE
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 
 SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
@@ -50,7 +38,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
 """Headings of `roquet --help`, and the commands below each."""
 
 
-class Sections(HelpfulGroup):
+class RootCommand(HelpfulGroup):
     """The root command, whose help shows its commands by what they are for."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's
@@ -63,19 +51,19 @@ class Sections(HelpfulGroup):
 
 app: Final = typer.Typer(
     name="roquet",
-    cls=Sections,
+    cls=RootCommand,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 COMMANDS: Final[Sequence[Callable[..., None]]] = (
-    serve.dev,
-    supervise.serve,
-    serve.namesrv,
-    messages.produce,
-    messages.consume,
-    inspect.dump,
-    inspect.check,
+    start.dev,
+    supervisor.serve,
+    start.namesrv,
+    produce_consume.produce,
+    produce_consume.consume,
+    store_files.dump,
+    store_files.check,
     balance.balance,
     demo.demo,
     simulate.simulate,
@@ -86,13 +74,13 @@ app.add_typer(dlq.app, cls=HelpfulGroup)
 app.add_typer(set_aside.app, cls=HelpfulGroup)
 app.add_typer(group.group, cls=HelpfulGroup)
 app.add_typer(topic.app, cls=HelpfulGroup)
-app.add_typer(message.app, cls=HelpfulGroup)
+app.add_typer(lookup.app, cls=HelpfulGroup)
 app.add_typer(cluster.app, cls=HelpfulGroup)
 app.add_typer(lab.app, cls=HelpfulGroup)
 app.add_typer(broker.app, cls=HelpfulGroup)
-for _command in (spark_replay.replay, spark_repair.repair):
-    spark.app.command()(_command)
-app.add_typer(spark.app, cls=HelpfulGroup)
+for _command in (replay.replay, repair.repair):
+    commands.app.command()(_command)
+app.add_typer(commands.app, cls=HelpfulGroup)
 
 
 def _show_version(wanted: bool) -> None:

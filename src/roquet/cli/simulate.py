@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli import output
-from roquet.cli.exit_codes import FAILED
+from roquet.cli.terminal import output
+from roquet.cli.terminal.exit_codes import FAILED
 
 if TYPE_CHECKING:
-    from roquet.testing.simulation.run import Outcome
+    from roquet.testing.simulation.balance.run import SimulationResult
 
 SHOWN_MAX: Final = 5
 """Faults of one seed that are printed; `--json` has all."""
@@ -41,7 +41,7 @@ def simulate(
     A seed always gives the same course of events:
     `roquet simulate --scenario day --first 17 --seeds 1 --trace`.
     """
-    from roquet.testing.simulation.kinds import DEFECTS
+    from roquet.testing.simulation.workloads import DEFECTS
 
     if defect == "list":
         for name, (kind, planted) in DEFECTS.items():
@@ -66,17 +66,17 @@ def simulate(
 def _kinds(scenario: str, defect: str) -> list[str]:
     """What to simulate: a planted bug is looked for where it can be found."""
     from roquet.model.errors import UsageError
-    from roquet.model.settings import nearest
-    from roquet.testing.simulation.kinds import DEFECTS, SIMULATIONS
+    from roquet.model.settings import suggest
+    from roquet.testing.simulation.workloads import DEFECTS, WORKLOADS
 
-    if scenario not in {*SIMULATIONS, ALL}:
-        names = [*SIMULATIONS, ALL]
-        raise UsageError(f"no scenario is called {scenario!r}{nearest(scenario, names)}")
+    if scenario not in {*WORKLOADS, ALL}:
+        names = [*WORKLOADS, ALL]
+        raise UsageError(f"no scenario is called {scenario!r}{suggest(scenario, names)}")
     if defect not in {*DEFECTS, "none"}:
-        raise UsageError(f"no defect is called {defect!r}{nearest(defect, [*DEFECTS])}")
+        raise UsageError(f"no defect is called {defect!r}{suggest(defect, [*DEFECTS])}")
     if scenario != ALL:
         return [scenario]
-    return [*SIMULATIONS] if defect == "none" else [DEFECTS[defect][0]]
+    return [*WORKLOADS] if defect == "none" else [DEFECTS[defect][0]]
 
 
 def _work(kinds: Sequence[str], seeds: range) -> list[tuple[str, int]]:
@@ -92,7 +92,7 @@ def _count(seeds: int) -> str:
     return f"{seeds:,} seed{'s' if seeds > 1 else ''}"
 
 
-def _tell(outcome: "Outcome", *, json: bool, trace: bool) -> None:
+def _tell(outcome: "SimulationResult", *, json: bool, trace: bool) -> None:
     """One seed's result."""
     if json:
         fields = {"lines": outcome.lines} if trace else {}
@@ -117,7 +117,7 @@ def _tell(outcome: "Outcome", *, json: bool, trace: bool) -> None:
 
 def _outcomes(
     work: Sequence[tuple[str, int]], defect: str, jobs: int, *, shown: bool
-) -> Iterator["Outcome"]:
+) -> Iterator["SimulationResult"]:
     """In the order of the seeds, with a bar while it lasts."""
     from concurrent.futures import ProcessPoolExecutor
     from functools import partial
@@ -125,18 +125,18 @@ def _outcomes(
 
     from rich.progress import track
 
-    from roquet.testing.simulation.kinds import live
+    from roquet.testing.simulation.workloads import run_seed
 
     if len(work) == 1:
         _hush("CRITICAL")
         try:
-            yield live(work[0], defect)
+            yield run_seed(work[0], defect)
         finally:
             _hush("NOTSET")
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_hush) as pool:
-        outcomes = pool.map(partial(live, defect=defect), work, chunksize=4)
-        bar = output.console(apart=True, quiet=not shown)
+        outcomes = pool.map(partial(run_seed, defect=defect), work, chunksize=4)
+        bar = output.console(to_stderr=True, quiet=not shown)
         yield from track(outcomes, "simulating", total=len(work), console=bar)
 
 

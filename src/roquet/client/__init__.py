@@ -1,16 +1,16 @@
 """The client library: what users import."""
 
-from roquet.client.checking import TransactionState
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.pop import PopConsumer
-from roquet.client.popped import PoppedMessage
+from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
-from roquet.client.received import ReceivedMessage
-from roquet.client.requests import ReplyMessage
-from roquet.client.selectors import Chance, KeyHash, MachineRoom
+from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.request_reply import ReplyMessage
+from roquet.client.sending.selectors import Chance, KeyHash, MachineRoom
 from roquet.client.transaction import Transaction, TransactionProducer, TransactionReceipt
+from roquet.client.transaction_check import TransactionState
 from roquet.model.errors import (
     CallError,
     CallRefused,
@@ -30,7 +30,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
 from roquet.model.subscription import MessageModel
 from roquet.net.tls import Tls
-from roquet.wire.compression import Compression
+from roquet.wire.records.compression import Compression
 
 __all__ = [
     "CallError",

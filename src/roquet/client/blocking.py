@@ -14,23 +14,25 @@ from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
-from roquet.client import pop, popped, pull, push, received
+from roquet.client import pop, pull, push
 from roquet.client import producer as sending
 from roquet.client import transaction as transacting
-from roquet.client.checking import Check
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
+from roquet.client.connection.loop_thread import LoopThread
+from roquet.client.connection.stop_signals import StopSignals, is_main_thread
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
-from roquet.client.delivery import Turn
-from roquet.client.handling import AsyncHandler
-from roquet.client.loop_thread import LoopThread
-from roquet.client.many import IN_FLIGHT
-from roquet.client.outcome import TOLD
-from roquet.client.outgoing import MessageFields, message_of
+from roquet.client.popping.pop_batch import PoppedMessage as AsyncPoppedMessage
 from roquet.client.pull import POLL_COUNT
-from roquet.client.received import Received
-from roquet.client.requests import ReplyMessage
-from roquet.client.signals import StopSignals, is_main_thread
-from roquet.client.watchers import Watcher
+from roquet.client.reading.handler_pool import AsyncMessageHandler
+from roquet.client.reading.handler_result import ALREADY_SETTLED
+from roquet.client.reading.message import InboundMessage
+from roquet.client.reading.message import ReceivedMessage as AsyncReceivedMessage
+from roquet.client.reading.request_reply import ReplyMessage
+from roquet.client.rebalance.listeners import RebalanceListener
+from roquet.client.sending.delivery import RoundRobin
+from roquet.client.sending.prepare import MessageFields, build_message
+from roquet.client.sending.send_many import IN_FLIGHT
+from roquet.client.transaction_check import TransactionCheck
 from roquet.model.errors import (
     CallError,
     CallRefused,
@@ -84,10 +86,10 @@ W = TypeVar("W", bound=push.PushConsumer | pull.PullConsumer)
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class ReceivedMessage(Received):
+class ReceivedMessage(InboundMessage):
     """A message that is told by its methods how it went; `with message:` tells it by outcome."""
 
-    def __init__(self, message: Received, thread: LoopThread) -> None:
+    def __init__(self, message: InboundMessage, thread: LoopThread) -> None:
         self.__dict__.update(message.__dict__)
         self._message = message
         self._thread = thread
@@ -114,7 +116,7 @@ class ReceivedMessage(Received):
 
     def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
         """Answer a request; False when its producer has gone, or waits no more."""
-        message = cast("received.ReceivedMessage", self._message)
+        message = cast("AsyncReceivedMessage", self._message)
         return self._thread.wait(message.reply(body, properties=properties))
 
     def __enter__(self) -> Self:
@@ -194,7 +196,7 @@ class Producer:
         """
         return self._thread.wait(
             self._producer.send_in_turn(
-                self._turn(), message_of(message, body, fields), selector, timeout_ms
+                self._turn(), build_message(message, body, fields), selector, timeout_ms
             )
         )
 
@@ -241,9 +243,9 @@ class Producer:
             )
         )
 
-    def _turn(self) -> Turn:
+    def _turn(self) -> RoundRobin:
         """The calling thread's own."""
-        turn: Turn | None = getattr(self._caller, "turn", None)
+        turn: RoundRobin | None = getattr(self._caller, "turn", None)
         if turn is None:
             turn = self._caller.turn = self._producer.new_turn()
         return turn
@@ -276,7 +278,7 @@ class TransactionProducer(Producer):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        check: Check,
+        check: TransactionCheck,
         topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
     ) -> None:
@@ -298,7 +300,7 @@ class TransactionProducer(Producer):
     ) -> Iterator[transacting.Transaction]:
         """A message that is committed at the normal end of a block, rolled back when it raises."""
         begin, wait = self._transactions.transaction, self._thread.wait
-        whole = message_of(message, body, fields)
+        whole = build_message(message, body, fields)
         tx = wait(_of(begin, whole, selector=selector, timeout_ms=timeout_ms))
         wait(tx.__aenter__())
         try:
@@ -313,7 +315,7 @@ class TransactionProducer(Producer):
         message: Message | str,
         body: bytes | None = None,
         *,
-        local: transacting.Local,
+        local: transacting.LocalTransaction,
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> transacting.TransactionReceipt:
@@ -433,7 +435,7 @@ class _Consumer(Generic[C]):
         self._signals.reading()
         return self._told(self._thread.wait(self._consumer.fetch(count, timeout_ms)))
 
-    def _told(self, found: Sequence[Received]) -> Sequence[ReceivedMessage]:
+    def _told(self, found: Sequence[InboundMessage]) -> Sequence[ReceivedMessage]:
         """Messages of one read, which end the program when a signal is why there are none."""
         if not found:
             self._signals.empty()
@@ -445,7 +447,7 @@ class _Consumer(Generic[C]):
             yield message
         self._signals.ended()
 
-    def run(self, handler: BlockingHandler | AsyncHandler) -> None:
+    def run(self, handler: BlockingHandler | AsyncMessageHandler) -> None:
         """Hand every message to a function, until `stop`, `close`, SIGTERM or Ctrl-C.
 
         A plain `def` is called in threads, an `async def` on the event loop's own thread. Handlers
@@ -454,15 +456,15 @@ class _Consumer(Generic[C]):
         """
         self._signals.reading()
         if inspect.iscoroutinefunction(handler):
-            self._thread.wait(self._consumer.run(cast("AsyncHandler", handler)))
+            self._thread.wait(self._consumer.run(cast("AsyncMessageHandler", handler)))
             self._signals.ended()
             return
         plain = cast("BlockingHandler", handler)
 
-        def handle(message: Received) -> object:
+        def handle(message: InboundMessage) -> object:
             mine = ReceivedMessage(message, self._thread)
             result = plain(mine)
-            return TOLD if result is None and mine.is_told else result
+            return ALREADY_SETTLED if result is None and mine.is_told else result
 
         self._thread.wait(self._consumer.run(handle))
         self._signals.ended()
@@ -486,17 +488,17 @@ class _Subscriber(_Consumer[M]):
 class _Watched(_Consumer[W]):
     """A consumer whose queues the group assigns."""
 
-    def on_assigned(self, watcher: Watcher) -> None:
+    def on_assigned(self, listener: RebalanceListener) -> None:
         """Tell a function, on the loop's thread, which queues have become this member's."""
-        self._consumer.on_assigned(watcher)
+        self._consumer.on_assigned(listener)
 
-    def on_revoked(self, watcher: Watcher) -> None:
+    def on_revoked(self, listener: RebalanceListener) -> None:
         """Tell a function, on the loop's thread, which queues are no longer this member's."""
-        self._consumer.on_revoked(watcher)
+        self._consumer.on_revoked(listener)
 
-    def on_lost(self, watcher: Watcher) -> None:
+    def on_lost(self, listener: RebalanceListener) -> None:
         """Tell a function, on the loop's thread, which ordered queues were lost."""
-        self._consumer.on_lost(watcher)
+        self._consumer.on_lost(listener)
 
 
 class PushConsumer(_Subscriber[push.PushConsumer], _Watched[push.PushConsumer]):
@@ -596,13 +598,13 @@ class PullConsumer(_Watched[pull.PullConsumer]):
 class PoppedMessage(ReceivedMessage):
     """A message that is ours for a time; see `roquet.client.PoppedMessage`."""
 
-    def __init__(self, message: Received, thread: LoopThread) -> None:
+    def __init__(self, message: InboundMessage, thread: LoopThread) -> None:
         super().__init__(message, thread)
         self._thread = thread
 
     def extend(self, invisible_ms: int) -> None:
         """Keep it for so long from now on; CallRefused when its time has passed already."""
-        message = cast("popped.PoppedMessage", self._message)
+        message = cast("AsyncPoppedMessage", self._message)
         self._thread.wait(message.extend(invisible_ms))
 
 

@@ -18,10 +18,15 @@ from roquet.model.settings import parse_addresses
 from roquet.model.subscription import ConsumeFromWhere, MessageModel
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.tls import Tls
-from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, MachineRoom, Strategy, name_of
-from roquet.rules.flow import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, SPAN_MAX, Limits
-from roquet.rules.rebalance import REBALANCE_PERIOD_MS
-from roquet.wire.compression import Compression
+from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, MachineRoomStrategy, Strategy, name_of
+from roquet.rules.balance.rebalance import REBALANCE_PERIOD_MS
+from roquet.rules.consumption.flow_control import (
+    IN_FLIGHT_BYTES_MAX,
+    IN_FLIGHT_MAX,
+    SPAN_MAX,
+    FlowLimits,
+)
+from roquet.wire.records.compression import Compression
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 """The environment variable that genuine clients read, too."""
@@ -52,7 +57,7 @@ class ConsumeFrom(Enum):
     """With the first message stored at a time or later."""
 
     @property
-    def on_the_wire(self) -> ConsumeFromWhere:
+    def wire_value(self) -> ConsumeFromWhere:
         """What a heartbeat calls it."""
         match self:
             case ConsumeFrom.LAST:
@@ -63,11 +68,11 @@ class ConsumeFrom(Enum):
                 return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
 
 
-CLIENT_LEAST: Final[Mapping[str, int]] = MappingProxyType(
+CLIENT_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
     {"timeout_ms": 1, "route_period_ms": 1, "heartbeat_period_ms": 1}
 )
 
-PRODUCER_LEAST: Final[Mapping[str, int]] = MappingProxyType(
+PRODUCER_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "send_timeout_ms": 1,
         "try_timeout_ms": 1,
@@ -122,7 +127,7 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, CLIENT_LEAST)
+        check_least(self, CLIENT_MINIMUMS)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
@@ -175,14 +180,14 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, PRODUCER_LEAST)
+        check_least(self, PRODUCER_MINIMUMS)
         if self.selector is not None and not callable(self.selector):
             raise ConfigError(f"selector: a function is wanted, not {self.selector!r}")
         if not 0 <= self.compress_level <= (highest := _LEVELS[self.compression]):
             raise ConfigError(f"compress_level: {self.compress_level} is not within 0 to {highest}")
 
 
-CONSUMER_LEAST: Final[Mapping[str, int]] = MappingProxyType(
+CONSUMER_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "concurrency": 1,
         "handler_limit_ms": 1,
@@ -260,27 +265,27 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, CONSUMER_LEAST)
+        check_least(self, CONSUMER_MINIMUMS)
 
     def check(self) -> None:
         """ConfigError for what can never work."""
         if self.message_model is MessageModel.LITE_SELECTIVE:
             raise ConfigError("message_model: CLUSTERING or BROADCASTING, others are not for us")
         strategy = self.find_strategy()
-        if isinstance(strategy, MachineRoom) and not strategy.rooms:
+        if isinstance(strategy, MachineRoomStrategy) and not strategy.rooms:
             raise ConfigError("strategy: MACHINE_ROOM needs a room, without one it shares nothing")
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> FlowLimits:
         """How much of one queue may be in flight."""
-        return Limits(
+        return FlowLimits(
             count=self.in_flight_max,
             size=self.in_flight_bytes_max,
             span=None if self.ordered else self.in_flight_span_max,
         )
 
     @property
-    def decided_by_broker(self) -> str | None:
+    def broker_strategy(self) -> str | None:
         """The name of a strategy that only brokers can work out; None when it is another one."""
         name = self.strategy
         return name if isinstance(name, str) and name in BROKER_DECIDED else None
@@ -308,7 +313,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
 C = TypeVar("C", bound=ClientConfig)
 
 
-def given_or(defaults: C, given: object) -> C:
+def config_or_default(defaults: C, given: object) -> C:
     """The settings that were given, or the defaults for None; UsageError for anything else."""
     if given is None:
         return defaults
@@ -317,7 +322,9 @@ def given_or(defaults: C, given: object) -> C:
     return given
 
 
-def name_servers(given: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+def resolve_name_servers(
+    given: str | Sequence[str] | None, environ: Mapping[str, str]
+) -> tuple[str, ...]:
     """The addresses to ask: as given, else as the environment says."""
     if given is None:
         if not (given := environ.get(NAMESRV_VARIABLE)):

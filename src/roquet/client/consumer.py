@@ -6,29 +6,29 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Self
 
-from roquet.client import members
-from roquet.client.assignment import Assignment
-from roquet.client.broadcast import LocalOffsets, folder_of
 from roquet.client.config import ConsumerConfig
-from roquet.client.directly import Direct
-from roquet.client.graceful_stop import GracefulStop
-from roquet.client.handling import Handler, workers
-from roquet.client.holding import Holding
-from roquet.client.inbox import Inbox
-from roquet.client.notices import Notices
-from roquet.client.offsets import Offsets
-from roquet.client.pulling import Puller, Taste
-from roquet.client.reader import QueueReader, Surroundings
-from roquet.client.received import ReceivedMessage
-from roquet.client.requests import Replies
-from roquet.client.running_info import Condition
-from roquet.client.sendback import Failures, Here, Return
-from roquet.client.session import Session
-from roquet.client.trace import Tracer
-from roquet.client.watchers import Watcher
+from roquet.client.connection import open_consumers
+from roquet.client.connection.session import Session
+from roquet.client.operator.broker_requests import BrokerRequests
+from roquet.client.operator.consume_directly import DirectConsumer
+from roquet.client.operator.running_info import ConsumerStatus
+from roquet.client.reading.graceful_stop import GracefulStop
+from roquet.client.reading.handler_pool import MessageHandler, create_pool
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder
+from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.offsets import GroupOffsets
+from roquet.client.reading.pull_request import Puller, SubscriptionFilter
+from roquet.client.reading.queue_reader import QueueReader, ReaderContext
+from roquet.client.reading.request_reply import ReplySender
+from roquet.client.reading.retry import FailurePolicy, RetryLocally, RetrySender
+from roquet.client.rebalance.assigned_queues import AssignedQueues
+from roquet.client.rebalance.listeners import RebalanceListener
+from roquet.client.rebalance.rebalancer import Rebalancer
+from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
-from roquet.model.names import check_group, is_retry, takes_consumers
+from roquet.model.names import can_users_join, check_group, is_retry
 from roquet.model.namespaces import unwrap, wrap
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, MessageModel
@@ -57,7 +57,7 @@ class Consumer:
         self, namesrv: str | Sequence[str] | None, group: str, config: ConsumerConfig
     ) -> None:
         group = wrap(config.namespace, group)
-        if not takes_consumers(check_group(group)) and group != self._own_group:
+        if not can_users_join(check_group(group)) and group != self._own_group:
             raise UsageError(f"group {group} is the system's own: choose another name")
         config.check()
         self.group = group
@@ -69,33 +69,37 @@ class Consumer:
         self._puller = Puller(self._session, config, group, saves_progress=saves)
         self._inbox = Inbox()
         self._failures = self._find_failures()
-        replies = Replies(self._session, config, group)
-        around = Surroundings(
+        replies = ReplySender(self._session, config, group)
+        context = ReaderContext(
             self._inbox, self._puller, self._failures, self._session.background, replies
         )  # fmt: skip
-        self._holding = Holding(around, self._offsets, config)
-        self._tastes: dict[str, Taste] = {}
+        self._assigned_queues = AssignedQueues(context, self._offsets, config)
+        self._filters: dict[str, SubscriptionFilter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = Tracer(self._session, config, group) if config.trace else None
         self._stopping = GracefulStop(config, self.stop)
         self._saving: asyncio.Task[None] | None = None
-        self._assignment = Assignment(
-            self._session, config, group, self._holding, self._offsets, self._tastes,
+        self._rebalancer = Rebalancer(
+            self._session, config, group, self._assigned_queues, self._offsets, self._filters,
             saves=self._saves_progress,
         )  # fmt: skip
-        self._direct = Direct(config, replies, self._message_kind)
-        self._condition = Condition(self._session, self._holding, around.rates, self._data)
-        Notices(self._session, group, self._assignment, self._direct, self._condition)
+        self._direct_consumer = DirectConsumer(config, replies, self._message_kind)
+        self._consumer_status = ConsumerStatus(
+            self._session, self._assigned_queues, context.rates, self._data
+        )
+        BrokerRequests(
+            self._session, group, self._rebalancer, self._direct_consumer, self._consumer_status
+        )
 
-    def _find_offsets(self) -> Offsets:
+    def _find_offsets(self) -> GroupOffsets:
         if not self._is_broadcast:
-            return Offsets(self._session, self._config, self.group)
-        folder = folder_of(self._config, os.environ)
+            return GroupOffsets(self._session, self._config, self.group)
+        folder = offsets_folder(self._config, os.environ)
         return LocalOffsets(self._session, self._config, self.group, folder)
 
-    def _find_failures(self) -> Failures:
+    def _find_failures(self) -> FailurePolicy:
         """What becomes of messages that fail."""
-        return Here(Return(self._session, self._config, self.group))
+        return RetryLocally(RetrySender(self._session, self._config, self.group))
 
     @property
     def client_id(self) -> str:
@@ -111,8 +115,8 @@ class Consumer:
     def subscriptions(self) -> Mapping[str, str]:
         """Topics, and which of their messages are wanted."""
         return {
-            unwrap(self._config.namespace, topic): taste.subscription.sub_string
-            for topic, taste in list(self._tastes.items())  # other threads ask, too
+            unwrap(self._config.namespace, topic): message_filter.subscription.sub_string
+            for topic, message_filter in list(self._filters.items())  # other threads ask, too
             if not is_retry(topic)
         }
 
@@ -122,13 +126,13 @@ class Consumer:
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues that are this member's now, without those of the group's retry topic."""
-        held = list(self._holding.readers)  # at once: other threads ask, too
+        held = list(self._assigned_queues.readers)  # at once: other threads ask, too
         return sorted(queue for queue in held if not is_retry(queue.topic))
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Messages of each of our queues that are not handled yet, as the brokers say now."""
         self._session.check()
-        return await self._holding.lag(self.assignment())
+        return await self._assigned_queues.lag(self.assignment())
 
     async def start(self) -> None:
         """Open for work; `async with` does this."""
@@ -137,7 +141,7 @@ class Consumer:
         self._stopping.open()
         self._session.membership.on_denied(self._denied)
         try:
-            members.enter(self)
+            open_consumers.register(self)
             if isinstance(self._offsets, LocalOffsets):
                 self._offsets.open()
         except BaseException:
@@ -146,7 +150,7 @@ class Consumer:
         names = ", ".join(self._session.addresses)
         log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
         background, clock = self._session.background, self._config.clock
-        background.keep(self._condition.keep, f"rates of {self.group}", clock)
+        background.keep(self._consumer_status.keep, f"rates of {self.group}", clock)
         if self._tracer is not None:
             self._tracer.start()
         if self._saves_progress:
@@ -181,10 +185,10 @@ class Consumer:
         self.stop()
         try:
             await self._stopping.finish_running()
-            await self._holding.settled(self._config.close_timeout_ms)
-            ours = list(self._holding.readers)
-            await self._holding.release(ours, save=self._saves_progress)
-            await self._assignment.end(ours)
+            await self._assigned_queues.settled(self._config.close_timeout_ms)
+            ours = list(self._assigned_queues.readers)
+            await self._assigned_queues.release(ours, save=self._saves_progress)
+            await self._rebalancer.end(ours)
             if self._tracer is not None:
                 await self._tracer.close()
             await self._session.membership.leave(consumer=self.group)
@@ -199,7 +203,7 @@ class Consumer:
         self._session.background.cancel()
 
     async def _end(self) -> None:
-        members.leave(self)
+        open_consumers.unregister(self)
         if isinstance(self._offsets, LocalOffsets):
             self._offsets.close()
         await self._session.close()
@@ -264,7 +268,7 @@ class Consumer:
             yield message
         self._stopping.signals.ended()
 
-    async def run(self, handler: Handler) -> None:
+    async def run(self, handler: MessageHandler) -> None:
         """Hand every message to a function, until `stop`, `close`, SIGTERM or Ctrl-C.
 
         Handlers at work end before it returns, after a signal within `close_timeout_ms`. After
@@ -274,10 +278,10 @@ class Consumer:
         again after a pause. An `async def` runs on the event loop, a plain `def` in threads.
         """
         self._session.check()
-        traced = handler if self._tracer is None else self._tracer.around(handler)
-        work = workers(traced, self._inbox, self._config)
+        traced = handler if self._tracer is None else self._tracer.wrap(handler)
+        work = create_pool(traced, self._inbox, self._config)
         task = asyncio.create_task(work.run(), name=f"handlers of {self.group}")
-        self._direct.ask(handler, task)
+        self._direct_consumer.ask(handler, task)
         await self._stopping.wait_for(task)
 
     # The queues we hold.
@@ -294,40 +298,40 @@ class Consumer:
 
     def paused(self) -> Sequence[MessageQueue]:
         """The queues that are paused."""
-        return sorted(q for q, reader in self._holding.readers.items() if reader.is_paused)
+        return sorted(q for q, reader in self._assigned_queues.readers.items() if reader.is_paused)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Read one of our queues from an offset on."""
         self._session.check()
-        reader = self._holding.reader(queue)
-        if (taste := self._tastes.get(queue.topic)) is None:
+        reader = self._assigned_queues.reader(queue)
+        if (message_filter := self._filters.get(queue.topic)) is None:
             raise UsageError(f"topic {queue.topic} is not subscribed any more: {queue} is leaving")
-        self._holding.seek(reader.queue, offset, taste)
+        self._assigned_queues.seek(reader.queue, offset, message_filter)
 
     async def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
         """Read one of our queues from the first message on that was stored at a time or later."""
-        self._holding.reader(queue)
+        self._assigned_queues.reader(queue)
         self.seek(queue, await self._offsets.by_time(queue, stored_ms))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Read one of our queues from the oldest message on that the broker still holds."""
-        self._holding.reader(queue)
+        self._assigned_queues.reader(queue)
         self.seek(queue, await self._offsets.first(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Read of one of our queues only what is stored from now on."""
-        self._holding.reader(queue)
+        self._assigned_queues.reader(queue)
         self.seek(queue, await self._offsets.end(queue))
 
     def _chosen(self, queues: Sequence[MessageQueue]) -> Sequence[QueueReader]:
         self._session.check()
         if not queues:
-            return list(self._holding.readers.values())
-        return [self._holding.reader(queue) for queue in queues]
+            return list(self._assigned_queues.readers.values())
+        return [self._assigned_queues.reader(queue) for queue in queues]
 
     async def _keep_saving(self) -> None:
         """Save progress, for ever."""
-        step = self._holding.save
+        step = self._assigned_queues.save
         await every(self._config.save_period_ms, lambda _: step(), self._config.clock)
 
     def _shares_by(self) -> str | None:
@@ -335,12 +339,12 @@ class Consumer:
         return None
 
     def _data(self) -> HeartbeatData:
-        subscriptions = [taste.subscription for taste in self._tastes.values()]
+        subscriptions = [message_filter.subscription for message_filter in self._filters.values()]
         data = ConsumerData(
             group_name=self.group,
             consume_type=self._consume_type,
             message_model=self._config.message_model,
-            consume_from_where=self._config.consume_from.on_the_wire,
+            consume_from_where=self._config.consume_from.wire_value,
             subscription_data_set=subscriptions,
             strategy=self._shares_by(),
         )
@@ -350,23 +354,23 @@ class Consumer:
 class RebalancedConsumer(Consumer):
     """A consumer whose queues the group assigns."""
 
-    def on_assigned(self, watcher: Watcher) -> None:
+    def on_assigned(self, listener: RebalanceListener) -> None:
         """Tell a function which queues have become this member's, before they are read."""
-        self._assignment.watchers.assigned.append(watcher)
+        self._rebalancer.listeners.assigned.append(listener)
 
-    def on_revoked(self, watcher: Watcher) -> None:
+    def on_revoked(self, listener: RebalanceListener) -> None:
         """Tell a function which queues are no longer this member's, once progress is saved.
 
         That includes a close: then they are those that it has held to the end.
         """
-        self._assignment.watchers.revoked.append(watcher)
+        self._rebalancer.listeners.revoked.append(listener)
 
-    def on_lost(self, watcher: Watcher) -> None:
+    def on_lost(self, listener: RebalanceListener) -> None:
         """Tell a function which queues were lost: another member may have them already.
 
         That happens to ordered queues alone, whose lock could not be renewed.
         """
-        self._assignment.watchers.lost.append(watcher)
+        self._rebalancer.listeners.lost.append(listener)
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:

@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from roquet.client.background import Trouble
-from roquet.client.config import ConsumeFrom, ConsumerConfig, given_or
+from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
+from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.consumer import Consumer
-from roquet.client.directly import LonePoppedMessage
-from roquet.client.outcomes import PopOutcomes
-from roquet.client.popped import Place
-from roquet.client.popper import ANY_QUEUE, Popper
-from roquet.client.pulling import Taste, check
-from roquet.client.stock import Stock
+from roquet.client.operator.consume_directly import DirectPoppedMessage
+from roquet.client.popping.acks import PopAcks
+from roquet.client.popping.pop_batch import PopTarget
+from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop
+from roquet.client.popping.prefetch_buffer import PrefetchBuffer
+from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, ConsumeType, MessageModel
-from roquet.rules.pop import COUNT_MAX
-from roquet.wire.calls.relay import PopInfo
+from roquet.rules.consumption.pop import COUNT_MAX
+from roquet.wire.calls.admin.client_forwarding import PopInfo
 
 SEARCH_MS: Final = 1_000
 """Between two looks for a topic that nobody knows yet."""
@@ -41,7 +41,7 @@ class PopConsumer(Consumer):
 
     _consume_type = ConsumeType.CONSUME_POP
     _saves_progress = False
-    _message_kind = LonePoppedMessage
+    _message_kind = DirectPoppedMessage
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class PopConsumer(Consumer):
         sql: str | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
-        config = given_or(_DEFAULTS, config)
+        config = config_or_default(_DEFAULTS, config)
         _check(config)
         super().__init__(namesrv, group, config)
-        self._stock = Stock(config.clock, config.pop_count)
-        self._inbox = self._stock
-        self._outcomes = PopOutcomes(self._session, config, self.group)
-        self._poppers: dict[tuple[str, str], Popper] = {}
+        self._buffer = PrefetchBuffer(config.clock, config.pop_count)
+        self._inbox = self._buffer
+        self._acks = PopAcks(self._session, config, self.group)
+        self._poppers: dict[tuple[str, str], PopLoop] = {}
         """By topic and broker."""
         self._finding: asyncio.Task[None] | None = None
-        self._trouble = Trouble(f"brokers of {self.group}")
-        self._condition.popped = self._popped
+        self._trouble = ErrorLogThrottle(f"brokers of {self.group}")
+        self._consumer_status.popped = self._popped
         if topic is not None:
             self.subscribe(topic, tags, sql=sql)
 
@@ -73,19 +73,21 @@ class PopConsumer(Consumer):
         `sql` chooses by properties instead, as a PushConsumer's does.
         """
         topic = self._whole(topic)
-        self._tastes[check_topic(topic)] = Taste.chosen(topic, tags, sql, self._config)
+        self._filters[check_topic(topic)] = SubscriptionFilter.chosen(
+            topic, tags, sql, self._config
+        )
         self._stop_popping(topic)
         if self.is_open:
-            self._session.membership.hurry()
+            self._session.membership.trigger()
             self._find()
 
     def unsubscribe(self, topic: str) -> None:
         """Listen to a topic no more."""
         topic = self._whole(topic)
-        self._tastes.pop(topic, None)
+        self._filters.pop(topic, None)
         self._stop_popping(topic)
         if self.is_open:
-            self._session.membership.hurry()
+            self._session.membership.trigger()
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The brokers that are popped, each as queue -1: nobody owns a queue."""
@@ -94,12 +96,12 @@ class PopConsumer(Consumer):
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Messages of each queue that nobody of the group has taken, as the brokers say now."""
         self._session.check()
-        queues = [q for t in self._tastes for q in self._session.routes.readable(t) or ()]
+        queues = [q for t in self._filters for q in self._session.routes.readable(t) or ()]
         return dict(zip(queues, await asyncio.gather(*map(self._lag, queues)), strict=True))
 
     def _popped(self) -> Mapping[MessageQueue, PopInfo]:
         """For operators: what is taken and waits here, told of each broker that we pop."""
-        info = PopInfo(wait_ack_count=len(self._stock))
+        info = PopInfo(wait_ack_count=len(self._buffer))
         return dict.fromkeys(self.assignment(), info)
 
     async def _lag(self, queue: MessageQueue) -> int:
@@ -111,18 +113,18 @@ class PopConsumer(Consumer):
     def pause(self, *queues: MessageQueue) -> None:
         """Take nothing more until `resume`; what is here already is handed out."""
         _check_all(queues)
-        self._stock.pause()
+        self._buffer.pause()
 
     def resume(self, *queues: MessageQueue) -> None:
         """Go on."""
         _check_all(queues)
-        self._stock.resume()
+        self._buffer.resume()
 
     async def start(self) -> None:
         """Join the group; `async with` does this."""
         await super().start()
         try:
-            await check(self._session, self.group, self._tastes.values())
+            await check_filters(self._session, self.group, self._filters.values())
         except BaseException:
             await self._end()
             raise
@@ -136,12 +138,12 @@ class PopConsumer(Consumer):
             self._stopping.begin_close()
             self.stop()
             await self._stopping.finish_running()
-            await self._outcomes.close(self._config.timeout_ms)
+            await self._acks.close(self._config.timeout_ms)
         await super().close()
 
     async def _end(self) -> None:
         # Pops that wait are heard to the last moment: what they still bring is given back.
-        await self._outcomes.close(self._config.timeout_ms)
+        await self._acks.close(self._config.timeout_ms)
         await super()._end()
 
     def _find(self) -> None:
@@ -154,7 +156,7 @@ class PopConsumer(Consumer):
 
     async def _find_all(self) -> None:
         """Ask until every topic is known."""
-        while unknown := [t for t in self._tastes if self._session.routes.readable(t) is None]:
+        while unknown := [t for t in self._filters if self._session.routes.readable(t) is None]:
             for topic in unknown:
                 try:
                     await self._session.routes.find_readable(topic)
@@ -168,16 +170,16 @@ class PopConsumer(Consumer):
         """Pop every broker of our topics, and no others."""
         wanted = {
             (topic, queue.broker_name)
-            for topic in self._tastes
+            for topic in self._filters
             for queue in self._session.routes.readable(topic) or ()
         }
         for key in [key for key in self._poppers if key not in wanted]:
             self._poppers.pop(key).leave()
         for topic, broker in wanted - self._poppers.keys():
-            place = Place(broker, topic, self.group, self._outcomes, self._config.clock)
-            place.namespace = self._config.namespace
-            popper = Popper(
-                place, self._tastes[topic], self._stock, self._session, self._config, self._outcomes
+            target = PopTarget(broker, topic, self.group, self._acks, self._config.clock)
+            target.namespace = self._config.namespace
+            popper = PopLoop(
+                target, self._filters[topic], self._buffer, self._session, self._config, self._acks
             )
             popper.start(self._session.background)
             self._poppers[topic, broker] = popper

@@ -4,15 +4,20 @@ import asyncio
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Final, Self, Unpack
 
-from roquet.client.config import ProducerConfig, Selector, given_or
-from roquet.client.delivery import Delivery, Parcel, Turn
-from roquet.client.gathering import Gathering
-from roquet.client.lineup import Key, Lineup
-from roquet.client.many import IN_FLIGHT, Sending
-from roquet.client.outgoing import MessageFields, Outgoing, Preparer, message_of
-from roquet.client.requests import ReplyMessage, Requests
-from roquet.client.session import Session
-from roquet.client.trace import Tracer
+from roquet.client.config import ProducerConfig, Selector, config_or_default
+from roquet.client.connection.session import Session
+from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
+from roquet.client.sending.batching import BatchAccumulator
+from roquet.client.sending.delivery import MessageDelivery, OutgoingBatch, RoundRobin
+from roquet.client.sending.key_order import KeyOrder, OrderKey
+from roquet.client.sending.prepare import (
+    MessageFields,
+    MessagePreparer,
+    PreparedMessage,
+    build_message,
+)
+from roquet.client.sending.send_many import IN_FLIGHT, SendMany
+from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model.errors import FieldError, MessageIllegal, UsageError
 from roquet.model.message import Message
@@ -21,7 +26,7 @@ from roquet.model.namespaces import wrap
 from roquet.model.results import SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.wire.calls.timer import Recall
-from roquet.wire.recall import decode_recall_handle
+from roquet.wire.recall_handle import decode_recall_handle
 
 log = logger(__name__)
 
@@ -46,7 +51,7 @@ class Producer:
     that stops sending until the old queues are drained, or gives a topic its queues once.
     """
 
-    _gathering: Gathering | None = None
+    _batching: BatchAccumulator | None = None
 
     def __init__(
         self,
@@ -55,16 +60,16 @@ class Producer:
         group: str = DEFAULT_GROUP,
         config: ProducerConfig | None = None,
     ) -> None:
-        config = given_or(_DEFAULTS, config)
+        config = config_or_default(_DEFAULTS, config)
         self.group = check_group(wrap(config.namespace, group))
         self._config = config
         self._session = Session(namesrv, config)
-        self._preparer = Preparer(self._session.identity.keys, config)
-        self._delivery = Delivery(self._session, config, self.group)
+        self._preparer = MessagePreparer(self._session.identity.keys, config)
+        self._delivery = MessageDelivery(self._session, config, self.group)
         self._tracer = Tracer(self._session, config, group) if config.trace else None
         self._delivery.tracer = self._tracer
-        self._lineup = Lineup(config.clock)
-        self._requests = Requests(self._session, config)
+        self._key_order = KeyOrder(config.clock)
+        self._requests = PendingRequests(self._session, config)
         self._turn = self.new_turn()
 
     @property
@@ -80,7 +85,7 @@ class Producer:
         if self._tracer is not None:
             self._tracer.start()
         if self._config.linger_ms is not None:
-            self._gathering = Gathering(self._delivery, self._config, background)
+            self._batching = BatchAccumulator(self._delivery, self._config, background)
         if self._config.fault_tolerance and self._config.fault_detector:
             background.keep(self._delivery.tolerance.detect, "detector", self._config.clock)
 
@@ -91,8 +96,8 @@ class Producer:
         allows.
         """
         self._session.check()
-        if self._gathering is not None:
-            self._gathering.flush()
+        if self._batching is not None:
+            self._batching.flush()
         return await self._delivery.outstanding.flushed(timeout_ms)
 
     async def close(self) -> None:
@@ -111,15 +116,15 @@ class Producer:
                     await self._tracer.close()
                 await self._session.membership.leave(producer=self.group)
             finally:
-                if self._gathering is not None:
-                    self._gathering.close()
+                if self._batching is not None:
+                    self._batching.close()
                 self._requests.close()
                 await self._session.close()
 
     async def _finish_sends(self) -> None:
-        if self._gathering is not None:
-            self._gathering.lingers = False
-            self._gathering.flush()
+        if self._batching is not None:
+            self._batching.lingers = False
+            self._batching.flush()
         limit_ms = self._config.close_timeout_ms
         if not await self._delivery.outstanding.flushed(limit_ms):
             log.warning("sends still under way after %d ms fail: the producer is closed", limit_ms)
@@ -147,40 +152,44 @@ class Producer:
         failed send is tried again on another broker (one whose queue is bound by a key or a
         selector on the same queue) as often as the settings say, within the time.
         """
-        whole = message_of(message, body, fields)
+        whole = build_message(message, body, fields)
         return await self.send_in_turn(self._turn, whole, selector, timeout_ms)
 
     async def send_in_turn(
-        self, turn: Turn, message: Message, selector: Selector | None, timeout_ms: int | None
+        self, turn: RoundRobin, message: Message, selector: Selector | None, timeout_ms: int | None
     ) -> SendReceipt:
         """The same for one who counts turns for himself, as each thread does."""
-        made = self._prepare(message, selector)
-        return await self._deliver(turn, made, self._delivery.deadline_ms(timeout_ms))
+        prepared = self._prepare(message, selector)
+        return await self._deliver(turn, prepared, self._delivery.deadline_ms(timeout_ms))
 
-    async def _deliver(self, turn: Turn, made: Outgoing, deadline_ms: int) -> SendReceipt:
+    async def _deliver(
+        self, turn: RoundRobin, prepared: PreparedMessage, deadline_ms: int
+    ) -> SendReceipt:
         with self._delivery.outstanding.current:
-            if self._gathering is not None:
-                return await self._gathering.send(made, deadline_ms, turn)
-            parcel = Parcel((made,), made)
-            if made.order_hash is None and made.selection is None:
-                return (await self._delivery.send(parcel, deadline_ms, None, turn))[0]
-            return (await self._in_line(turn, parcel, deadline_ms))[0]
+            if self._batching is not None:
+                return await self._batching.send(prepared, deadline_ms, turn)
+            outgoing = OutgoingBatch((prepared,), prepared)
+            if prepared.order_hash is None and prepared.selection is None:
+                return (await self._delivery.send(outgoing, deadline_ms, None, turn))[0]
+            return (await self._in_line(turn, outgoing, deadline_ms))[0]
 
-    async def _in_line(self, turn: Turn, parcel: Parcel, deadline_ms: int) -> Sequence[SendReceipt]:
+    async def _in_line(
+        self, turn: RoundRobin, outgoing: OutgoingBatch, deadline_ms: int
+    ) -> Sequence[SendReceipt]:
         """Send what is bound to a queue once those before it have their receipts, or errors."""
-        lead, queue = parcel.lead, None
+        lead, queue = outgoing.lead, None
         if not lead.is_bound:
-            return await self._delivery.send(parcel, deadline_ms, None, turn)
+            return await self._delivery.send(outgoing, deadline_ms, None, turn)
         if lead.selection is None:
             assert lead.order_hash is not None
-            key: Key = (lead.topic, lead.order_hash)
+            key: OrderKey = (lead.topic, lead.order_hash)
         else:
             key = queue = await self._delivery.choose_in_line(lead, deadline_ms, turn)
-        place = await self._lineup.enter(key, deadline_ms)
+        ticket = await self._key_order.enter(key, deadline_ms)
         try:
-            return await self._delivery.send(parcel, deadline_ms, queue)
+            return await self._delivery.send(outgoing, deadline_ms, queue)
         finally:
-            self._lineup.leave(key, place)
+            self._key_order.leave(key, ticket)
 
     async def request(
         self,
@@ -196,13 +205,13 @@ class Producer:
         CallTimeout when the reply does not come within the time, sending included: the message is
         stored then, and may still be handled; a later reply is dropped.
         """
-        made = self._prepare(message_of(message, body, fields), selector)
+        prepared = self._prepare(build_message(message, body, fields), selector)
         limit_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._delivery.deadline_ms(limit_ms)
-        if not self._delivery.known_queues(made.topic):
-            await self._delivery.queues(made.topic, deadline_ms)
+        if not self._delivery.known_queues(prepared.topic):
+            await self._delivery.queues(prepared.topic, deadline_ms)
         return await self._requests.ask(
-            made, limit_ms, lambda asked: self._deliver(self._turn, asked, deadline_ms)
+            prepared, limit_ms, lambda asked: self._deliver(self._turn, asked, deadline_ms)
         )
 
     async def recall(self, topic: str, handle: str | None, *, timeout_ms: int | None = None) -> str:
@@ -239,7 +248,7 @@ class Producer:
             self._tracer.recalled(topic, message_id)
         return message_id
 
-    def new_turn(self) -> Turn:
+    def new_turn(self) -> RoundRobin:
         """A count of whose turn it is, for one who sends."""
         return self._delivery.new_turn()
 
@@ -252,8 +261,8 @@ class Producer:
         **fields: Unpack[MessageFields],
     ) -> None:
         """Hand one message to the network: quickest, and nobody says whether it was stored."""
-        made = self._prepare(message_of(message, body, fields), selector)
-        await self._delivery.send_oneway(Parcel.of([made]), self._turn)
+        prepared = self._prepare(build_message(message, body, fields), selector)
+        await self._delivery.send_oneway(OutgoingBatch.of([prepared]), self._turn)
 
     async def send_batch(
         self,
@@ -268,18 +277,18 @@ class Producer:
         of one key leave one after the other, and in turn with the key's single messages, unless
         these linger to form batches of their own. `send_many` takes any messages, and as many.
         """
-        made = [self._prepare(message, selector) for message in messages]
-        self._check_batch(made)
+        prepared = [self._prepare(message, selector) for message in messages]
+        self._check_batch(prepared)
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
         with self._delivery.outstanding.current:
-            return _joined(await self._in_line(self._turn, Parcel.of(made), deadline_ms))
+            return _joined(await self._in_line(self._turn, OutgoingBatch.of(prepared), deadline_ms))
 
     def send_many(
         self,
         messages: Iterable[Message] | AsyncIterable[Message],
         *,
         in_flight: int = IN_FLIGHT,
-    ) -> Sending:
+    ) -> SendMany:
         """Send any number of messages, in batches made on the way.
 
             receipts = await producer.send_many(messages)       # in the order of the messages
@@ -291,25 +300,25 @@ class Producer:
         is raised after the receipts of those under way.
         """
         self._session.check()
-        return Sending(messages, self._prepared, self._delivery, in_flight)
+        return SendMany(messages, self._prepared, self._delivery, in_flight)
 
-    def _prepare(self, message: Message, selector: Selector | None = None) -> Outgoing:
+    def _prepare(self, message: Message, selector: Selector | None = None) -> PreparedMessage:
         self._session.check()
         return self._preparer.prepare(message, self._config.clock.now_ms(), selector)
 
-    def _prepared(self, message: Message) -> Outgoing:
+    def _prepared(self, message: Message) -> PreparedMessage:
         return self._preparer.prepare(message, self._config.clock.now_ms())
 
-    def _check_batch(self, made: Sequence[Outgoing]) -> None:
-        if not made:
+    def _check_batch(self, prepared: Sequence[PreparedMessage]) -> None:
+        if not prepared:
             raise UsageError("a batch holds at least one message")
-        if len({one.topic for one in made}) > 1:
+        if len({one.topic for one in prepared}) > 1:
             raise UsageError("a batch holds messages of one topic: send_many takes any")
-        if len({one.order_hash for one in made} - {None}) > 1:
+        if len({one.order_hash for one in prepared} - {None}) > 1:
             raise UsageError("a batch goes to one queue: send_many takes several order keys")
-        if any(one.alone for one in made):
+        if any(one.is_unbatchable for one in prepared):
             raise UsageError("delayed messages, and those of retry topics, cannot be in a batch")
-        if (size := sum(one.batch_size for one in made)) > self._config.body_size_max:
+        if (size := sum(one.batch_size for one in prepared)) > self._config.body_size_max:
             raise MessageIllegal(
                 f"a batch of {size} bytes is over the limit of {self._config.body_size_max}: "
                 "send_many splits it"

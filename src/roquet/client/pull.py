@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.client.background import stop
-from roquet.client.config import ConsumerConfig, given_or
+from roquet.client.config import ConsumerConfig, config_or_default
+from roquet.client.connection.background import cancel_and_wait
+from roquet.client.connection.routes import SEARCH_PAUSE_MS
 from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
-from roquet.client.pulling import Taste, check
-from roquet.client.received import ReceivedMessage
-from roquet.client.routes import SEARCH_PAUSE_MS
+from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.model.errors import UsageError
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus
 from roquet.model.subscription import ALL, ConsumeType
-from roquet.wire import record
 from roquet.wire.codes import ResponseCode
+from roquet.wire.records import record
 
 STATUSES: Final = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
@@ -59,7 +59,7 @@ class PullConsumer(RebalancedConsumer):
         group: str,
         config: ConsumerConfig | None = None,
     ) -> None:
-        config = given_or(_DEFAULTS, config)
+        config = config_or_default(_DEFAULTS, config)
         self._saves_progress = config.auto_commit
         super().__init__(namesrv, group, config)
         self._polled: Sequence[ReceivedMessage] = ()
@@ -71,7 +71,7 @@ class PullConsumer(RebalancedConsumer):
         if self._session.is_open and self._rebalancing is not None:
             self._session.identity.check_process()
             self._stopping.begin_close()
-            await stop(self._rebalancing)
+            await cancel_and_wait(self._rebalancing)
         await super().close()
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
@@ -102,16 +102,16 @@ class PullConsumer(RebalancedConsumer):
         offset of the queue: ask where it begins now.
         """
         await self._know(queue)
-        taste = Taste.chosen(queue.topic, tags, sql, self._config)
+        message_filter = SubscriptionFilter.chosen(queue.topic, tags, sql, self._config)
         topic_id = self._offsets.heard(queue)
         reply = await self._puller.pull(
-            queue, offset, taste, count=count, suspend_ms=wait_ms, topic_id=topic_id
+            queue, offset, message_filter, count=count, suspend_ms=wait_ms, topic_id=topic_id
         )
         found = [
             record.to_message(one, broker=queue.broker_name)
             for one in record.decode_many(reply.body)
         ]
-        wanted = taste.tags
+        wanted = message_filter.tags
         return PullResult(
             status=STATUSES[ResponseCode(reply.code)],
             next_offset=reply.next_begin_offset,
@@ -152,12 +152,14 @@ class PullConsumer(RebalancedConsumer):
         if queue is None:
             for one in self.assignment():
                 await self._know(one)
-                if (reader := self._holding.readers.get(one)) is not None:  # it may have gone
+                if (
+                    reader := self._assigned_queues.readers.get(one)
+                ) is not None:  # it may have gone
                     await self._offsets.commit(one, reader.window.committable)
             return
         await self._know(queue)
         if offset is None:
-            offset = self._holding.reader(queue).window.committable
+            offset = self._assigned_queues.reader(queue).window.committable
         await self._offsets.commit(queue, offset)
 
     async def poll(
@@ -185,20 +187,21 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         if self._rebalancing is not None:
             raise UsageError("this consumer has subscribed: its queues are assigned by the group")
-        tastes = {
-            queue.topic: Taste.chosen(queue.topic, tags, sql, self._config) for queue in queues
+        filters = {
+            queue.topic: SubscriptionFilter.chosen(queue.topic, tags, sql, self._config)
+            for queue in queues
         }
-        await check(self._session, self.group, tastes.values())
+        await check_filters(self._session, self.group, filters.values())
         self._is_assigned = True
-        readers = self._holding.readers
+        readers = self._assigned_queues.readers
         gone = [held for held in readers if held not in queues]
-        await self._holding.release(gone, save=self._saves_progress)
+        await self._assigned_queues.release(gone, save=self._saves_progress)
         for queue in queues:
             await self._know(queue)
             if queue not in readers:
-                self._tastes[queue.topic] = taste = tastes[queue.topic]
-                self._holding.hold(queue, await self._offsets.begin(queue), taste)
-        self._session.membership.hurry()
+                self._filters[queue.topic] = message_filter = filters[queue.topic]
+                self._assigned_queues.hold(queue, await self._offsets.begin(queue), message_filter)
+        self._session.membership.trigger()
 
     async def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Read this member's share of a topic: all of it, or messages with one of some tags.
@@ -209,21 +212,21 @@ class PullConsumer(RebalancedConsumer):
         if self._is_assigned:
             raise UsageError("this consumer reads queues that were named: it cannot subscribe, too")
         topic = self._whole(topic)
-        taste = Taste.chosen(check_topic(topic), tags, sql, self._config)
-        await check(self._session, self.group, [taste])
-        self._tastes[topic] = taste
-        self._holding.change(topic, taste)
+        message_filter = SubscriptionFilter.chosen(check_topic(topic), tags, sql, self._config)
+        await check_filters(self._session, self.group, [message_filter])
+        self._filters[topic] = message_filter
+        self._assigned_queues.change(topic, message_filter)
         if self._rebalancing is None:
-            self._rebalancing = await self._assignment.start()
-        self._session.membership.hurry()
-        self._assignment.hurry()
+            self._rebalancing = await self._rebalancer.start()
+        self._session.membership.trigger()
+        self._rebalancer.trigger()
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more."""
-        self._tastes.pop(self._whole(topic), None)
+        self._filters.pop(self._whole(topic), None)
         if self._rebalancing is not None:
-            self._session.membership.hurry()
-            self._assignment.hurry()
+            self._session.membership.trigger()
+            self._rebalancer.trigger()
 
     def _shares_by(self) -> str | None:
         is_shared = self._rebalancing is not None and not self._is_broadcast

@@ -3,16 +3,22 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.client.background import stop
-from roquet.client.config import ConsumerConfig, given_or
+from roquet.client.config import ConsumerConfig, config_or_default
+from roquet.client.connection.background import cancel_and_wait
 from roquet.client.consumer import RebalancedConsumer
-from roquet.client.pulling import Taste, check
-from roquet.client.sendback import Dropped, Failures, InPlace, Return, SentBack
-from roquet.client.watchers import Watcher
+from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
+from roquet.client.reading.retry import (
+    DropFailed,
+    FailurePolicy,
+    RetryByBroker,
+    RetryOrdered,
+    RetrySender,
+)
+from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.model.names import check_topic, retry_topic
 from roquet.model.subscription import ALL, ConsumeType
 
-__all__ = ["PushConsumer", "Watcher"]
+__all__ = ["PushConsumer", "RebalanceListener"]
 
 _DEFAULTS: Final = ConsumerConfig()
 
@@ -40,20 +46,20 @@ class PushConsumer(RebalancedConsumer):
         sql: str | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
-        config = given_or(_DEFAULTS, config)
+        config = config_or_default(_DEFAULTS, config)
         super().__init__(namesrv, group, config)
         if not self._is_broadcast:
             retry = retry_topic(self.group)
-            self._tastes[retry] = Taste.of(retry, ALL, config.clock.now_ms())
+            self._filters[retry] = SubscriptionFilter.of(retry, ALL, config.clock.now_ms())
         if topic is not None:
             self.subscribe(topic, tags, sql=sql)
 
-    def _find_failures(self) -> Failures:
+    def _find_failures(self) -> FailurePolicy:
         config = self._config
-        back = None if self._is_broadcast else Return(self._session, config, self.group)
+        back = None if self._is_broadcast else RetrySender(self._session, config, self.group)
         if config.ordered:
-            return InPlace(config, back)
-        return Dropped() if back is None else SentBack(back, self._sent_back)
+            return RetryOrdered(config, back)
+        return DropFailed() if back is None else RetryByBroker(back, self._sent_back)
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`).
@@ -62,14 +68,14 @@ class PushConsumer(RebalancedConsumer):
         says what is wrong with an expression, and where.
         """
         topic = self._whole(topic)
-        taste = Taste.chosen(check_topic(topic), tags, sql, self._config)
-        self._tastes[topic] = taste
-        self._holding.change(topic, taste)
+        message_filter = SubscriptionFilter.chosen(check_topic(topic), tags, sql, self._config)
+        self._filters[topic] = message_filter
+        self._assigned_queues.change(topic, message_filter)
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
         """Listen to a topic no more."""
-        self._tastes.pop(self._whole(topic), None)
+        self._filters.pop(self._whole(topic), None)
         self._subscriptions_changed()
 
     async def start(self) -> None:
@@ -80,8 +86,8 @@ class PushConsumer(RebalancedConsumer):
         """
         await super().start()
         try:
-            await check(self._session, self.group, self._tastes.values())
-            self._rebalancing = await self._assignment.start()
+            await check_filters(self._session, self.group, self._filters.values())
+            self._rebalancing = await self._rebalancer.start()
         except BaseException:
             await self._end()
             raise
@@ -91,22 +97,22 @@ class PushConsumer(RebalancedConsumer):
         if self._session.is_open:
             self._session.identity.check_process()
             self._stopping.begin_close()
-            await stop(self._rebalancing)
+            await cancel_and_wait(self._rebalancing)
         await super().close()
 
     async def rebalance(self) -> bool:
         """Look once who is there and whose the queues are; whether that went well."""
-        return await self._assignment.look()
+        return await self._rebalancer.look()
 
     def _shares_by(self) -> str | None:
         return None if self._is_broadcast else self._config.strategy_name
 
     def _subscriptions_changed(self) -> None:
         if self._session.is_open:
-            self._session.membership.hurry()
-            self._assignment.hurry()
+            self._session.membership.trigger()
+            self._rebalancer.trigger()
 
     def _sent_back(self) -> None:
         """A failed message is on its way to the retry topic: we should be reading that."""
         if self._session.routes.readable(retry_topic(self.group)) is None:
-            self._assignment.hurry()
+            self._rebalancer.trigger()

@@ -16,13 +16,24 @@ from typing import Final, Self, TypeAlias, Unpack
 
 import msgspec
 
-from roquet.client.background import Trouble
-from roquet.client.checking import Check, Checking, TransactionState, called, state_of
-from roquet.client.config import ProducerConfig, Selector, given_or
-from roquet.client.delivery import RETRY_PAUSE_MS, Delivery, Parcel, may_be_tried_again
-from roquet.client.outgoing import MessageFields, Outgoing, message_of
+from roquet.client.config import ProducerConfig, Selector, config_or_default
+from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.producer import Producer
-from roquet.client.requests import with_system
+from roquet.client.reading.request_reply import with_system_properties
+from roquet.client.sending.delivery import (
+    RETRY_PAUSE_MS,
+    MessageDelivery,
+    OutgoingBatch,
+    is_retryable,
+)
+from roquet.client.sending.prepare import MessageFields, PreparedMessage, build_message
+from roquet.client.transaction_check import (
+    TransactionCheck,
+    TransactionChecker,
+    TransactionState,
+    call_user_function,
+    to_transaction_state,
+)
 from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
@@ -31,8 +42,8 @@ from roquet.model.names import AUTO_CREATE_TOPIC, check_topic
 from roquet.model.results import SendReceipt
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.codes import ResponseCode
-from roquet.wire.message_id import parse_offset_message_id
-from roquet.wire.property_text import decode_properties
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.property_text import decode_properties
 
 log = logger(__name__)
 
@@ -52,7 +63,7 @@ LEFT_TO_CHECKS: Final = frozenset(
 _DEFAULTS: Final = ProducerConfig()
 
 
-Local: TypeAlias = Callable[
+LocalTransaction: TypeAlias = Callable[
     ["Transaction"], Awaitable[TransactionState | None] | TransactionState | None
 ]
 """Does what a message is about. None is UNKNOWN, as in Java."""
@@ -70,10 +81,10 @@ class Transaction:
     """One message whose delivery hangs on how a block ends."""
 
     def __init__(
-        self, producer: "TransactionProducer", made: Outgoing, timeout_ms: int | None
+        self, producer: "TransactionProducer", prepared: PreparedMessage, timeout_ms: int | None
     ) -> None:
         self._producer = producer
-        self.made = made
+        self.prepared = prepared
         self._timeout_ms = timeout_ms
         self._receipt: SendReceipt | None = None
         self.state = TransactionState.COMMIT
@@ -82,12 +93,12 @@ class Transaction:
     @property
     def message_id(self) -> str:
         """The id that consumers will see, and checks; it is the transaction's id as well."""
-        return self.made.message_id
+        return self.prepared.message_id
 
     @property
     def topic(self) -> str:
         """Where the message goes."""
-        return self.made.topic
+        return self.prepared.topic
 
     @property
     def receipt(self) -> SendReceipt:
@@ -107,7 +118,7 @@ class Transaction:
     async def __aenter__(self) -> Self:
         if self._receipt is not None:
             raise UsageError("a transaction is used once: make a new one")
-        self._receipt = await self._producer.begin(self.made, self._timeout_ms)
+        self._receipt = await self._producer.begin(self.prepared, self._timeout_ms)
         return self
 
     async def __aexit__(
@@ -145,19 +156,19 @@ class TransactionProducer(Producer):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        check: Check,
+        check: TransactionCheck,
         topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
     ) -> None:
         if isinstance(topics, str):
             raise UsageError(f"topics are several texts: ({topics!r},)")
-        config = given_or(_DEFAULTS, config)
+        config = config_or_default(_DEFAULTS, config)
         super().__init__(namesrv, group=group, config=config)
         self._topics = [check_topic(topic) for topic in topics]
-        self._checking = Checking(check, self.group)
+        self._checking = TransactionChecker(check, self.group)
         # A half message whose fate is not known must not be sent twice: each would be asked about.
         once = msgspec.structs.replace(config, retry_times=0)
-        self._once = Delivery(self._session, once, self.group)
+        self._once = MessageDelivery(self._session, once, self.group)
         self._session.router.add(CheckTransactionState, self._checking.answer)
 
     async def start(self) -> None:
@@ -189,21 +200,21 @@ class TransactionProducer(Producer):
         """
         if not isinstance(message, Message | str):
             raise UsageError("a transaction has one message: batches cannot be in one")
-        whole = message_of(message, body, fields)
+        whole = build_message(message, body, fields)
         if whole.delay_level or whole.delay or whole.deliver_at:
             raise UsageError(
                 "a message of a transaction cannot be delayed: Apache RocketMQ would lose it"
             )
         marks = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
-        made = with_system(self._prepare(whole, selector), marks)
-        return Transaction(self, made, timeout_ms)
+        prepared = with_system_properties(self._prepare(whole, selector), marks)
+        return Transaction(self, prepared, timeout_ms)
 
     async def send_in_transaction(
         self,
         message: Message | str,
         body: bytes | None = None,
         *,
-        local: Local,
+        local: LocalTransaction,
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> TransactionReceipt:
@@ -215,19 +226,19 @@ class TransactionProducer(Producer):
             raise UsageError(f"local is a function, not {type(local).__name__}")
         transaction = self.transaction(message, body, timeout_ms=timeout_ms, **fields)
         async with transaction as tx:
-            tx.state = state_of(await called(local, tx), tx.message_id)
+            tx.state = to_transaction_state(await call_user_function(local, tx), tx.message_id)
         return TransactionReceipt(transaction.receipt, transaction.state)
 
     # -- begin and end -----------------------------------------------------------------------
 
-    async def begin(self, made: Outgoing, timeout_ms: int | None) -> SendReceipt:
+    async def begin(self, prepared: PreparedMessage, timeout_ms: int | None) -> SendReceipt:
         """Have a half message stored, as durably as its broker promises."""
         with self._delivery.outstanding.current:
-            receipt = await self._send_half(made, self._delivery.deadline_ms(timeout_ms))
+            receipt = await self._send_half(prepared, self._delivery.deadline_ms(timeout_ms))
         parse_offset_message_id(receipt.offset_message_id)  # or else it could never be ended
-        await self._session.membership.introduce(made.topic)
+        await self._session.membership.introduce(prepared.topic)
         if not receipt.ok:
-            await self._tell_quietly(receipt, made, TransactionState.ROLLBACK)
+            await self._tell_quietly(receipt, prepared, TransactionState.ROLLBACK)
             raise CallError(
                 f"the transaction was rolled back: its message is stored at {receipt.queue}, but "
                 f"not as durably as it should be ({receipt.status.value})",
@@ -235,15 +246,15 @@ class TransactionProducer(Producer):
             )
         return receipt
 
-    async def _send_half(self, made: Outgoing, deadline_ms: int) -> SendReceipt:
-        parcel, clock = Parcel((made,), made), self._config.clock
+    async def _send_half(self, prepared: PreparedMessage, deadline_ms: int) -> SendReceipt:
+        outgoing, clock = OutgoingBatch((prepared,), prepared), self._config.clock
         pause_ms = RETRY_PAUSE_MS
         for left in range(self._config.retry_times, -1, -1):
             try:
-                return (await self._once.send(parcel, deadline_ms, None, self._turn))[0]
+                return (await self._once.send(outgoing, deadline_ms, None, self._turn))[0]
             except CallError as error:
                 is_last = not left or deadline_ms <= clock.monotonic_ms()
-                if is_last or not error.definite or not may_be_tried_again(error):
+                if is_last or not error.definite or not is_retryable(error):
                     raise
             await clock.sleep(pause_ms)
             pause_ms *= 2
@@ -254,7 +265,7 @@ class TransactionProducer(Producer):
         if transaction.state is TransactionState.UNKNOWN:
             return
         receipt = transaction.receipt
-        call = self._end_call(receipt, transaction.made, transaction.state)
+        call = self._end_call(receipt, transaction.prepared, transaction.state)
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
             with self._delivery.outstanding.current:
@@ -270,14 +281,14 @@ class TransactionProducer(Producer):
     async def end_quietly(self, transaction: Transaction) -> None:
         """The same without waiting for the answer: another error is on its way."""
         if transaction.state is not TransactionState.UNKNOWN:
-            await self._tell_quietly(transaction.receipt, transaction.made, transaction.state)
+            await self._tell_quietly(transaction.receipt, transaction.prepared, transaction.state)
 
     async def _tell_quietly(
-        self, receipt: SendReceipt, made: Outgoing, state: TransactionState
+        self, receipt: SendReceipt, prepared: PreparedMessage, state: TransactionState
     ) -> None:
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
-            await self._session.pool.oneway(address, self._end_call(receipt, made, state))
+            await self._session.pool.oneway(address, self._end_call(receipt, prepared, state))
         except CallError as error:
             log.warning(
                 "%s of message %s was not sent, the broker will ask: %s",
@@ -285,11 +296,11 @@ class TransactionProducer(Producer):
             )  # fmt: skip
 
     def _end_call(
-        self, receipt: SendReceipt, made: Outgoing, state: TransactionState
+        self, receipt: SendReceipt, prepared: PreparedMessage, state: TransactionState
     ) -> EndTransaction:
         _, position = parse_offset_message_id(receipt.offset_message_id)
         call = EndTransaction(
-            topic=made.topic,
+            topic=prepared.topic,
             producer_group=self.group,
             half_offset=receipt.queue_offset,
             position=position,
@@ -299,7 +310,7 @@ class TransactionProducer(Producer):
             broker_name=receipt.queue.broker_name,
         )
         if self._tracer is not None:
-            text = made.properties.encode("utf-8", "surrogatepass")
+            text = prepared.properties.encode("utf-8", "surrogatepass")
             self._tracer.transaction_ended(call, decode_properties(text))
         return call
 
@@ -308,7 +319,7 @@ class TransactionProducer(Producer):
 
         While a broker is down nobody knows its topics: they are asked for until it is back.
         """
-        config, routes, trouble = self._config, self._session.routes, Trouble("routes")
+        config, routes, trouble = self._config, self._session.routes, ErrorLogThrottle("routes")
         missing = [*self._topics, AUTO_CREATE_TOPIC]
         while missing and (missing != [AUTO_CREATE_TOPIC] or not routes.brokers):
             pause_ms = config.route_period_ms

@@ -9,9 +9,9 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 
 from roquet.model.errors import ConfigError
-from roquet.model.settings import nearest
+from roquet.model.settings import suggest
 
-_WORDS: Final[Mapping[type, str]] = {
+_TYPE_TEXTS: Final[Mapping[type, str]] = {
     int: "a whole number",
     bool: "True or False",
     str: "a text",
@@ -21,10 +21,10 @@ _WORDS: Final[Mapping[type, str]] = {
     Mapping: "a mapping",
 }
 
-_ALSO: Final[Mapping[type, type]] = {float: int, tuple: list}
+_ALSO_ACCEPTED: Final[Mapping[type, type]] = {float: int, tuple: list}
 """Values of a kind may as well be of another."""
 
-_GENERIC: Final = (tuple, Mapping)
+_GENERIC_TYPES: Final = (tuple, Mapping)
 
 
 class ConfigMeta(msgspec.StructMeta):
@@ -36,7 +36,7 @@ class ConfigMeta(msgspec.StructMeta):
         for name in named:
             if name not in known:
                 raise ConfigError(
-                    f"{name}: {self.__name__} has no such setting{nearest(name, known)}"
+                    f"{name}: {self.__name__} has no such setting{suggest(name, known)}"
                 )
         return super().__call__(*args, **named)
 
@@ -50,12 +50,12 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True, metaclass=ConfigM
 
 def check_types(config: msgspec.Struct) -> None:
     """ConfigError for a value whose type its setting does not take."""
-    for name, kinds in _kinds(type(config)).items():
+    for name, kinds in _setting_types(type(config)).items():
         value = getattr(config, name)
-        taken = (*kinds, *(_ALSO[kind] for kind in kinds if kind in _ALSO))
+        taken = (*kinds, *(_ALSO_ACCEPTED[kind] for kind in kinds if kind in _ALSO_ACCEPTED))
         if isinstance(value, taken) and (type(value) is not bool or bool in kinds):
             continue
-        raise ConfigError(f"{name}: {value!r} is not {_wanted(kinds)}")
+        raise ConfigError(f"{name}: {value!r} is not {_types_text(kinds)}")
 
 
 def check_least(config: msgspec.Struct, least: Mapping[str, int]) -> None:
@@ -67,23 +67,23 @@ def check_least(config: msgspec.Struct, least: Mapping[str, int]) -> None:
 
 
 @cache
-def _kinds(config: type[msgspec.Struct]) -> Mapping[str, tuple[type, ...]]:
+def _setting_types(config: type[msgspec.Struct]) -> Mapping[str, tuple[type, ...]]:
     """The classes of each setting's values; protocols, functions and the like are left out."""
     found = {}
     for field in msgspec.structs.fields(config):
         kind = field.type
         union = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
-        plain = [get_origin(one) if get_origin(one) in _GENERIC else one for one in union]
+        plain = [get_origin(one) if get_origin(one) in _GENERIC_TYPES else one for one in union]
         if all(isinstance(one, type) and not getattr(one, "_is_protocol", False) for one in plain):
             found[field.name] = tuple(plain)
     return found
 
 
-def _wanted(kinds: tuple[type, ...]) -> str:
-    return " or ".join(_word(kind) for kind in kinds)
+def _types_text(kinds: tuple[type, ...]) -> str:
+    return " or ".join(_type_text(kind) for kind in kinds)
 
 
-def _word(kind: type) -> str:
+def _type_text(kind: type) -> str:
     if issubclass(kind, Enum):
         return f"one of {', '.join(f'{kind.__name__}.{one}' for one in kind.__members__)}"
-    return _WORDS.get(kind, f"a {kind.__name__}")
+    return _TYPE_TEXTS.get(kind, f"a {kind.__name__}")

@@ -18,7 +18,7 @@ RoquetError
     └── CallTimeout       no answer in time
 """
 
-from roquet.model.text import printable
+from roquet.model.printable_text import printable
 
 
 class RoquetError(Exception):
@@ -84,7 +84,8 @@ class CallError(RoquetError):
 class CallRefused(CallError):
     """The peer answered, and said no: a response code (wire.codes.ResponseCode) and a remark.
 
-    The error's text shows the remark escaped (`model.text.printable`); `remark` is as it came.
+    The error's text shows the remark escaped (`model.printable_text.printable`); `remark` is as it
+    came.
     """
 
     def __init__(self, code: int, remark: str | None = None, *, definite: bool = True) -> None:

@@ -28,7 +28,7 @@ SET_ASIDE_TOPIC: Final = "rmq_sys_roquet_set_aside"
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 
-NOT_FOR_CLIENTS: Final = frozenset(
+BROKER_ONLY_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
         HALF_TOPIC,
@@ -44,7 +44,7 @@ NOT_FOR_CLIENTS: Final = frozenset(
 INTERNAL_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC})
 """Topics of messages that are not delivered yet (delayed, timed, half) and of notes on them."""
 
-SYSTEM_TOPICS: Final = NOT_FOR_CLIENTS | {
+SYSTEM_TOPICS: Final = BROKER_ONLY_TOPICS | {
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
     TRACE_TOPIC,
@@ -71,7 +71,7 @@ SYSTEM_GROUPS: Final = frozenset(
 DLQ_READER_GROUP: Final = "roquet-dlq"
 """Under which our own commands note how far dead letters were sent again."""
 
-NOT_FOR_CONSUMERS: Final = frozenset(
+RESERVED_GROUPS: Final = frozenset(
     {"DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER", "__MONITOR_CONSUMER", DLQ_READER_GROUP}
 )
 """Groups whose members would be taken for something else: Java's name of a group that was not
@@ -114,9 +114,9 @@ def reply_topic(cluster: str) -> str:
     return f"{cluster}_REPLY_TOPIC"
 
 
-def takes_clients(topic: str) -> bool:
+def can_clients_send_to(topic: str) -> bool:
     """Whether clients may send to a topic; what they could forge in others would be believed."""
-    is_ours = topic in NOT_FOR_CLIENTS or topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
+    is_ours = topic in BROKER_ONLY_TOPICS or topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
     return not is_ours
 
 
@@ -135,9 +135,9 @@ def is_system_group(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
-def takes_consumers(group: str) -> bool:
+def can_users_join(group: str) -> bool:
     """Whether users may consume as members of a group; `%RETRY%` and `%DLQ%` begin topics."""
-    is_ours = is_system_group(group) or group in NOT_FOR_CONSUMERS
+    is_ours = is_system_group(group) or group in RESERVED_GROUPS
     return not (is_ours or is_retry(group) or is_dlq(group))
 
 

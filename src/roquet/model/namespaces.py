@@ -30,7 +30,7 @@ def check_namespace(namespace: str) -> str:
 
 def wrap(namespace: str | None, name: str) -> str:
     """The name of a topic or a group as the brokers know it."""
-    if not namespace or not name or not is_text(name) or _is_the_systems(name):
+    if not namespace or not name or not is_text(name) or _is_system_name(name):
         return name  # a name that is no text is refused where names are checked
     prefix, rest = _split(name)
     if rest.startswith(namespace + SEPARATOR):
@@ -48,7 +48,7 @@ def unwrap(namespace: str | None, name: str) -> str:
 
 def namespace_of(name: str) -> str:
     """The namespace in a name; none is the empty text."""
-    if _is_the_systems(name):
+    if _is_system_name(name):
         return ""
     namespace, separator, _ = _split(name)[1].partition(SEPARATOR)
     return namespace if separator else ""
@@ -63,7 +63,7 @@ def _split(name: str) -> tuple[str, str]:
     return "", name
 
 
-def _is_the_systems(name: str) -> bool:
+def _is_system_name(name: str) -> bool:
     if name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX):
         return True
     return is_system_group(name)

@@ -54,7 +54,7 @@ def parse_int(text: str, name: str = "number", *, least: int | None = None) -> i
     return value
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
     """The hint for a misspelt name: "; did you mean 'x'?", or nothing."""
     lowered = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)

@@ -8,17 +8,17 @@ from types import TracebackType
 from typing import Self
 
 from roquet.model.settings import join_address
-from roquet.namesrv import janitor
-from roquet.namesrv.brokers import Brokers
+from roquet.namesrv import broker_expiry
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers import HANDLERS
-from roquet.namesrv.state import State
-from roquet.namesrv.values import Values
+from roquet.namesrv.kv_store import KVStore
+from roquet.namesrv.live_brokers import LiveBrokers
+from roquet.namesrv.state import NameServerState
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.store.files import RealFiles
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.files import RealFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
 
 
 class NameServer:
@@ -26,11 +26,11 @@ class NameServer:
 
     def __init__(self, config: NameServerConfig | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config = config = config or NameServerConfig()
-        self.state = State(
+        self.state = NameServerState(
             config=config,
             clock=clock,
-            brokers=Brokers(),
-            values=Values(
+            brokers=LiveBrokers(),
+            values=KVStore(
                 config.directory or Path("/"), RealFiles() if config.directory else MemoryFiles()
             ),
         )
@@ -58,7 +58,7 @@ class NameServer:
         server = Server(router, host=config.host, port=config.port, clock=clock)
         server.tls = config.tls.context() if config.tls else None
         self._server = await self._running.enter_async_context(server)
-        watch = every(config.scan_ms, lambda _now: janitor.step(self.state), clock)
+        watch = every(config.scan_ms, lambda _now: broker_expiry.step(self.state), clock)
         self._running.callback(asyncio.create_task(watch).cancel)
         return self
 

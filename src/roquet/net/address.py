@@ -11,7 +11,7 @@ IPV4_ON_IPV6: Final = "::ffff:"
 
 LOOPBACK: Final = "127.0.0.1"
 
-ELSEWHERE: Final = ("192.0.2.1", 9)
+TEST_NET_ADDRESS: Final = ("192.0.2.1", 9)
 """An address of the documentation's net: asking the way there shows our own, and sends nothing."""
 
 
@@ -29,7 +29,7 @@ def join_address(name: tuple[Any, ...]) -> str:
     return settings.join_address(host, port)
 
 
-def failure(error: OSError | UnicodeError) -> str:
+def address_error(error: OSError | UnicodeError) -> str:
     """What went wrong with an address, in the system's words."""
     return str(getattr(error, "strerror", None) or error)
 
@@ -38,14 +38,14 @@ def routable_address() -> str:
     """An address of this machine that others can reach, as far as it can tell."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            asking.connect(ELSEWHERE)
+            asking.connect(TEST_NET_ADDRESS)
             found = str(asking.getsockname()[0])
     except OSError:  # no way out of here
         found = _named_address()
-    return found if is_particular(found) else LOOPBACK
+    return found if is_specific(found) else LOOPBACK
 
 
-def is_particular(host: str) -> bool:
+def is_specific(host: str) -> bool:
     """Whether this names one interface: neither all of them nor nothing."""
     return host not in ("", "0.0.0.0", "::", "*")
 

@@ -14,12 +14,12 @@ from roquet.model.errors import (
     RemoteProtocolError,
     UsageError,
 )
-from roquet.net.address import failure, split_address
+from roquet.net.address import address_error, split_address
 from roquet.net.channel import PLAIN, Security
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.net.questions import understood
+from roquet.net.pending_calls import parse_reply
 from roquet.net.router import CALL_TIMEOUT_MS, R
-from roquet.net.tls import explained
+from roquet.net.tls import tls_error
 from roquet.wire.call import Call
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call
@@ -52,7 +52,7 @@ class BlockingChannel:
         try:
             self._socket = _connected(address, timeout_ms, security)
         except (OSError, UnicodeError) as error:
-            why = failure(error) if security.context is None else explained(error)
+            why = address_error(error) if security.context is None else tls_error(error)
             raise ConnectFailed(f"cannot connect to {address}: {why}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.closed = False
@@ -71,11 +71,11 @@ class BlockingChannel:
             raise CallTimeout(text) from error
         except OSError as error:
             self.close()
-            raise ConnectionLost(f"{self.address}: {failure(error)}") from error
+            raise ConnectionLost(f"{self.address}: {address_error(error)}") from error
         except RemoteProtocolError as error:
             self.close()
             raise RemoteProtocolError(f"{self.address}: {error}") from error
-        return understood(call, command)
+        return parse_reply(call, command)
 
     def ask_ahead(self, call: Call[Any]) -> None:
         """Send what is called next, so that the server works on it meanwhile.

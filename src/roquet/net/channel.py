@@ -7,11 +7,11 @@ from typing import Any, Final, Self
 import msgspec
 
 from roquet.model.errors import ConnectFailed
-from roquet.net.address import failure
+from roquet.net.address import address_error
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.net.link import Dispatch, Link
+from roquet.net.peer_connection import Dispatch, PeerConnection
 from roquet.net.router import Router
-from roquet.net.tls import explained
+from roquet.net.tls import tls_error
 from roquet.wire.signing import Signer
 
 CONNECT_TIMEOUT_MS: Final = 3_000
@@ -44,7 +44,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 PLAIN: Final = Security()
 
 
-class Channel(Link):
+class Channel(PeerConnection):
     """The client's end of a connection.
 
     Calls that the other end makes on it are served by `router`.
@@ -86,7 +86,7 @@ class Channel(Link):
         except TimeoutError as error:
             raise ConnectFailed(f"{host}:{port} did not answer within {timeout_ms} ms") from error
         except (OSError, UnicodeError) as error:  # a name like "a..b" is a UnicodeError
-            why = explained(error) if secured else failure(error)
+            why = tls_error(error) if secured else address_error(error)
             raise ConnectFailed(f"cannot connect to {host}:{port}: {why}") from error
         if secured:
             channel._doubt = "does it want a certificate of ours (tls.cert)?"

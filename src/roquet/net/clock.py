@@ -113,15 +113,15 @@ class SteadyClock:
         return stopwatch_ms - self._doubted_since_ms >= TRUST_MS
 
 
-Step = Callable[[int], Awaitable[object] | object]
+PeriodicStep = Callable[[int], Awaitable[object] | object]
 """What a loop does each time: plain or async, given `now_ms`."""
 
 
-Interval = int | Callable[[], int]
+IntervalMs = int | Callable[[], int]
 """So many milliseconds, or who knows how many it are now."""
 
 
-async def every(interval_ms: Interval, step: Step, clock: Clock = SYSTEM_CLOCK) -> None:
+async def every(interval_ms: IntervalMs, step: PeriodicStep, clock: Clock = SYSTEM_CLOCK) -> None:
     """Run a step after each interval, for ever: `create_task(every(10_000, step, clock))`.
 
     A step that raises is logged with its traceback, the same kind of error only once until the
@@ -145,7 +145,7 @@ async def every(interval_ms: Interval, step: Step, clock: Clock = SYSTEM_CLOCK) 
             complained.clear()
 
 
-def _name(step: Step) -> str:
+def _name(step: PeriodicStep) -> str:
     """What to call a step in the log: also a `partial` has a function inside."""
     function = getattr(step, "func", step)
     return f"{function.__module__}.{getattr(function, '__qualname__', repr(function))}"

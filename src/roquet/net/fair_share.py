@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from roquet.log_records import logger
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.rules.fair_share import HELD_MS, pause_end_ms
+from roquet.rules.fair_share import LOG_AFTER_MS, pause_end_ms
 from roquet.wire.codes import RequestCode
 
 log = logger(__name__)
@@ -13,7 +13,7 @@ log = logger(__name__)
 LOG_MS: Final = 10_000
 """Between two lines in the log: who holds the loop may do it again and again."""
 
-COMMON: Final = frozenset(
+FREQUENT_CODES: Final = frozenset(
     int(code)
     for code in (
         RequestCode.SEND_MESSAGE,
@@ -54,9 +54,9 @@ class FairShare:
         """Note a request that has just been served; for how long its connection has to wait."""
         now_ms = self._clock.monotonic_ms()
         self.longest_ms = max(self.longest_ms, held_ms)
-        if held_ms > HELD_MS:
+        if held_ms > LOG_AFTER_MS:
             self._tell(f"code {code} of {address}, body of {size} bytes, {held_ms} ms", now_ms)
-        end_ms = pause_end_ms(self._free_ms, now_ms, held_ms, is_common=code in COMMON)
+        end_ms = pause_end_ms(self._free_ms, now_ms, held_ms, is_common=code in FREQUENT_CODES)
         if end_ms > now_ms:
             self._free_ms = end_ms
         return end_ms - now_ms

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from roquet.log_records import escaped_arguments, indented
+from roquet.log_records import escape_arguments, indent_continuation_lines
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -21,9 +21,9 @@ class PrintableFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One record: a line at the margin, and further ones that are not."""
         given, trace = record.args, record.exc_text
-        record.args, record.exc_text = escaped_arguments(given), None
+        record.args, record.exc_text = escape_arguments(given), None
         try:
             text = super().format(record)
         finally:
             record.args, record.exc_text = given, trace
-        return indented(text)
+        return indent_continuation_lines(text)

@@ -25,10 +25,10 @@ IDLE_MS: Final = 100_000
 """A channel that was silent for so long is not used again: servers hang up after 120 s of silence,
 and a request that crosses with the hanging up would be lost."""
 
-Connected = Callable[[Channel], object]
+ConnectListener = Callable[[Channel], object]
 
 
-class Pool:
+class ChannelPool:
     """One channel for each address, shared by everyone in the process.
 
     Calls that servers make on these channels are served by `router`.
@@ -48,10 +48,10 @@ class Pool:
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._failures: dict[str, _Failure] = {}
-        self._on_connect: list[Connected] = []
+        self._on_connect: list[ConnectListener] = []
         self._closed = False
 
-    def on_connect(self, callback: Connected) -> None:
+    def on_connect(self, callback: ConnectListener) -> None:
         """Call back with every channel that is made from now on."""
         self._on_connect.append(callback)
 

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
-from roquet.net import middleware
-from roquet.net.gates import Gate
+from roquet.net import error_replies
+from roquet.net.request_limits import RequestLimit
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
@@ -49,7 +49,7 @@ class Peer(Protocol):
     def is_full(self) -> bool:
         """Whether it does not take what is written to it."""
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Wait until it has taken most of that."""
 
     def oneway(self, call: Call[Any]) -> None:
@@ -62,8 +62,8 @@ class Peer(Protocol):
         """Call back once when the connection has ended; at once when it already has."""
 
 
-Answer = Reply | Awaitable[Reply | None] | None
-Handler = Callable[[C, Peer], Answer]
+HandlerReply = Reply | Awaitable[Reply | None] | None
+RequestHandler = Callable[[C, Peer], HandlerReply]
 """What serves one kind of call.
 
 A plain function answers at once, and costs no task: None stands for a plain success. An awaitable
@@ -72,16 +72,16 @@ the request was one-way. Raising refuses: CallRefused says how.
 """
 
 
-class Later(NamedTuple):
+class DeferredReply(NamedTuple):
     """An answer that will come, and where its request waits until then."""
 
     frame: Coroutine[Any, Any, bytes | None]
-    gate: Gate | None = None
+    gate: RequestLimit | None = None
     size: int = 0
     """Bytes of the request's body."""
 
 
-Dispatched = bytes | Later | None
+DispatchResult = bytes | DeferredReply | None
 """A frame to send, one that will come, or nothing to send."""
 
 _DONE: Final = Reply()
@@ -95,36 +95,40 @@ class Router:
     def __init__(self, unserved: Mapping[int, str] = NO_REASONS) -> None:
         self._unserved = unserved
         """Why some codes are not served: the peer is told."""
-        self._served: dict[int, tuple[type[Call[Any]], Handler[Any], Gate | None]] = {}
+        self._served: dict[
+            int, tuple[type[Call[Any]], RequestHandler[Any], RequestLimit | None]
+        ] = {}
         self._faults: set[tuple[int, type[Exception]]] = set()
 
     @property
-    def handlers(self) -> Mapping[type[Call[Any]], Handler[Any]]:
+    def handlers(self) -> Mapping[type[Call[Any]], RequestHandler[Any]]:
         """What is served, and by whom."""
         return {call_type: handler for call_type, handler, _ in self._served.values()}
 
     @property
-    def gates(self) -> list[Gate]:
+    def gates(self) -> list[RequestLimit]:
         """Where requests wait for their answers."""
         return list(dict.fromkeys(gate for _, _, gate in self._served.values() if gate))
 
-    def add(self, call_type: type[C], handler: Handler[C], gate: Gate | None = None) -> None:
+    def add(
+        self, call_type: type[C], handler: RequestHandler[C], gate: RequestLimit | None = None
+    ) -> None:
         """Have a kind of call served by a handler, if its gate lets it pass."""
         code = int(call_type.code)
         if code in self._served:
             raise UsageError(f"code {code} is served already: {self._served[code][0].__name__}")
         self._served[code] = (call_type, handler, gate)
 
-    def dispatch(self, command: Command, peer: Peer) -> Dispatched:
+    def dispatch(self, command: Command, peer: Peer) -> DispatchResult:
         """Serve one request. This never raises: a peer is told what went wrong."""
         served = self._served.get(command.code)
         if served is None:
             return _frame(
-                middleware.unknown(command.code, self._unserved.get(command.code)), command
+                error_replies.unknown(command.code, self._unserved.get(command.code)), command
             )
         call_type, handler, gate = served
         if gate is not None and gate.is_tight and (remark := gate.refusal(peer)) is not None:
-            return _frame(middleware.busy(remark), command)
+            return _frame(error_replies.busy(remark), command)
         try:
             answer = handler(decode_call(command, call_type), peer)
             if answer is None:
@@ -140,7 +144,7 @@ class Router:
             flag=command.flag,
             serialize_type=command.serialize_type,
         )
-        return Later(self._later(answer, asked, peer), gate, len(command.body))
+        return DeferredReply(self._later(answer, asked, peer), gate, len(command.body))
 
     async def _later(
         self, answer: Awaitable[Reply | None], command: Command, peer: Peer
@@ -148,16 +152,16 @@ class Router:
         try:
             reply = await answer or _DONE
             while peer.is_full:  # a body is a view of the log until its frame is made
-                await peer.room()
+                await peer.drain()
             return _frame(reply, command)
         except Exception as error:
             return self._refuse(error, command)
 
     def _refuse(self, error: Exception, command: Command) -> bytes | None:
         """Tell the peer; and tell the log when it is our own fault, once with its traceback."""
-        reply = middleware.refusal(error)
+        reply = error_replies.refusal(error)
         if reply is None:
-            reply = middleware.fault(error)
+            reply = error_replies.fault(error)
             name = self._served[command.code][0].__name__
             kind = (command.code, type(error))
             trace = None if kind in self._faults else error

@@ -9,13 +9,13 @@ from typing import Final, Self
 
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
-from roquet.net import middleware
-from roquet.net.address import failure
+from roquet.net import error_replies
+from roquet.net.address import address_error
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.fair_share import FairShare
-from roquet.net.guest import LOOKS_PER_IDLE, Guest
-from roquet.net.hall import Hall
 from roquet.net.router import Peer, Router
+from roquet.net.server_connection import IDLE_CHECKS, ServerConnection
+from roquet.net.server_limits import ServerLimits
 
 log = logger(__name__)
 
@@ -54,11 +54,11 @@ class Server:
         self._clock = clock
         self._idle_ms = idle_ms
         self._grace_ms = grace_ms
-        self._guests: dict[Guest, None] = {}
+        self._guests: dict[ServerConnection, None] = {}
         """In the order in which they came: what happens must not depend on a set's."""
         self.share = FairShare(clock)
         """Which requests held all others up."""
-        self._hall = Hall(self._guests, router.gates, share=self.share)
+        self._hall = ServerLimits(self._guests, router.gates, share=self.share)
         self._descriptors_max = 0
         self._is_refusing = False
         self._on_stopping: list[Callable[[], object]] = []
@@ -106,7 +106,7 @@ class Server:
                 log.warning(
                     "nobody is served at port %d, which some old clients use: %s",
                     self._also,
-                    failure(error),
+                    address_error(error),
                 )
         self._look_later()
 
@@ -126,7 +126,7 @@ class Server:
         if self._looking is not None:
             self._looking.cancel()
         for guest in self._guests:
-            guest.serve_with(middleware.go_away)
+            guest.serve_with(error_replies.go_away)
         for callback in self._on_stopping:
             callback()
         tasks = [task for guest in self._guests for task in guest.in_flight]
@@ -142,10 +142,10 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _welcome(self) -> Guest:
-        return Guest(self._router.dispatch, self._clock, self._arrived, self._hall)
+    def _welcome(self) -> ServerConnection:
+        return ServerConnection(self._router.dispatch, self._clock, self._arrived, self._hall)
 
-    def _arrived(self, guest: Guest) -> None:
+    def _arrived(self, guest: ServerConnection) -> None:
         if self.stopping:
             guest.drop("the server stops")
             return
@@ -155,10 +155,10 @@ class Server:
         self._guests[guest] = None
         guest.on_close(self._left)
 
-    def _left(self, guest: Guest) -> None:
+    def _left(self, guest: ServerConnection) -> None:
         self._guests.pop(guest, None)
 
-    def _turn_away(self, guest: Guest) -> None:
+    def _turn_away(self, guest: ServerConnection) -> None:
         """Without a descriptor to spare, files could not be opened: those who are here come first.
 
         The log hears of it once within a look around.
@@ -175,7 +175,7 @@ class Server:
         guest.turn_away()
 
     def _look_later(self) -> None:
-        pause_s = self._idle_ms / LOOKS_PER_IDLE / 1000
+        pause_s = self._idle_ms / IDLE_CHECKS / 1000
         self._looking = asyncio.get_running_loop().call_later(pause_s, self._look_around)
 
     def _look_around(self) -> None:
@@ -190,7 +190,7 @@ class Server:
             return (
                 f"port {self._port} is in use: stop the other process or choose another with --port"
             )
-        return f"cannot listen on {self._host}:{self._port}: {failure(error)}"
+        return f"cannot listen on {self._host}:{self._port}: {address_error(error)}"
 
 
 def _port_of(listener: asyncio.Server) -> int:

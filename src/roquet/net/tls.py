@@ -6,7 +6,7 @@ from typing import Final
 
 from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
-from roquet.net.address import failure
+from roquet.net.address import address_error
 
 TLS_1_2: Final = ssl.TLSVersion.TLSv1_2
 """The oldest version taken: what the Java of genuine brokers speaks, at least."""
@@ -101,7 +101,7 @@ class ServerTls(CheckedConfig, frozen=True, kw_only=True):
         return context
 
 
-def explained(error: OSError | UnicodeError) -> str:
+def tls_error(error: OSError | UnicodeError) -> str:
     """Why a TLS connection was not made, and what can be done about it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         advice = _OF_ANOTHER_HOST if error.verify_code in _ANOTHER_HOST else _NOT_TRUSTED
@@ -114,7 +114,7 @@ def explained(error: OSError | UnicodeError) -> str:
         return f"TLS: {reason}"
     if isinstance(error, ConnectionResetError | ConnectionAbortedError):
         return HUNG_UP
-    return failure(error)
+    return address_error(error)
 
 
 def _trust(context: ssl.SSLContext, authority: str | Path, name: str) -> None:

@@ -2,9 +2,9 @@
 
 from html import escape
 
-from roquet.model.text import printable
+from roquet.model.printable_text import printable
 
 
-def escaped(value: object) -> str:
+def escape_text(value: object) -> str:
     """A value's text: tags, quotes, control and formatting characters are shown, not obeyed."""
     return escape(printable(str(value)))

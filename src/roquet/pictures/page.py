@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.pictures.escaping import escaped
+from roquet.pictures.escaping import escape_text
 
 PALETTE: Final = """
 :root { color-scheme: light dark;
@@ -69,15 +69,15 @@ def page(title: str, verdict: Cell, sections: Iterable[Section]) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n"
-        f"<h1>{escaped(title)}</h1>\n<p{_class(verdict)}>{_dates_whole(escaped(verdict.value))}</p>\n"
+        f"<title>{escape_text(title)}</title>\n<style>{STYLE}</style>\n"
+        f"<h1>{escape_text(title)}</h1>\n<p{_class(verdict)}>{_dates_whole(escape_text(verdict.value))}</p>\n"
         f"{body}\n</html>\n"
     )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell | object]]) -> str:
     """Rows of values; whole numbers stand right and have their thousands apart."""
-    head = "".join(f"<th>{escaped(name)}</th>" for name in header)
+    head = "".join(f"<th>{escape_text(name)}</th>" for name in header)
     lines = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     return f"<table>\n<tr>{head}</tr>\n{lines}\n</table>"
 
@@ -88,15 +88,15 @@ def _dates_whole(text: str) -> str:
 
 
 def _section(section: Section) -> str:
-    text = f"<p>{escaped(section.text)}</p>\n" if section.text else ""
+    text = f"<p>{escape_text(section.text)}</p>\n" if section.text else ""
     content = f'<div class="wide">{section.content}</div>'
-    return f"<h2>{escaped(section.title)}</h2>\n{text}{content}"
+    return f"<h2>{escape_text(section.title)}</h2>\n{text}{content}"
 
 
 def _cell(value: Cell | object) -> str:
     cell = value if isinstance(value, Cell) else Cell(value)
     is_number = isinstance(cell.value, int) and not isinstance(cell.value, bool)
-    text = f"{cell.value:,}" if is_number else escaped(cell.value)
+    text = f"{cell.value:,}" if is_number else escape_text(cell.value)
     names = [name for name, wanted in (("number", is_number), ("whole", cell.is_whole)) if wanted]
     return f"<td{_class(cell, *names)}>{text}</td>"
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from roquet.model.text import printable
+from roquet.model.printable_text import printable
 from roquet.pictures.page import COLOURS
 
 LABEL_MAX: Final = 44
@@ -57,7 +57,7 @@ _SIZE: Final = re.compile(r' (?:width|height)="[\d.]+pt"')
 _FONT: Final = re.compile(r"font(?:-family)?: (?:[\w.]+px )?'[^;\"]*")
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is measured again and again."""
 
     name: str
@@ -65,14 +65,14 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     y: Sequence[float]
 
 
-class Moment(msgspec.Struct, frozen=True):
+class PlotEvent(msgspec.Struct, frozen=True):
     """Something that happened."""
 
     x: float
     name: str
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class OwnershipSpan(msgspec.Struct, frozen=True, kw_only=True):
     """A row that belongs to someone for a while; the number chooses the colour."""
 
     row: str
@@ -81,13 +81,13 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     owner: int
 
 
-def lines(
-    series: Sequence[Series],
+def line_plot(
+    series: Sequence[PlotSeries],
     *,
     x: str,
     y: str,
-    moments: Sequence[Moment] = (),
-    stacked: Sequence[Series] = (),
+    moments: Sequence[PlotEvent] = (),
+    stacked: Sequence[PlotSeries] = (),
 ) -> str:
     """Curves over a common axis; `stacked` ones, of equal x, lie upon each other as areas."""
 
@@ -111,8 +111,12 @@ def lines(
     return _picture(draw, height=2.8)
 
 
-def ownership(
-    spans: Sequence[Span], owners: Sequence[str], *, x: str, moments: Sequence[Moment] = ()
+def ownership_timeline(
+    spans: Sequence[OwnershipSpan],
+    owners: Sequence[str],
+    *,
+    x: str,
+    moments: Sequence[PlotEvent] = (),
 ) -> str:
     """Who has what, over time: a row for each thing, a bar for each while."""
 
@@ -138,7 +142,7 @@ def ownership(
     return _picture(draw, height=0.6 + 0.28 * len({span.row for span in spans}))
 
 
-def heat(
+def heatmap(
     cells: Mapping[tuple[str, int], float], *, x: str, y: str, rows: Sequence[str] | None = None
 ) -> str:
     """A number for each row and column, as a shade of one hue.
@@ -170,7 +174,7 @@ def _shade() -> tuple[float, float, float]:
     return to_rgb(_HUES[0])
 
 
-def _mark(axes: Axes, moments: Sequence[Moment]) -> None:
+def _mark(axes: Axes, moments: Sequence[PlotEvent]) -> None:
     for moment in moments:
         axes.axvline(moment.x, color=_INK, linewidth=0.8, linestyle=":")
         axes.annotate(

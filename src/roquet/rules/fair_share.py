@@ -18,7 +18,7 @@ them one after the other sends as many messages as a thousand others."""
 PAUSE_MS_MAX: Final = 500
 """A connection waits no longer for one slow request, even when many others have sent some."""
 
-HELD_MS: Final = 50
+LOG_AFTER_MS: Final = 50
 """A request that takes longer is logged: nobody else is served meanwhile."""
 
 

@@ -11,7 +11,7 @@ SILENCE_MS_MAX: Final = 120_000
 """Four registrations of 30 s: what a broker may miss before it counts as dead."""
 
 
-class Sign(msgspec.Struct, frozen=True, kw_only=True):
+class LastSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The last sign of life of someone, and how long they may stay silent after it."""
 
     seen_ms: int
@@ -22,6 +22,6 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
         return now_ms - self.seen_ms > self.limit_ms
 
 
-def silent(signs: Mapping[K, Sign], now_ms: int) -> list[K]:
+def silent_peers(signs: Mapping[K, LastSeen], now_ms: int) -> list[K]:
     """Those who have been silent for too long."""
     return [key for key, sign in signs.items() if sign.expired(now_ms)]

@@ -14,14 +14,14 @@ from typing import Final
 import msgspec
 
 
-class Run(msgspec.Struct, frozen=True):
+class RecordRange(msgspec.Struct, frozen=True):
     """Whole records one behind the other, from a position to a position."""
 
     start: int
     stop: int
 
 
-class Lost(msgspec.Struct, frozen=True):
+class LostMessages(msgspec.Struct, frozen=True):
     """Messages of one queue that cannot be read: offsets from `first` up to `stop`."""
 
     topic: str
@@ -30,12 +30,12 @@ class Lost(msgspec.Struct, frozen=True):
     stop: int
 
 
-class Damage(msgspec.Struct, frozen=True):
+class LogDamage(msgspec.Struct, frozen=True):
     """Bytes of the log that are not whole records, and the messages that were there."""
 
     start: int
     stop: int
-    lost: tuple[Lost, ...]
+    lost: tuple[LostMessages, ...]
 
     def __str__(self) -> str:
         what = ", ".join(
@@ -45,39 +45,39 @@ class Damage(msgspec.Struct, frozen=True):
         return f"positions {self.start} to {self.stop - 1}: {what or 'no message known'}"
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class LogEnd(msgspec.Struct, frozen=True):
     """Where the log ends, what before it cannot be read, and whether whole records are cut off."""
 
     end: int
-    damage: tuple[Run, ...]
-    cut: tuple[Run, ...]
+    damage: tuple[RecordRange, ...]
+    cut: tuple[RecordRange, ...]
 
 
-def is_tail(gap_start: int, durable: int) -> bool:
+def is_torn_tail(gap_start: int, durable: int) -> bool:
     """Whether the first byte that is not whole belongs to a write that never ended."""
     return gap_start >= durable
 
 
-def true_end(scanned: Sequence[Run], start: int, durable: int) -> Verdict:
+def find_log_end(scanned: Sequence[RecordRange], start: int, durable: int) -> LogEnd:
     """Judge the runs that a scan from `start` found, in the order of their positions.
 
     A hole in front of `durable` with nothing whole behind it reaches to `durable`: its positions
     and offsets were promised once and are never given to other messages.
     """
-    end, damage = start, list[Run]()
+    end, damage = start, list[RecordRange]()
     for index, run in enumerate(scanned):
         if run.start != end:
-            if is_tail(end, durable):
-                return Verdict(end, tuple(damage), tuple(scanned[index:]))
-            damage.append(Run(end, run.start))
+            if is_torn_tail(end, durable):
+                return LogEnd(end, tuple(damage), tuple(scanned[index:]))
+            damage.append(RecordRange(end, run.start))
         end = run.stop
     if end < durable:
-        damage.append(Run(end, durable))
+        damage.append(RecordRange(end, durable))
         end = durable
-    return Verdict(end, tuple(damage), ())
+    return LogEnd(end, tuple(damage), ())
 
 
-class Clues(msgspec.Struct, frozen=True):
+class UncleanStop(msgspec.Struct, frozen=True):
     """What an unordered stop left behind, for a log without a trusted position."""
 
     first_stored_ms: tuple[int | None, ...]
@@ -90,7 +90,7 @@ CLOCK_SLACK_MS: Final = 3000
 """How much earlier than the checkpoint says a scan begins: its times are taken in passing."""
 
 
-def first_file(clues: Clues) -> int:
+def first_file_to_scan(clues: UncleanStop) -> int:
     """The file from which the log has to be read again: the last one that began in safety."""
     limit = max(0, clues.safe_ms - CLOCK_SLACK_MS)
     for index in range(len(clues.first_stored_ms) - 1, 0, -1):

@@ -17,15 +17,15 @@ FORCED_FILES_MAX: Final = 10
 """Files that pressure alone may take in one step; the next look at the disk decides on more."""
 
 
-JUMP_MS: Final = 60_000
+CLOCK_JUMP_MS: Final = 60_000
 """A wall clock that gains so much between two looks was set, or the machine slept."""
 
-DOUBT_MS: Final = HOUR_MS
+CLOCK_DOUBT_MS: Final = HOUR_MS
 """For so long files are not deleted by such a clock: an operator may set it right meanwhile, and a
 file that is gone is gone."""
 
 
-class AgeClock:
+class RetentionClock:
     """By which time the age of files is judged: the wall's, unless that has jumped ahead lately."""
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class AgeClock:
     def believed_ms(self, now_ms: int, stopwatch_ms: int) -> int:
         """The time by which files may be old, from both clocks, asked at every look."""
         ahead_ms = now_ms - stopwatch_ms
-        if self._ahead_ms is None or ahead_ms - self._ahead_ms <= JUMP_MS:
+        if self._ahead_ms is None or ahead_ms - self._ahead_ms <= CLOCK_JUMP_MS:
             self._ahead_ms, self._doubted_since_ms = ahead_ms, None
             return now_ms
         if self._doubted_since_ms is None:
             self._doubted_since_ms = stopwatch_ms
-        if stopwatch_ms - self._doubted_since_ms < DOUBT_MS:
+        if stopwatch_ms - self._doubted_since_ms < CLOCK_DOUBT_MS:
             return stopwatch_ms + self._ahead_ms
         self._ahead_ms, self._doubted_since_ms = ahead_ms, None
         return now_ms
@@ -79,19 +79,19 @@ class FileAge(msgspec.Struct, frozen=True):
     last_ms: int
 
 
-def must_refuse(usage: DiskUsage, policy: RetentionPolicy) -> bool:
+def must_refuse_writes(usage: DiskUsage, policy: RetentionPolicy) -> bool:
     """Whether writes have to be refused: the disk is almost full."""
-    return usage.free < free_wanted(usage, policy)
+    return usage.free < required_free_bytes(usage, policy)
 
 
-def free_wanted(usage: DiskUsage, policy: RetentionPolicy) -> int:
+def required_free_bytes(usage: DiskUsage, policy: RetentionPolicy) -> int:
     """Bytes of a disk that have to be free for writes to be taken."""
     if policy.free_min is not None:
         return policy.free_min
     return math.ceil(usage.total * (1 - policy.refuse_ratio))
 
 
-def expendable(
+def deletable_files(
     files: Sequence[FileAge],
     now_ms: int,
     local_hour: int,

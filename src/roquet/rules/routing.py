@@ -20,7 +20,7 @@ UNIT_SUBSCRIBED: Final = 2
 """Flags of topics in clusters that are divided into units (Java's TopicSysFlag)."""
 
 
-class Registration(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True):
     """What one broker says of itself."""
 
     cluster: str
@@ -34,18 +34,18 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     filter_servers: tuple[str, ...] = ()
 
     @property
-    def seat(self) -> "Seat":
+    def broker_key(self) -> "BrokerKey":
         """The place among all brokers that this one claims."""
         return (self.broker_name, self.broker_id)
 
 
-Seat: TypeAlias = tuple[str, int]
+BrokerKey: TypeAlias = tuple[str, int]
 """A broker's name and id: at most one address sits there."""
 
-Registrations: TypeAlias = Mapping[Seat, Registration]
+BrokerRegistrations: TypeAlias = Mapping[BrokerKey, BrokerRegistration]
 
 
-class Verdict(Enum):
+class RegistrationVerdict(Enum):
     """What becomes of a new registration."""
 
     TAKEN = "taken"
@@ -53,7 +53,7 @@ class Verdict(Enum):
     INCOMPLETE = "one topic of a broker of which nothing else is known"
 
 
-def judge(known: Registrations, new: Registration) -> Verdict:
+def judge(known: BrokerRegistrations, new: BrokerRegistration) -> RegistrationVerdict:
     """Whether a registration may be taken.
 
     Two addresses that claim one seat are a failover or a mistake: the newer edition of the topics
@@ -61,42 +61,44 @@ def judge(known: Registrations, new: Registration) -> Verdict:
     topic registers just that one; a name server that does not know the broker's other topics must
     refuse it, so that the broker registers all of them.
     """
-    old = known.get(new.seat)
+    old = known.get(new.broker_key)
     if old is None:
-        return Verdict.INCOMPLETE if len(new.topics) == 1 else Verdict.TAKEN
+        return RegistrationVerdict.INCOMPLETE if len(new.topics) == 1 else RegistrationVerdict.TAKEN
     if old.address != new.address and old.version.order > new.version.order:
-        return Verdict.OUTDATED
-    return Verdict.TAKEN
+        return RegistrationVerdict.OUTDATED
+    return RegistrationVerdict.TAKEN
 
 
-def merge(known: Registrations, new: Registration, *, whole: bool = False) -> Registrations:
+def merge(
+    known: BrokerRegistrations, new: BrokerRegistration, *, whole: bool = False
+) -> BrokerRegistrations:
     """The registrations with the new one among them.
 
     From the same address it adds to the topics known before, unless it is the `whole` table:
     a broker may register only what has changed. An address sits in one seat of its name at a time
     (a follower that became the leader leaves its old seat).
     """
-    old = known.get(new.seat)
+    old = known.get(new.broker_key)
     if old is not None and old.address == new.address:
         if new.version == old.version:  # what operators changed here meanwhile stays
             new = msgspec.structs.replace(new, topics=old.topics)
         elif not whole:
             new = msgspec.structs.replace(new, topics={**old.topics, **new.topics})
     rest = {
-        seat: r
-        for seat, r in known.items()
+        broker_key: r
+        for broker_key, r in known.items()
         if r.broker_name != new.broker_name or r.address != new.address
     }
-    return {**rest, new.seat: new}
+    return {**rest, new.broker_key: new}
 
 
-def without(known: Registrations, gone: Iterable[Seat]) -> Registrations:
+def without(known: BrokerRegistrations, gone: Iterable[BrokerKey]) -> BrokerRegistrations:
     """The registrations of those who are still there."""
     left = set(gone)
-    return {seat: r for seat, r in known.items() if seat not in left}
+    return {broker_key: r for broker_key, r in known.items() if broker_key not in left}
 
 
-def route(known: Registrations, topic: str, order: str | None = None) -> TopicRoute | None:
+def route(known: BrokerRegistrations, topic: str, order: str | None = None) -> TopicRoute | None:
     """Where a topic lives; None when no broker has it."""
     homes = [members for members in _by_name(known) if topic in members[0].topics]
     if not homes:
@@ -111,7 +113,7 @@ def route(known: Registrations, topic: str, order: str | None = None) -> TopicRo
     )
 
 
-def cluster(known: Registrations) -> ClusterInfo:
+def cluster(known: BrokerRegistrations) -> ClusterInfo:
     """All brokers, and which cluster each belongs to."""
     names: dict[str, set[str]] = {}
     for registration in known.values():
@@ -122,14 +124,14 @@ def cluster(known: Registrations) -> ClusterInfo:
     )
 
 
-def topics(known: Registrations, cluster: str | None = None) -> list[str]:
+def topics(known: BrokerRegistrations, cluster: str | None = None) -> list[str]:
     """The names of all topics, or of those of one cluster."""
     speakers = (members[0] for members in _by_name(known))
     found = [one for one in speakers if cluster is None or one.cluster == cluster]
     return sorted({topic for speaker in found for topic in speaker.topics})
 
 
-def topics_with(known: Registrations, flag: int) -> list[str]:
+def topics_with(known: BrokerRegistrations, flag: int) -> list[str]:
     """The names of the topics whose first broker sets a flag."""
     first: dict[str, TopicConfig] = {}
     for members in _by_name(known):
@@ -137,7 +139,7 @@ def topics_with(known: Registrations, flag: int) -> list[str]:
     return sorted(topic for topic, config in first.items() if config.topic_sys_flag & flag)
 
 
-def members(known: Registrations, broker_name: str) -> dict[int, str]:
+def members(known: BrokerRegistrations, broker_name: str) -> dict[int, str]:
     """The addresses of one broker name, by id."""
     return {i: known[name, i].address for name, i in sorted(known) if name == broker_name}
 
@@ -145,20 +147,22 @@ def members(known: Registrations, broker_name: str) -> dict[int, str]:
 # What operators change here, until the broker registers another edition of its topics.
 
 
-def topic_count(known: Registrations, broker_name: str) -> int:
+def topic_count(known: BrokerRegistrations, broker_name: str) -> int:
     """How many topics a broker has."""
     found = [m[0].topics for m in _by_name(known) if m[0].broker_name == broker_name]
     return len(found[0]) if found else 0
 
 
-def permitted(known: Registrations, broker_name: str, *, may_write: bool) -> Registrations:
+def with_write_permission(
+    known: BrokerRegistrations, broker_name: str, *, may_write: bool
+) -> BrokerRegistrations:
     """The registrations when nobody may write to a broker, or all may read and write."""
 
     def changed(config: TopicConfig) -> TopicConfig:
         perm = READ_WRITE if may_write else config.perm & ~Permission.WRITE
         return msgspec.structs.replace(config, perm=int(perm))
 
-    def topics_of(one: Registration) -> Mapping[str, TopicConfig]:
+    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
         if one.broker_name != broker_name:
             return one.topics
         return {topic: changed(config) for topic, config in one.topics.items()}
@@ -166,10 +170,12 @@ def permitted(known: Registrations, broker_name: str, *, may_write: bool) -> Reg
     return _with_topics(known, topics_of)
 
 
-def without_topic(known: Registrations, topic: str, cluster: str | None = None) -> Registrations:
+def without_topic(
+    known: BrokerRegistrations, topic: str, cluster: str | None = None
+) -> BrokerRegistrations:
     """The registrations without a topic, in one cluster or everywhere."""
 
-    def topics_of(one: Registration) -> Mapping[str, TopicConfig]:
+    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
         if topic not in one.topics or (cluster and one.cluster != cluster):
             return one.topics
         return {name: config for name, config in one.topics.items() if name != topic}
@@ -177,13 +183,15 @@ def without_topic(known: Registrations, topic: str, cluster: str | None = None) 
     return _with_topics(known, topics_of)
 
 
-def with_topic(known: Registrations, topic: str, queues: Iterable[QueueData]) -> Registrations:
+def with_topic(
+    known: BrokerRegistrations, topic: str, queues: Iterable[QueueData]
+) -> BrokerRegistrations:
     """The registrations with a topic on some brokers; unchanged when one of them is not known."""
     given = {one.broker_name: one for one in queues}
     if not given.keys() <= {name for name, _ in known}:
         return known
 
-    def topics_of(one: Registration) -> Mapping[str, TopicConfig]:
+    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
         if (data := given.get(one.broker_name)) is None:
             return one.topics
         config = TopicConfig(
@@ -199,22 +207,23 @@ def with_topic(known: Registrations, topic: str, queues: Iterable[QueueData]) ->
 
 
 def _with_topics(
-    known: Registrations, topics_of: Callable[[Registration], Mapping[str, TopicConfig]]
-) -> Registrations:
+    known: BrokerRegistrations, topics_of: Callable[[BrokerRegistration], Mapping[str, TopicConfig]]
+) -> BrokerRegistrations:
     return {
-        seat: msgspec.structs.replace(one, topics=topics_of(one)) for seat, one in known.items()
+        broker_key: msgspec.structs.replace(one, topics=topics_of(one))
+        for broker_key, one in known.items()
     }
 
 
-def _by_name(known: Registrations) -> list[list[Registration]]:
+def _by_name(known: BrokerRegistrations) -> list[list[BrokerRegistration]]:
     """The members of each broker name, the one who speaks first; names in order."""
-    groups: dict[str, list[Registration]] = {}
-    for seat in sorted(known):
-        groups.setdefault(seat[0], []).append(known[seat])
+    groups: dict[str, list[BrokerRegistration]] = {}
+    for broker_key in sorted(known):
+        groups.setdefault(broker_key[0], []).append(known[broker_key])
     return list(groups.values())
 
 
-def _queues(speaker: Registration, topic: str) -> QueueData:
+def _queues(speaker: BrokerRegistration, topic: str) -> QueueData:
     config = speaker.topics[topic]
     return QueueData(
         broker_name=speaker.broker_name,
@@ -225,7 +234,7 @@ def _queues(speaker: Registration, topic: str) -> QueueData:
     )
 
 
-def _broker(members: list[Registration]) -> BrokerData:
+def _broker(members: list[BrokerRegistration]) -> BrokerData:
     return BrokerData(
         cluster=members[0].cluster,
         broker_name=members[0].broker_name,

@@ -17,10 +17,10 @@ ADOPTED: Final = "adopted-"
 EDITIONS: Final = 1 << 20
 """Editions are counted up to here and again from 0, so that an id fits into 64 bits as a number."""
 
-_NUMBERED: Final = re.compile(r"(adopted-)?(\d{1,13})-(\d{1,7})", re.ASCII)
+_ID: Final = re.compile(r"(adopted-)?(\d{1,13})-(\d{1,7})", re.ASCII)
 
 
-def created(now_ms: int, edition: int) -> str:
+def new_id(now_ms: int, edition: int) -> str:
     """The id of a topic that is made now.
 
     The edition of the table of topics grows with each change: two topics of one name that are
@@ -29,12 +29,12 @@ def created(now_ms: int, edition: int) -> str:
     return f"{now_ms}-{edition % EDITIONS}"
 
 
-def adopted(now_ms: int, edition: int) -> str:
+def adopted_id(now_ms: int, edition: int) -> str:
     """The id of a topic that was found without one."""
-    return f"{ADOPTED}{created(now_ms, edition)}"
+    return f"{ADOPTED}{new_id(now_ms, edition)}"
 
 
-def is_another(known: str | None, now: str | None) -> bool:
+def is_other_topic(known: str | None, now: str | None) -> bool:
     """Whether the topic is certainly another one than that whose offsets are known.
 
     An id that was adopted later proves nothing: a broker that gives no ids may have dropped the
@@ -51,7 +51,7 @@ def created_ms(topic_id: str) -> int | None:
 
 def to_number(topic_id: str) -> int | None:
     """An id as a number of 63 bits, for places that keep no text; None for one of another form."""
-    found = _NUMBERED.fullmatch(topic_id)
+    found = _ID.fullmatch(topic_id)
     if found is None or (edition := int(found[3])) >= EDITIONS:
         return None
     number = (int(found[2]) * EDITIONS + edition) * 2 + bool(found[1])
@@ -61,4 +61,4 @@ def to_number(topic_id: str) -> int | None:
 def from_number(number: int) -> str:
     """The id that became this number."""
     now_ms, edition = divmod(number >> 1, EDITIONS)
-    return adopted(now_ms, edition) if number & 1 else created(now_ms, edition)
+    return adopted_id(now_ms, edition) if number & 1 else new_id(now_ms, edition)

@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _OFFSET: Final = re.compile(rb"[0-9]{1,19}")
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class TransactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How half messages are looked after."""
 
     timeout_ms: int
@@ -45,7 +45,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What lies there for longer is given up: its file is about to go (fileReservedTime)."""
 
 
-class Half(msgspec.Struct, frozen=True, kw_only=True):
+class HalfMessageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules look at in a half message."""
 
     born_ms: int
@@ -56,7 +56,7 @@ class Half(msgspec.Struct, frozen=True, kw_only=True):
     """Its property TRANSACTION_CHECK_TIMES."""
 
 
-class Verdict(Enum):
+class CheckVerdict(Enum):
     """What to do with an open half message."""
 
     LATER = auto()
@@ -69,7 +69,9 @@ class Verdict(Enum):
     """Nobody has decided in time: out of the way with it."""
 
 
-def verdict(half: Half, policy: Policy, round_ms: int, now_ms: int) -> Verdict:
+def check_verdict(
+    half: HalfMessageFacts, policy: TransactionPolicy, round_ms: int, now_ms: int
+) -> CheckVerdict:
     """What a round that began at `round_ms` does with an open half message.
 
     Source: TransactionalMessageServiceImpl.check, needDiscard and needSkip. Those give up by the
@@ -77,21 +79,21 @@ def verdict(half: Half, policy: Policy, round_ms: int, now_ms: int) -> Verdict:
     and do not leave a message alone for longer than messages are kept.
     """
     if times_checked(half.checked) >= policy.check_max or is_too_old(half, policy, now_ms):
-        return Verdict.GIVE_UP
+        return CheckVerdict.GIVE_UP
     age_ms = now_ms - half.born_ms
     # One that seems to be stored in the future was so before the clock was set back: those behind
     # it must not wait until that time comes again.
     if round_ms <= half.stored_ms <= now_ms:
-        return Verdict.LATER
+        return CheckVerdict.LATER
     if half.immunity is not None:
         limit_ms = min(immunity_ms(half.immunity, policy.timeout_ms), policy.reserved_ms)
-        return Verdict.KEEP if abs(age_ms) <= limit_ms else Verdict.CHECK
+        return CheckVerdict.KEEP if abs(age_ms) <= limit_ms else CheckVerdict.CHECK
     # One that claims to be born in the future is asked about at once, as in the genuine broker;
     # also one that wants to be left alone, if it claims more than it wants.
-    return Verdict.LATER if 0 <= age_ms <= policy.timeout_ms else Verdict.CHECK
+    return CheckVerdict.LATER if 0 <= age_ms <= policy.timeout_ms else CheckVerdict.CHECK
 
 
-def is_too_old(half: Half, policy: Policy, now_ms: int) -> bool:
+def is_too_old(half: HalfMessageFacts, policy: TransactionPolicy, now_ms: int) -> bool:
     """Whether the file in which it lies is about to go."""
     return now_ms - half.stored_ms > policy.reserved_ms
 
@@ -110,7 +112,7 @@ def immunity_ms(text: str, timeout_ms: int) -> int:
     return timeout_ms if seconds == -1 else seconds * 1_000
 
 
-def is_too_late(half: Half, timeout_ms: int, now_ms: int) -> bool:
+def is_too_late(half: HalfMessageFacts, timeout_ms: int, now_ms: int) -> bool:
     """Whether an end that nobody asked for comes after the time its sender had set himself.
 
     Source: EndTransactionProcessor.rejectCommitOrRollback. Without the property no time is set.
@@ -121,7 +123,7 @@ def is_too_late(half: Half, timeout_ms: int, now_ms: int) -> bool:
     return now_ms - half.born_ms > allowed_ms
 
 
-class Fault(Enum):
+class TransactionFault(Enum):
     """Why a half message cannot be ended, in genuine words where there are such."""
 
     UNKNOWN = "Find prepared transaction message failed"
@@ -132,7 +134,7 @@ class Fault(Enum):
     ENDED = "the transaction of this half message has ended before"
 
 
-class Place(msgspec.Struct, frozen=True):
+class HalfMessagePosition(msgspec.Struct, frozen=True):
     """Where a half message is, and whose: what an end says, or what is found."""
 
     group: str | None
@@ -140,17 +142,17 @@ class Place(msgspec.Struct, frozen=True):
     position: int
 
 
-def mismatch(found: Place, said: Place) -> Fault | None:
+def mismatch(found: HalfMessagePosition, said: HalfMessagePosition) -> TransactionFault | None:
     """What of an end does not agree with the half message; None when all does.
 
     Source: EndTransactionProcessor.checkPrepareMessage, which looks in this order.
     """
     if found.group is None or found.group != said.group:
-        return Fault.GROUP
+        return TransactionFault.GROUP
     if found.offset != said.offset:
-        return Fault.OFFSET
+        return TransactionFault.OFFSET
     if found.position != said.position:
-        return Fault.POSITION
+        return TransactionFault.POSITION
     return None
 
 
@@ -178,7 +180,7 @@ def op_bodies(offsets: Iterable[int], size_max: int) -> Iterator[bytes]:
         yield "".join(pieces).encode("ascii")
 
 
-class Halves:
+class EndedHalfMessages:
     """Which half messages of a queue are ended: a byte for each behind the oldest open one."""
 
     __slots__ = ("_marks", "start")
@@ -228,7 +230,7 @@ class Halves:
             self.start = offset
 
 
-class Ops:
+class OpMessages:
     """The op messages that speak of half messages which are not all behind us."""
 
     __slots__ = ("_end", "_notes")

@@ -66,14 +66,14 @@ def java_version(home: Path) -> int:
     """The major version of the Java in a directory; 0 when there is none that works."""
     release = home / "release"
     try:
-        text = release.read_text("utf-8") if release.exists() else _asked(home)
+        text = release.read_text("utf-8") if release.exists() else _version_output(home)
     except OSError:
         return 0
     found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     return int(found[1]) if found and (home / "bin" / "java").exists() else 0
 
 
-def _asked(home: Path) -> str:
+def _version_output(home: Path) -> str:
     run = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, check=False)
     return run.stderr.decode("utf-8", "replace")
 

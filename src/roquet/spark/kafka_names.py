@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from roquet.model.settings import nearest
+from roquet.model.settings import suggest
 
 OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -35,4 +35,4 @@ def hint(name: str, known: Iterable[str], words: Mapping[str, str]) -> str:
     """What an unknown name may have meant: Kafka's word for something, or a slip of the pen."""
     if (ours := words.get(name.lower())) is not None:
         return f"; Kafka's {name!r} is {ours} here"
-    return nearest(name, known)
+    return suggest(name, known)

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from roquet.log_records import logger
 from roquet.spark import queue_offsets
+from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import parse
-from roquet.spark.progress import Publisher
-from roquet.spark.queue_offsets import Offsets
+from roquet.spark.queue_offsets import QueueOffsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a query is in one of its sources, after a batch."""
 
     query: str
@@ -54,10 +54,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return f"{text}, lag {lag}{'; away: ' + away if away else ''}"
 
 
-def found(progress: Mapping[str, Any]) -> list[Progress]:
+def parse_progress(progress: Mapping[str, Any]) -> list[QueryProgress]:
     """What a query's progress (its JSON) tells of sources that are ours."""
     return [
-        Progress(
+        QueryProgress(
             query=progress.get("name") or progress["id"],
             batch=progress["batchId"],
             rows=source["numInputRows"],
@@ -66,30 +66,30 @@ def found(progress: Mapping[str, Any]) -> list[Progress]:
             away=away,
         )
         for source in progress["sources"]
-        if (ends := ends_of(source)) is not None
+        if (ends := end_offsets(source)) is not None
         for latest, away in [_latest(source)]
     ]
 
 
-def ends_of(source: Mapping[str, Any]) -> Offsets | None:
+def end_offsets(source: Mapping[str, Any]) -> QueueOffsets | None:
     """Where a source's last batch ended; None when it is no source of ours."""
-    kept = _read(source.get("endOffset"))
-    return queue_offsets.from_json(kept) if kept and queue_offsets.is_nested(kept) else None
+    kept = _parsed(source.get("endOffset"))
+    return queue_offsets.from_json(kept) if kept and queue_offsets.is_offsets_json(kept) else None
 
 
-def _latest(source: Mapping[str, Any]) -> tuple[Offsets, Mapping[str, int]]:
-    told = _read(source.get("latestOffset"))
-    return queue_offsets.reported(told) if told else ({}, {})
+def _latest(source: Mapping[str, Any]) -> tuple[QueueOffsets, Mapping[str, int]]:
+    told = _parsed(source.get("latestOffset"))
+    return queue_offsets.latest_from_json(told) if told else ({}, {})
 
 
-def _lag(ends: Offsets, latest: Offsets) -> dict[str, int]:
+def _lag(ends: QueueOffsets, latest: QueueOffsets) -> dict[str, int]:
     lag = {topic: 0 for topic, _, _ in sorted(ends)}
     for queue, last in latest.items():
         lag[queue[0]] = lag.get(queue[0], 0) + max(last - ends.get(queue, 0), 0)
     return lag
 
 
-def _read(offset: Any) -> Any:
+def _parsed(offset: Any) -> Any:
     """Spark gives an offset as JSON, or as what it read from it."""
     try:
         return json.loads(offset) if isinstance(offset, str) else offset
@@ -101,7 +101,7 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def to_log(progress: Progress) -> None:
+def log_progress(progress: QueryProgress) -> None:
     """One line; a warning while brokers are away."""
     log.log(logging.WARNING if progress.away else logging.INFO, "%s", progress)
 
@@ -133,19 +133,19 @@ class _Listener(StreamingQueryListener):
 class ProgressListener(_Listener):
     """Tells lag and rate after each batch of every query that reads topics."""
 
-    def __init__(self, tell: Callable[[Progress], object] = to_log) -> None:
+    def __init__(self, tell: Callable[[QueryProgress], object] = log_progress) -> None:
         self._tell = tell
 
     def heard(self, progress: Mapping[str, Any]) -> None:
         """What the query told."""
-        for one in found(progress):
+        for one in parse_progress(progress):
             self._tell(one)
 
 
 class PublishListener(_Listener):
     """Publishes where batches ended as the progress of a group."""
 
-    def __init__(self, publisher: Publisher, query: str | None = None) -> None:
+    def __init__(self, publisher: ProgressPublisher, query: str | None = None) -> None:
         self._publisher = publisher
         self._query = query
 
@@ -154,7 +154,7 @@ class PublishListener(_Listener):
         if self._query not in (None, progress.get("name"), progress["id"]):
             return
         for source in progress["sources"]:
-            if (ends := ends_of(source)) is not None:
+            if (ends := end_offsets(source)) is not None:
                 self._publisher.publish(ends)
 
 
@@ -166,7 +166,7 @@ def publish(
     `options` are those of the source that say where: namesrv, and topic or topicPattern. The group
     must have no members (UsageError). `spark.streams.removeListener` ends it.
     """
-    publisher = Publisher(parse(options, os.environ), group)
+    publisher = ProgressPublisher(parse(options, os.environ), group)
     publisher.check()
     listener = PublishListener(publisher, query)
     spark.streams.addListener(listener)

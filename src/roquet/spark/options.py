@@ -15,16 +15,16 @@ from roquet.model.settings import (
     parse_int,
     parse_millis,
 )
-from roquet.spark import edges
-from roquet.spark.edges import Edge
+from roquet.spark import offset_spec
 from roquet.spark.kafka_names import OPTIONS, hint
-from roquet.spark.schema import DEFAULT, TYPES, chosen
-from roquet.spark.topics import matching, parse_pattern
+from roquet.spark.offset_spec import OffsetSpec
+from roquet.spark.schema import DEFAULT, TYPES, check_names
+from roquet.spark.topic_pattern import matching, parse_pattern
 
 GROUP: Final = "roquet-spark"
 """The consumer group that reads are made for. Nothing is ever committed for it."""
 
-EVERY: Final = "*"
+ALL_COLUMNS: Final = "*"
 """Every column there is."""
 
 TIMEOUT_MS: Final = 120_000
@@ -43,8 +43,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
     """Instead of topics: all that match now, and later those that are new."""
-    starting_offsets: Edge = "earliest"
-    ending_offsets: Edge = "latest"
+    starting_offsets: OffsetSpec = "earliest"
+    ending_offsets: OffsetSpec = "latest"
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -72,7 +72,7 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
     """The settings of Spark's options; an option that there is not is named, with the right one."""
     known = {name.lower(): name for name in _READERS}
     found: dict[str, Any] = {}
-    _check_twins({name.lower() for name in options})
+    _check_exclusive({name.lower() for name in options})
     for given, text in options.items():
         name = known.get(given.lower())
         if name is None:
@@ -86,7 +86,7 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
     for field in ("starting_offsets", "ending_offsets"):
         if field in found:
             name = f"{field.removesuffix('_offsets')}Offsets"
-            found[field] = edges.of_topics(found[field], found.get("topics", ()), name)
+            found[field] = offset_spec.check_topics(found[field], found.get("topics", ()), name)
             _check_matched(found[field], found.get("topic_pattern"), name)
     found.pop("body_format", None)
     settings = SourceOptions(**found)
@@ -95,10 +95,10 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
     return settings
 
 
-def only_of_streams(options: Iterable[str]) -> list[str]:
+def stream_only(options: Iterable[str]) -> list[str]:
     """Those of the options that mean nothing to a batch read."""
     given = {name.lower() for name in options}
-    return [name for name in _OF_STREAMS if name.lower() in given]
+    return [name for name in _STREAM_ONLY if name.lower() in given]
 
 
 def _namesrv_of(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -119,18 +119,18 @@ def _topics(text: str, name: str) -> tuple[str, ...]:
         raise ConfigError(f"{name}: {error}{advice}") from None
 
 
-def _check_twins(given: set[str]) -> None:
+def _check_exclusive(given: set[str]) -> None:
     """ConfigError for two options that say the same thing, or nothing together."""
-    for one, other in _TWINS:
+    for one, other in _EXCLUSIVE:
         if one.lower() in given and other.lower() in given:
             raise ConfigError(f"options {one!r} and {other!r} do not go together: choose one")
 
 
-def _check_matched(edge: Edge, pattern: str | None, name: str) -> None:
+def _check_matched(edge: OffsetSpec, pattern: str | None, name: str) -> None:
     """ConfigError for an edge of a topic that the pattern will never match."""
     if pattern is None:
         return
-    for topic in sorted(edges.named_topics(edge)):
+    for topic in sorted(offset_spec.named_topics(edge)):
         if not matching(pattern, [topic], ()):
             raise ConfigError(f"{name}: topicPattern {pattern!r} does not match topic {topic!r}")
 
@@ -152,10 +152,10 @@ def _body_schema(_text: str, name: str) -> str:
 
 
 def _tags(text: str, name: str) -> tuple[str, ...] | None:
-    from roquet.rules import filter as tag_filter  # reads without a filter need no rules
+    from roquet.rules import tag_filter  # reads without a filter need no rules
 
     try:
-        found = tag_filter.tags(text)
+        found = tag_filter.parse_tags(text)
     except UsageError as error:
         raise ConfigError(f"{name}: {error}") from None
     if found is not None and not found:
@@ -182,7 +182,7 @@ def _group(text: str, name: str) -> str:
 
 def _columns(text: str, _name: str) -> tuple[str, ...]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    return tuple(TYPES) if parts == [EVERY] else chosen(parts)
+    return tuple(TYPES) if parts == [ALL_COLUMNS] else check_names(parts)
 
 
 def _text(text: str, name: str) -> str:
@@ -207,10 +207,10 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "namesrv": ("namesrv", parse_addresses),
         "topic": ("topics", _topics),
         "topicPattern": ("topic_pattern", parse_pattern),
-        "startingOffsets": ("starting_offsets", edges.parse),
-        "startingTime": ("starting_offsets", edges.parse_time),
-        "endingOffsets": ("ending_offsets", edges.parse),
-        "endingTime": ("ending_offsets", edges.parse_time),
+        "startingOffsets": ("starting_offsets", offset_spec.parse),
+        "startingTime": ("starting_offsets", offset_spec.parse_time),
+        "endingOffsets": ("ending_offsets", offset_spec.parse),
+        "endingTime": ("ending_offsets", offset_spec.parse_time),
         "tags": ("tags", _tags),
         "sql92": ("sql92", _sql92),
         "pushdown": ("pushdown", parse_bool),
@@ -237,7 +237,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
 
 SOURCE_OPTIONS: Final = tuple(_READERS)
 
-_OF_STREAMS: Final = (
+_STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
@@ -246,7 +246,7 @@ _OF_STREAMS: Final = (
 )
 """Options that say something of micro-batches."""
 
-_TWINS: Final = (
+_EXCLUSIVE: Final = (
     ("topic", "topicPattern"),
     ("startingOffsets", "startingTime"),
     ("endingOffsets", "endingTime"),

@@ -43,7 +43,7 @@ def ddl(columns: Sequence[str]) -> str:
     return ", ".join(f"{name} {TYPES[name]}" for name in columns)
 
 
-def chosen(names: Iterable[str]) -> tuple[str, ...]:
+def check_names(names: Iterable[str]) -> tuple[str, ...]:
     """The columns of these names; ConfigError for one that there is not."""
     columns = tuple(names)
     for name in columns:
@@ -56,10 +56,10 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
     return columns
 
 
-def checked(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def check_fields(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """The columns of a schema that a user gave, as (name, type in SQL); the types must be ours."""
     given = tuple(fields)
-    columns = chosen(name for name, _ in given)
+    columns = check_names(name for name, _ in given)
     for name, kind in given:
         if kind != TYPES[name]:
             raise ConfigError(f"column {name!r} is a {TYPES[name]}, not a {kind}: cast it")

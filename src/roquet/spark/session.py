@@ -20,7 +20,7 @@ from roquet.spark.versions import require_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVERYWHERE: Final[Mapping[str, str]] = MappingProxyType(
+SESSION_CONF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",  # the source's option pushdown needs it
@@ -28,9 +28,9 @@ EVERYWHERE: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What our jobs go by on a cluster, too; all else there is its `spark-defaults.conf`'s."""
 
-LOCAL: Final[Mapping[str, str]] = MappingProxyType(
+LOCAL_CONF: Final[Mapping[str, str]] = MappingProxyType(
     {
-        **EVERYWHERE,
+        **SESSION_CONF,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         "spark.driver.host": "127.0.0.1",  # a laptop's own name may not resolve
@@ -52,9 +52,9 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> "SparkSessi
     _check_version()
     from pyspark.sql import SparkSession
 
-    prepare(os.environ, master)
+    prepare_environment(os.environ, master)
     builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in {**(LOCAL if is_local(master) else EVERYWHERE), **conf}.items():
+    for name, value in {**(LOCAL_CONF if is_local(master) else SESSION_CONF), **conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -64,7 +64,9 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def prepare(environ: "os._Environ[str] | dict[str, str]", master: str = "local[*]") -> None:
+def prepare_environment(
+    environ: "os._Environ[str] | dict[str, str]", master: str = "local[*]"
+) -> None:
     """What has to stand in the environment before Spark's Java starts."""
     environ["JAVA_HOME"] = str(java_home(environ))
     environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

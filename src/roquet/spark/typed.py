@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from roquet.model.errors import ConfigError
-from roquet.model.settings import nearest
+from roquet.model.settings import suggest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Mode: TypeAlias = Literal["permissive", "failfast", "dropmalformed"]
 
-CORRUPT: Final = "_corrupt_record"
+CORRUPT_RECORD: Final = "_corrupt_record"
 """A field of this name (a string) keeps the text of a body that is no such JSON."""
 
 _PARSED: Final = "_roquet_parsed"
@@ -75,7 +75,7 @@ def typed(
         _PARSED, functions.from_json(functions.col("body").cast("string"), asked, how)
     )
     if mode == "dropmalformed":
-        is_whole = functions.col(f"{_PARSED}.{CORRUPT}").isNull()
+        is_whole = functions.col(f"{_PARSED}.{CORRUPT_RECORD}").isNull()
         parsed = parsed.where(functions.col(_PARSED).isNotNull() & is_whole)
     kept = [functions.col(name) for name in frame.columns if name != "body"]
     found = [functions.col(_PARSED)[name].alias(name) for name in fields.fieldNames()]
@@ -88,7 +88,7 @@ def fields_of(schema: "StructType | str") -> "StructType":
     from pyspark.sql.types import StructType
 
     try:
-        found = schema if isinstance(schema, StructType) else _read(schema.strip())
+        found = schema if isinstance(schema, StructType) else _parse_schema(schema.strip())
     except (PySparkException, ValueError, KeyError, TypeError) as error:
         why = _first_line(error)
         raise ConfigError(f"bodySchema: {schema!r} is no schema: {why}") from None
@@ -97,7 +97,7 @@ def fields_of(schema: "StructType | str") -> "StructType":
     return found
 
 
-def _read(text: str) -> "DataType":
+def _parse_schema(text: str) -> "DataType":
     from pyspark.sql.types import StructType
 
     if text.startswith("{"):
@@ -110,8 +110,8 @@ def _with_corrupt(fields: "StructType") -> "StructType":
 
     return (
         fields
-        if CORRUPT in fields.fieldNames()
-        else StructType(fields.fields).add(CORRUPT, "string")
+        if CORRUPT_RECORD in fields.fieldNames()
+        else StructType(fields.fields).add(CORRUPT_RECORD, "string")
     )
 
 
@@ -135,7 +135,7 @@ def _check_format(text: str) -> None:
 def _check_mode(mode: str) -> None:
     if mode not in get_args(Mode):
         raise ConfigError(
-            f"mode {mode!r} is none of {', '.join(get_args(Mode))}{nearest(mode, get_args(Mode))}"
+            f"mode {mode!r} is none of {', '.join(get_args(Mode))}{suggest(mode, get_args(Mode))}"
         )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-WANTED: Final = (4, 3)
+PYSPARK_VERSION: Final = (4, 3)
 
 ADVICE: Final = "pip install 'roquet[spark]'"
 
@@ -10,8 +10,8 @@ ADVICE: Final = "pip install 'roquet[spark]'"
 def require_spark(installed: str | None = None) -> None:
     """ImportError, which says what to install, when there is another pyspark or none."""
     found = _installed() if installed is None else installed
-    if tuple(found.split(".")[:2]) != tuple(map(str, WANTED)):
-        wanted = ".".join(map(str, WANTED))
+    if tuple(found.split(".")[:2]) != tuple(map(str, PYSPARK_VERSION)):
+        wanted = ".".join(map(str, PYSPARK_VERSION))
         text = f"Roquet's source for Spark needs pyspark {wanted}, this is {found}: {ADVICE}"
         raise ImportError(text)
 

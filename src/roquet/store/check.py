@@ -8,25 +8,25 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import StoreError
-from roquet.rules.recovery import Damage, Run, is_tail, true_end
-from roquet.store.commitlog import CommitLog
+from roquet.rules.recovery import LogDamage, RecordRange, find_log_end, is_torn_tail
+from roquet.store.commit_log.log import CommitLog
 from roquet.store.config import StoreConfig
-from roquet.store.deleted import Deleted
-from roquet.store.files import Files, RealFiles
-from roquet.store.hasher import KeyHasher
-from roquet.store.index import KeyIndex
-from roquet.store.layout import FILLER_SIZE, Checkpoint
-from roquet.store.mapped import MapPool
-from roquet.store.opening import load_log, load_queues, read_checkpoint
-from roquet.store.queues import ConsumeQueue, ConsumeQueues
-from roquet.store.rebuild import has_entry
-from roquet.wire.skim import Skimmed, index_keys, is_torn, property_value
+from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.rebuild import has_entry
+from roquet.store.consume_queue.topic_tombstones import TopicTombstones
+from roquet.store.filesystem.files import Files, RealFiles
+from roquet.store.filesystem.mapped_file import MapPool
+from roquet.store.key_index.hasher import KeyHasher
+from roquet.store.key_index.index import KeyIndex
+from roquet.store.layout import FILLER_SIZE, StoreCheckpoint
+from roquet.store.recovery.open_directory import load_log, load_queues, read_checkpoint
+from roquet.wire.records.partial_decode import PartialRecord, index_keys, is_torn, property_value
 
 PROBLEMS_MAX: Final = 100
 """Lines of one report; more of them would not help whoever reads it."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a directory holds and what is wrong with it."""
 
     directory: str
@@ -35,7 +35,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     records: int
     queues: int
-    damage: tuple[Damage, ...]
+    damage: tuple[LogDamage, ...]
     """Bytes that cannot be read, and the messages that were there."""
     problems: tuple[str, ...]
     """What contradicts itself, and opening the store does not mend."""
@@ -52,7 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def check(
     directory: Path, config: StoreConfig | None = None, *, files: Files | None = None
-) -> Report:
+) -> StoreReport:
     """Judge a directory that no process is writing to. Raises StoreError if there is none."""
     files, config = files or RealFiles(), config or StoreConfig()
     listed = files.list(directory)
@@ -89,21 +89,21 @@ class _Check:
         self._seen: dict[tuple[bytes, int], _Seen] = {}
         self._problems: list[str] = []
         self._pending: list[str] = []
-        self._holes: Sequence[Run] = ()
+        self._holes: Sequence[RecordRange] = ()
         self._deleted: dict[bytes, int] = {}
         self._faulty: set[tuple[bytes, int]] = set()
         self._records = 0
         self._begin = 0
 
-    def run(self) -> Report:
+    def run(self) -> StoreReport:
         """Look at everything."""
         end = 0
         queue_names: Sequence[tuple[str, int]] = ()
-        damage: tuple[Damage, ...] = ()
+        damage: tuple[LogDamage, ...] = ()
         checkpoint, commit_log, queues = self._load()
         if commit_log is not None:
             self._begin = commit_log.begin
-            self._deleted = Deleted(self._files, self._directory).positions
+            self._deleted = TopicTombstones(self._files, self._directory).positions
             queue_names = queues.names()
             self._leave_out_faulty(queues)
             reach = queues.reach() if self._is_closed else self._begin
@@ -112,7 +112,7 @@ class _Check:
             if (limit := commit_log.segments.limit) < durable:
                 self._problems.append(f"the log's files end at {limit}, it did at {durable}")
             damage = tuple(
-                Damage(hole.start, hole.stop, queues.lost_in(hole.start, hole.stop))
+                LogDamage(hole.start, hole.stop, queues.lost_in(hole.start, hole.stop))
                 for hole in self._holes
             )
             self._judge_queues(queues, end)
@@ -120,7 +120,7 @@ class _Check:
                 self._judge_index(commit_log)
         if not self._is_closed:
             self._pending.append("abort is there: the store was not closed, or is in use")
-        return Report(
+        return StoreReport(
             directory=str(self._directory),
             is_closed=self._is_closed,
             begin=self._begin,
@@ -140,9 +140,9 @@ class _Check:
         except StoreError as error:
             self._problems.append(str(error))
 
-    def _load(self) -> tuple[Checkpoint, CommitLog | None, ConsumeQueues]:
+    def _load(self) -> tuple[StoreCheckpoint, CommitLog | None, ConsumeQueues]:
         """What there is; None for a log that cannot be read."""
-        checkpoint, commit_log = Checkpoint(), None
+        checkpoint, commit_log = StoreCheckpoint(), None
         queues = ConsumeQueues(self._pool, self._directory, 1, 1)
         with self._telling():
             checkpoint = read_checkpoint(self._files, self._directory)
@@ -177,13 +177,15 @@ class _Check:
     def _walk(self, commit_log: CommitLog, queues: ConsumeQueues, durable: int) -> int:
         """Every record of the log against its queue; gives where the log ends."""
         begin, limit = commit_log.begin, commit_log.segments.limit
-        runs, run_start, end = list[Run](), begin, begin
-        last: Skimmed | None = None
+        runs, run_start, end = list[RecordRange](), begin, begin
+        last: PartialRecord | None = None
         for expected, position, found in commit_log.walk(begin, limit, limit, check_crc=True):
             if expected != position:
-                is_over = is_tail(expected, durable)
+                is_over = is_torn_tail(expected, durable)
                 runs.append(
-                    Run(run_start, max(end, min(expected, durable)) if is_over else expected)
+                    RecordRange(
+                        run_start, max(end, min(expected, durable)) if is_over else expected
+                    )
                 )
                 run_start = position
                 if is_over:
@@ -195,8 +197,8 @@ class _Check:
             if last is not None and end > durable and is_torn(last[5], last[6]):
                 end -= last[0]
             end = commit_log.behind_blank(end, durable)
-        runs.append(Run(run_start, end))
-        verdict = true_end(runs, begin, durable)
+        runs.append(RecordRange(run_start, end))
+        verdict = find_log_end(runs, begin, durable)
         self._holes = verdict.damage
         if verdict.cut:
             self._pending.append(f"records behind a torn one, at {verdict.cut[0].start}, will go")
@@ -211,7 +213,7 @@ class _Check:
         data_end = self._files.data_end(file.path, file.size)
         return bool(bytes(file.view()[end - file.start : data_end]).strip(b"\x00"))
 
-    def _look_at(self, queues: ConsumeQueues, position: int, found: Skimmed) -> None:
+    def _look_at(self, queues: ConsumeQueues, position: int, found: PartialRecord) -> None:
         """One record against the entry that should lead to it."""
         size, queue_id, offset, sys_flag, _, topic, _ = found
         self._records += 1

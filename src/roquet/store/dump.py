@@ -8,10 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from roquet.model.errors import FieldError, RecordError, StoreError
-from roquet.store.commitlog import BLANK_SIZE, CommitLog
+from roquet.store.commit_log.log import BLANK_SIZE, CommitLog
 from roquet.store.config import StoreConfig
-from roquet.store.files import Files, RealFiles
-from roquet.store.index import IndexFile
+from roquet.store.filesystem.files import Files, RealFiles
+from roquet.store.filesystem.mapped_file import MappedFile, MapPool
+from roquet.store.key_index.index import IndexFile
 from roquet.store.layout import (
     ENTRY,
     ENTRY_SIZE,
@@ -20,16 +21,16 @@ from roquet.store.layout import (
     file_start,
     unpack_checkpoint,
 )
-from roquet.store.mapped import MappedFile, MapPool
-from roquet.wire import dialect, record
+from roquet.wire.fastjson import codec
+from roquet.wire.records import record
 
-Values = dict[str, Any]
+DumpItem = dict[str, Any]
 """One thing of a file, ready for text or JSON."""
 
 INDEX_NAME_SIZE: Final = 17
 
 
-def kind_of(path: Path) -> str | None:
+def file_kind(path: Path) -> str | None:
     """What a file of a store is, by where it lies and what it is called; None for none of ours."""
     name, folder = path.name, path.parent.name
     if name in ("checkpoint", "abort", "lock"):
@@ -41,14 +42,14 @@ def kind_of(path: Path) -> str | None:
     return "table" if name.endswith((".json", ".json.bak")) else None
 
 
-def walk(
+def dump_file(
     path: Path, *, files: Files | None = None, config: StoreConfig | None = None
-) -> Iterator[Values]:
+) -> Iterator[DumpItem]:
     """What a file holds, one thing after the other. Raises StoreError for an unknown file.
 
     `config` is asked for the shape of an index file that has not the usual size.
     """
-    files, kind = files or RealFiles(), kind_of(path)
+    files, kind = files or RealFiles(), file_kind(path)
     size = files.list(path.parent).get(path.name)
     if size is None:
         raise StoreError(f"{path} is not a file")
@@ -62,7 +63,7 @@ def _map(path: Path, size: int, files: Files) -> MappedFile:
     return MappedFile(pool, path, file_start(path.name) or 0, size)
 
 
-def _log(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[Values]:
+def _log(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[DumpItem]:
     """Records, and what lies between them."""
     file = _map(path, size, files)
     commit_log = CommitLog(file.pool, path.parent, size, config.log_step)
@@ -81,12 +82,12 @@ def _log(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[V
         yield {"kind": kind, "position": at, "size": stop - at}
 
 
-def _record(position: int, data: bytes) -> Values:
+def _record(position: int, data: bytes) -> DumpItem:
     try:
         found = record.decode(data)
     except RecordError as error:
         return {"kind": "odd", "position": position, "size": len(data), "reason": str(error)}
-    values: Values = {"kind": "record", **msgspec.structs.asdict(found)}
+    values: DumpItem = {"kind": "record", **msgspec.structs.asdict(found)}
     values["born_host"] = record.decode_host(found.born_host)
     values["store_host"] = record.decode_host(found.store_host)
     values["properties"] = record.decode_properties(found.properties)
@@ -98,7 +99,7 @@ def _record(position: int, data: bytes) -> Values:
     return values
 
 
-def _queue(path: Path, size: int, files: Files, _: StoreConfig) -> Iterator[Values]:
+def _queue(path: Path, size: int, files: Files, _: StoreConfig) -> Iterator[DumpItem]:
     """Entries up to the first empty one."""
     file = _map(path, size, files)
     offset = file.start // ENTRY_SIZE
@@ -117,7 +118,7 @@ def _queue(path: Path, size: int, files: Files, _: StoreConfig) -> Iterator[Valu
         offset += 1
 
 
-def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[Values]:
+def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[DumpItem]:
     """The head, and the entries in the order of their coming."""
     right = INDEX_HEAD.size + config.index_slots * 4 + config.index_entries * 20
     index = IndexFile(
@@ -150,24 +151,24 @@ def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator
         }
 
 
-def _checkpoint(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[Values]:
+def _checkpoint(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[DumpItem]:
     checkpoint = unpack_checkpoint(files.read(path))
     yield {"kind": "checkpoint", **msgspec.to_builtins(checkpoint)}
 
 
-def _mark(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[Values]:
+def _mark(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[DumpItem]:
     yield {"kind": path.name, "text": files.read(path).decode(errors="replace")}
 
 
-def _table(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[Values]:
+def _table(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[DumpItem]:
     content = files.read(path)
     try:
-        yield {"kind": "table", "content": dialect.loads(content, Any)}
+        yield {"kind": "table", "content": codec.loads(content, Any)}
     except FieldError as error:
         raise StoreError(f"{path} holds no JSON: {error}") from error
 
 
-_WALKS: Final[Mapping[str, Callable[[Path, int, Files, StoreConfig], Iterator[Values]]]] = (
+_WALKS: Final[Mapping[str, Callable[[Path, int, Files, StoreConfig], Iterator[DumpItem]]]] = (
     MappingProxyType(
         {
             "log": _log,

@@ -21,35 +21,35 @@ import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
-from roquet.store.commitlog import CommitLog
+from roquet.store.commit_log.log import CommitLog
 from roquet.store.config import MIB
-from roquet.store.index import KeyIndex
+from roquet.store.consume_queue.queue_ends import FILE_NAME as ENDS_NAME
+from roquet.store.consume_queue.queues import ConsumeQueues
+from roquet.store.filesystem.mapped_file import PAGE_SIZE, MappedFile, MapPool
+from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import (
     BEGIN_AT,
     CHECKPOINT_SIZE,
-    Checkpoint,
-    Note,
+    CheckpointNote,
+    StoreCheckpoint,
     pack_begin,
     pack_checkpoint,
 )
-from roquet.store.mapped import PAGE_SIZE, MappedFile, MapPool
-from roquet.store.queue_ends import FILE_NAME as ENDS_NAME
-from roquet.store.queues import ConsumeQueues
 
 log = logger(__name__)
 
-LOG_KEPT: Final = 16 * MIB
+LOG_RESIDENT_SIZE: Final = 16 * MIB
 """Of the log's end, which consumers read at once, the pages stay."""
 
-LARGE: Final = 16 * MIB
+LARGE_FILE_SIZE: Final = 16 * MIB
 """Files from this size on let pages go between two checkpoints as well. Of a queue's file it would
 be a page or two, which are wanted again at once."""
 
-MANY: Final = 1_000
+WHOLE_DISK_FILES_MIN: Final = 1_000
 """So many files, and the whole disk is made durable instead of one file after the other."""
 
 
-class Flushing:
+class FlushTask:
     """A flush of everything of now: `write` where records are appended, then call it anywhere.
 
     A broker writes a few files at a time and serves in between: another thread that wrote to
@@ -88,7 +88,7 @@ class Flusher:
         self._log = commit_log
         self._checkpoint = directory / "checkpoint"
         self._page: memoryview | None = None
-        self._disk = pool.files.whole_disk(directory)
+        self._disk = pool.files.disk_sync(directory)
         self._unfinished: list[MappedFile] = []
         # Linux tells of a failed write once. A thread that asked for the same bytes a moment later
         # would hear of none: it waits until the first one has noted what it heard.
@@ -137,7 +137,7 @@ class Flusher:
                 self.on_failure(failure)
         return failure
 
-    def work(self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int) -> Flushing:
+    def work(self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int) -> FlushTask:
         """A snapshot of what is to be done, as something that does it."""
         checkpoint = self._describe(queues.file_size, index, indexed, now_ms)
         ends = queues.packed_ends(self._log.begin, checkpoint.flushed_position)
@@ -158,19 +158,19 @@ class Flusher:
             self.check()
             self._save(checkpoint)
             self.checkpointed = checkpoint.flushed_position
-            self._let_go(dirty, checkpoint.flushed_position - LOG_KEPT)
+            self._let_go(dirty, checkpoint.flushed_position - LOG_RESIDENT_SIZE)
             if self._unfinished is dirty:
                 self._unfinished = []
 
-        return Flushing([file for file in dirty if file.waiting], self._write, run)
+        return FlushTask([file for file in dirty if file.waiting], self._write, run)
 
-    def letting_go(self) -> Callable[[], None]:
+    def release_task(self) -> Callable[[], None]:
         """A snapshot of what was written, as something that takes it out of memory; any thread.
 
         What is not durable yet stays with the system: it is only mapped again when it is looked at.
         """
-        dirty = [file for file in self._pool.dirty if file.size >= LARGE]
-        position = self.position - LOG_KEPT
+        dirty = [file for file in self._pool.dirty if file.size >= LARGE_FILE_SIZE]
+        position = self.position - LOG_RESIDENT_SIZE
         return lambda: self._let_go(dirty, position)
 
     def _let_go(self, files: Iterable[MappedFile], position: int) -> None:
@@ -188,18 +188,18 @@ class Flusher:
 
     def _describe(
         self, queue_file_size: int, index: KeyIndex, indexed: int, now_ms: int
-    ) -> Checkpoint:
+    ) -> StoreCheckpoint:
         """The checkpoint that will be true when everything of now is durable."""
         commit_log = self._log
         stored_ms = commit_log.stored_ms(commit_log.last) if commit_log.last >= 0 else 0
         newest = index.files[-1] if index.files else None
-        return Checkpoint(
+        return StoreCheckpoint(
             log_ms=stored_ms or 0,
             queues_ms=stored_ms or 0,
             index_ms=index.end_ms,
             flushed_position=commit_log.end,
             confirmed_position=commit_log.end,
-            note=Note(
+            note=CheckpointNote(
                 made_ms=now_ms,
                 position=commit_log.end,
                 last_record=commit_log.last,
@@ -211,7 +211,7 @@ class Flusher:
             ),
         )
 
-    def _save(self, checkpoint: Checkpoint) -> None:
+    def _save(self, checkpoint: StoreCheckpoint) -> None:
         with self._page_turn:
             page = self._obtain_page()
             page[:] = pack_checkpoint(msgspec.structs.replace(checkpoint, log_begin=self.log_begin))
@@ -251,7 +251,7 @@ class Flusher:
 
     def _sync_all(self, files: Sequence[MappedFile]) -> None:
         """Sync files; where there are many, all that is on their disk."""
-        if self._disk is not None and len(files) >= MANY and self._disk.sync():
+        if self._disk is not None and len(files) >= WHOLE_DISK_FILES_MIN and self._disk.sync():
             for file in files:
                 file.is_new = False
         else:

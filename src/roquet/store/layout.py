@@ -51,7 +51,7 @@ _BEGIN: Final = Struct(">4sIq")
 _BEGIN_MAGIC: Final = b"RQB1"
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointNote(msgspec.Struct, frozen=True, kw_only=True):
     """What a scan after a crash may rely on. Only ours has it."""
 
     made_ms: int
@@ -72,7 +72,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """The same for queues."""
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """How far log, queues and index had reached the disk."""
 
     log_ms: int = 0
@@ -80,7 +80,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     index_ms: int = 0
     flushed_position: int = 0
     confirmed_position: int = 0
-    note: Note | None = None
+    note: CheckpointNote | None = None
     """None also when a genuine broker has written the checkpoint since."""
     log_begin: int | None = None
     """Files of the log in front of it were deleted by retention; None when that is not known."""
@@ -100,7 +100,7 @@ def _unpack_begin(page: bytes) -> int | None:
     return int(log_begin) if is_whole else None
 
 
-def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
+def pack_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
     """The 4,096 bytes of the file."""
     times = (checkpoint.log_ms, checkpoint.queues_ms, checkpoint.index_ms)
     page = bytearray(CHECKPOINT_SIZE)
@@ -124,12 +124,12 @@ def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
     return bytes(page)
 
 
-def unpack_checkpoint(page: bytes) -> Checkpoint:
+def unpack_checkpoint(page: bytes) -> StoreCheckpoint:
     """What the file says; a short one says nothing."""
     if len(page) < _TIMES.size:
-        return Checkpoint()
+        return StoreCheckpoint()
     log_ms, queues_ms, index_ms, flushed, confirmed = _TIMES.unpack_from(page)
-    return Checkpoint(
+    return StoreCheckpoint(
         log_ms=log_ms,
         queues_ms=queues_ms,
         index_ms=index_ms,
@@ -140,7 +140,7 @@ def unpack_checkpoint(page: bytes) -> Checkpoint:
     )
 
 
-def _unpack_note(page: bytes, times: tuple[int, int, int]) -> Note | None:
+def _unpack_note(page: bytes, times: tuple[int, int, int]) -> CheckpointNote | None:
     """Our note, if it is whole and the last word: times that differ were written by another."""
     if len(page) < NOTE_AT + _NOTE.size:
         return None
@@ -149,7 +149,7 @@ def _unpack_note(page: bytes, times: tuple[int, int, int]) -> Note | None:
         return None
     if tuple(facts[8:]) != times:
         return None
-    return Note(
+    return CheckpointNote(
         made_ms=facts[0],
         position=facts[1],
         last_record=facts[2],

@@ -9,31 +9,36 @@ import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
-from roquet.rules.recovery import Damage
-from roquet.rules.retention import DiskUsage, RetentionPolicy, free_wanted, must_refuse
-from roquet.store import retain
-from roquet.store.census import Census
+from roquet.rules.recovery import LogDamage
+from roquet.rules.retention import (
+    DiskUsage,
+    RetentionPolicy,
+    must_refuse_writes,
+    required_free_bytes,
+)
+from roquet.store import retention
 from roquet.store.config import StoreConfig
-from roquet.store.files import Files, RealFiles
-from roquet.store.flush import Flushing
-from roquet.store.index_check import IndexCheck
-from roquet.store.memory import MemoryFiles
-from roquet.store.opening import Opened, open_directory
-from roquet.store.queue_repair import QueueRepair
-from roquet.store.reader import Block, QueryResult, Reader, Slice
-from roquet.store.rows import Wanted
-from roquet.store.scrub import Scrub
-from roquet.store.writer import Appended, AppendedBatch, Draft, Writer
-from roquet.wire.record import Parts
+from roquet.store.consume_queue.queue_repair import QueueRepair
+from roquet.store.consume_queue.queue_stats import ConsumeQueueStats
+from roquet.store.filesystem.files import Files, RealFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.flush import FlushTask
+from roquet.store.key_index.index_check import IndexCheck
+from roquet.store.reading.entry_scan import TagCodeFilter
+from roquet.store.reading.reader import QueryResult, RecordBlock, RecordReader, Slice
+from roquet.store.recovery.open_directory import OpenDirectory, open_directory
+from roquet.store.recovery.scrub import Scrub
+from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
+from roquet.wire.records.record import BatchColumns
 
 __all__ = [
-    "Appended",
-    "AppendedBatch",
-    "Block",
+    "AppendBatchResult",
+    "AppendResult",
+    "BatchColumns",
     "Draft",
-    "Flushing",
-    "Parts",
+    "FlushTask",
     "QueryResult",
+    "RecordBlock",
     "Slice",
     "Store",
     "StoreConfig",
@@ -41,7 +46,7 @@ __all__ = [
 
 log = logger(__name__)
 
-CHECKED_AT_ONCE_BYTES: Final = 2 * 1024 * 1024
+KEY_CHECK_BYTES: Final = 2 * 1024 * 1024
 """A log that was no larger when the store was opened has its keys compared with it before they are
 first used; those of a larger one are compared by the scrub."""
 
@@ -52,7 +57,7 @@ INDEX_AT_CLOSE_COUNT: Final = 50_000
 class Store:
     """One data directory, held by this process alone; one thread appends and reads."""
 
-    def __init__(self, opened: Opened, config: StoreConfig) -> None:
+    def __init__(self, opened: OpenDirectory, config: StoreConfig) -> None:
         self._opened = opened
         self._config = config
         self._files = opened.pool.files
@@ -62,13 +67,13 @@ class Store:
         self._dispatcher = opened.dispatcher
         self._flusher = opened.flusher
         self._flusher.on_failure = self._refuse
-        self._writer = Writer(opened.log, opened.queues, self._flusher.fail)
+        self._writer = RecordWriter(opened.log, opened.queues, self._flusher.fail)
         self._write = self._writer.append
         repair = QueueRepair(opened.log, opened.queues, opened.deleted, config.delay_levels_ms)
-        self._reader = Reader(opened.log, opened.queues, opened.index, repair)
+        self._reader = RecordReader(opened.log, opened.queues, opened.index, repair)
         self._scrub = Scrub(opened.log, repair, IndexCheck(opened.index, opened.dispatcher))
-        self._keys_to_check = 0 < opened.log.end - opened.log.begin <= CHECKED_AT_ONCE_BYTES
-        self.census = Census(opened.log, opened.queues)
+        self._keys_to_check = 0 < opened.log.end - opened.log.begin <= KEY_CHECK_BYTES
+        self.queue_stats = ConsumeQueueStats(opened.log, opened.queues)
         """The queues in numbers."""
         self._refusal: StoreError | None = None
         self._is_closed = False
@@ -103,7 +108,7 @@ class Store:
 
     # -- write -------------------------------------------------------------------------------
 
-    def append(self, draft: Draft, now_ms: int) -> Appended:
+    def append(self, draft: Draft, now_ms: int) -> AppendResult:
         """Store one message.
 
         Raises StoreFull, StoreError (closed, or the disk broken), MessageIllegal; then certainly
@@ -113,7 +118,7 @@ class Store:
             raise self._refused()
         return self._write(draft, now_ms)
 
-    def append_batch(self, draft: Draft, parts: Parts, now_ms: int) -> AppendedBatch:
+    def append_batch(self, draft: Draft, parts: BatchColumns, now_ms: int) -> AppendBatchResult:
         """Store messages one behind the other in one file: all of them or, raising, none.
 
         They are as the draft says, but for flag, body, properties and tag code.
@@ -154,7 +159,7 @@ class Store:
         return len(self._opened.pool)
 
     @property
-    def damage(self) -> Sequence[Damage]:
+    def damage(self) -> Sequence[LogDamage]:
         """What cannot be read, as far as it is known."""
         return self._reader.damage
 
@@ -182,7 +187,7 @@ class Store:
         *,
         count_max: int = 32,
         bytes_max: int = 256 * 1024,
-        wanted: Wanted = None,
+        wanted: TagCodeFilter = None,
         scan_max: int = 0,
     ) -> Slice:
         """Records from an offset on; one always fits.
@@ -195,7 +200,7 @@ class Store:
 
     def read_block(
         self, topic: str, queue_id: int, offset: int, *, count_max: int, bytes_max: int
-    ) -> Block:
+    ) -> RecordBlock:
         """Records from an offset on in one piece of memory, to be searched together."""
         return self._reader.block(topic, queue_id, offset, (count_max, bytes_max))
 
@@ -273,7 +278,7 @@ class Store:
         """Take nothing more: files that belong to this directory were lost by the disk."""
         self._flusher.fail(reason)
 
-    def flushing(self, now_ms: int) -> Flushing:
+    def flush_task(self, now_ms: int) -> FlushTask:
         """What `flush_all` would do now: first to be written here, then to be called anywhere."""
         indexed = self._dispatcher.position
         return self._flusher.work(self._queues, self._index, indexed, now_ms)
@@ -287,13 +292,13 @@ class Store:
         """How many files a flush of everything would write, besides the log."""
         return len(self._opened.pool.dirty)
 
-    def letting_go(self) -> Callable[[], None]:
+    def release_task(self) -> Callable[[], None]:
         """Work that makes this process smaller, and may run in another thread."""
-        return self._flusher.letting_go()
+        return self._flusher.release_task()
 
     def flush_all(self, now_ms: int) -> None:
         """Make log, queues and index durable, and note that in the checkpoint."""
-        work = self.flushing(now_ms)
+        work = self.flush_task(now_ms)
         work.write()
         work()
 
@@ -305,9 +310,9 @@ class Store:
         """Have someone told of each record that cannot be indexed, which is passed over."""
         self._dispatcher.on_failure = told
 
-    def index_again(self, position: int) -> None:
+    def reindex(self, position: int) -> None:
         """Index the record at a position once more."""
-        self._dispatcher.again(position)
+        self._dispatcher.reindex(position)
 
     def scrub(self, budget_bytes: int) -> bool:
         """Look at a piece of the older log for damage; whether there is more to look at."""
@@ -330,9 +335,9 @@ class Store:
     def watch_disk(self, usage: DiskUsage | None = None) -> bool:
         """Refuse writes while the disk is almost full; whether they are refused."""
         usage = usage or self._files.usage(self._opened.directory)
-        is_full = must_refuse(usage, self._config.retention)
+        is_full = must_refuse_writes(usage, self._config.retention)
         if is_full and self._refusal is None:
-            wanted = free_wanted(usage, self._config.retention)
+            wanted = required_free_bytes(usage, self._config.retention)
             self._refusal = StoreFull(
                 f"{self._opened.directory} is on a disk with {usage.free} of {usage.total} bytes"
                 f" free, and {wanted} are wanted (free_min): writes are refused until there is room"
@@ -356,8 +361,8 @@ class Store:
         usage = usage or self._files.usage(self._opened.directory)
         policy = self._config.retention
         if at_once:
-            policy = msgspec.structs.replace(policy, delete_hour=retain.local_hour(now_ms))
-        gone = retain.expire(
+            policy = msgspec.structs.replace(policy, delete_hour=retention.local_hour(now_ms))
+        gone = retention.expire(
             self._log, self._queues, self._index, self._flusher, now_ms, usage, policy
         )
         if gone:
@@ -398,13 +403,13 @@ class Store:
         """Records of a topic in front of this position were deleted with it; 0 for none."""
         return self._opened.deleted.before(topic)
 
-    def spent_queues(self, is_gone: Callable[[str, int], bool]) -> list[tuple[str, int]]:
+    def expired_queues(self, is_gone: Callable[[str, int], bool]) -> list[tuple[str, int]]:
         """The queues of which nothing is left and that are gone by their topic's settings.
 
         Others keep the number of their next message, else groups that were further on would have
         to begin again.
         """
-        return retain.spent_queues(self._queues, self._log.begin, is_gone)
+        return retention.expired_queues(self._queues, self._log.begin, is_gone)
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
         """Delete a queue that is spent, whose progress nobody remembers."""
@@ -415,7 +420,7 @@ class Store:
         """Delete what a queue holds of deleted files of the log."""
         self._queues.drop_before(topic, queue_id, self._log.begin)
 
-    def keep(self, policy: RetentionPolicy) -> None:
+    def set_retention(self, policy: RetentionPolicy) -> None:
         """Retention is another from now on."""
         self._config = msgspec.structs.replace(self._config, retention=policy)
 

@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed
-from roquet.store.commitlog import CommitLog
-from roquet.store.queues import ConsumeQueue, ConsumeQueues
-from roquet.store.rebuild import has_entry
-from roquet.wire.record import Parts, pack, pack_run
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.rebuild import has_entry
+from roquet.wire.records.record import BatchColumns, pack, pack_batch
 
 _NOT_PLAIN: Final = 4 | 8 | 128
 """Flags of prepared, committed, rolled back and inner batch records: not all stand in a queue."""
@@ -22,7 +22,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     queue_id: int
     body: bytes
     properties: bytes
-    """As wire.record.encode_properties makes them; never ending in a zero byte."""
+    """As wire.records.record.encode_properties makes them; never ending in a zero byte."""
     tag_code: int = 0
     """What the queue's entry says: the tag's hash, or when a delayed message is due."""
     flag: int = 0
@@ -35,7 +35,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     prepared_position: int = 0
 
 
-class Appended(msgspec.Struct, frozen=True, gc=False):
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message went. It is durable when the log is flushed up to `position + size`."""
 
     queue_offset: int
@@ -43,7 +43,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     size: int
 
 
-class AppendedBatch(msgspec.Struct, frozen=True, gc=False):
+class AppendBatchResult(msgspec.Struct, frozen=True, gc=False):
     """Where the messages of a batch went. They are durable when the log is flushed up to `end`."""
 
     queue_offset: int
@@ -52,7 +52,7 @@ class AppendedBatch(msgspec.Struct, frozen=True, gc=False):
     end: int
 
 
-class Writer:
+class RecordWriter:
     """The one writer of log and queues.
 
     Room is made first, so that almost nothing of what follows can fail; what does is taken back.
@@ -66,7 +66,7 @@ class Writer:
         self._queues = queues
         self._loaded = queues.loaded
 
-    def append(self, draft: Draft, now_ms: int) -> Appended:
+    def append(self, draft: Draft, now_ms: int) -> AppendResult:
         """Store one message. Raises StoreFull and MessageIllegal: then nothing was stored."""
         queue = self._loaded.get((draft.topic, draft.queue_id))
         if queue is None:
@@ -91,9 +91,9 @@ class Writer:
             raise
         commit_log.fresh.add(position, size, queue.name, draft.properties, now_ms)
         commit_log.last, commit_log.end = position, position + size
-        return Appended(offset, position, size)
+        return AppendResult(offset, position, size)
 
-    def append_batch(self, draft: Draft, parts: Parts, now_ms: int) -> AppendedBatch:
+    def append_batch(self, draft: Draft, parts: BatchColumns, now_ms: int) -> AppendBatchResult:
         """Store messages one behind the other in one file: all of them or, raising, none.
 
         They are as the draft says, but for flag, body, properties and tag code.
@@ -106,7 +106,7 @@ class Writer:
         offset, commit_log = queue.end, self._log
         position = commit_log.end
         if not parts:
-            return AppendedBatch(offset, [], position)
+            return AppendBatchResult(offset, [], position)
         if offset + len(parts) > queue.room:
             queue.make_room(len(parts))
         records, entries = _pack_run(queue, draft, parts, position, now_ms)
@@ -123,7 +123,7 @@ class Writer:
         positions = entries[::3]
         commit_log.fresh.add_run(positions, entries[1::3], queue.name, parts.properties, now_ms)
         commit_log.last, commit_log.end = positions[-1], position + size
-        return AppendedBatch(offset, positions, position + size)
+        return AppendBatchResult(offset, positions, position + size)
 
     def _take_back(
         self, queue: ConsumeQueue, offset: int, position: int, size: int, error: StoreError
@@ -138,13 +138,13 @@ class Writer:
         except StoreError:
             raise self._fail(f"{queue.topic}/{queue.queue_id}: {error}") from error
 
-    def _append_apart(self, queue: ConsumeQueue, draft: Draft, now_ms: int) -> Appended:
+    def _append_apart(self, queue: ConsumeQueue, draft: Draft, now_ms: int) -> AppendResult:
         """A record that stands in no queue: it has offset 0."""
         record = _pack(queue, draft, 0, self._log.end, now_ms)
         position = self._log.make_room(len(record))
         self._log.write(position, _pack(queue, draft, 0, position, now_ms))
         self._log.last, self._log.end = position, position + len(record)
-        return Appended(0, position, len(record))
+        return AppendResult(0, position, len(record))
 
 
 def _pack(queue: ConsumeQueue, draft: Draft, offset: int, position: int, now_ms: int) -> bytes:
@@ -159,11 +159,11 @@ def _pack(queue: ConsumeQueue, draft: Draft, offset: int, position: int, now_ms:
 
 
 def _pack_run(
-    queue: ConsumeQueue, draft: Draft, parts: Parts, position: int, now_ms: int
+    queue: ConsumeQueue, draft: Draft, parts: BatchColumns, position: int, now_ms: int
 ) -> tuple[bytes, list[int]]:
     if b"\0" in {text[-1:] for text in parts.properties}:
         raise _torn()
-    return pack_run(
+    return pack_batch(
         draft.queue_id, queue.end, position, draft.sys_flag, draft.born_ms, draft.born_host,
         now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position, queue.name,
         parts,

@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, seed: int = 0) -> None:
         self.clock = VirtualClock()
-        super().__init__(_Jumping(self.clock))
+        super().__init__(_JumpingSelector(self.clock))
         # asyncio's nanosecond is lost in the floats of a year: what is due would never be run.
         self._clock_resolution = 1e-6
         self.network = Network(self, Random(seed))
@@ -89,7 +89,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
 
-class _Jumping(selectors.SelectSelector):
+class _JumpingSelector(selectors.SelectSelector):
     """A selector that never sleeps: it moves the clock instead."""
 
     def __init__(self, clock: VirtualClock) -> None:

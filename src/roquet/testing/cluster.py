@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 import msgspec
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net import loop
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 HOST: Final = "127.0.0.1"
 
-SMALL: Final[dict[str, Any]] = {
+SMALL_BROKER: Final[dict[str, Any]] = {
     "host": HOST,
     "port": 0,
     "vip_port": False,
@@ -45,7 +45,7 @@ SMALL: Final[dict[str, Any]] = {
 STOP_TIMEOUT_S: Final = 30
 """Longer than a broker waits for what is in flight."""
 
-Where = Literal["memory"] | Path
+StoreLocation = Literal["memory"] | Path
 """Where messages are: gone with the broker, or in a directory for each broker below this one."""
 
 
@@ -53,7 +53,12 @@ class Cluster:
     """Name servers and brokers that run in this process; see `cluster`."""
 
     def __init__(
-        self, brokers: int, namesrvs: int, store: Where, clock: Clock, settings: dict[str, Any]
+        self,
+        brokers: int,
+        namesrvs: int,
+        store: StoreLocation,
+        clock: Clock,
+        settings: dict[str, Any],
     ) -> None:
         self._wanted = (namesrvs, brokers)
         self._store = store
@@ -120,7 +125,7 @@ class Cluster:
         await self._running.aclose()
 
     def _config(self, settings: dict[str, Any]) -> BrokerConfig:
-        given = {**SMALL, **self._settings, **settings}
+        given = {**SMALL_BROKER, **self._settings, **settings}
         directory = None if self._store == "memory" else self._store / given["broker_name"]
         servers = tuple(server.address for server in self.namesrvs)
         return BrokerConfig(**{"store_dir": directory, "name_servers": servers, **given})
@@ -129,7 +134,7 @@ class Cluster:
 def cluster(
     brokers: int = 1,
     namesrvs: int = 1,
-    store: Where = "memory",
+    store: StoreLocation = "memory",
     *,
     clock: Clock = SYSTEM_CLOCK,
     **settings: Any,
@@ -150,7 +155,7 @@ class BlockingCluster:
     """
 
     def __init__(
-        self, brokers: int = 1, namesrvs: int = 1, store: Where = "memory", **settings: Any
+        self, brokers: int = 1, namesrvs: int = 1, store: StoreLocation = "memory", **settings: Any
     ) -> None:
         self._loop = loop.new_event_loop()
         self._thread = threading.Thread(

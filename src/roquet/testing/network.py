@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from roquet.testing.transport import Address, Factory, MemoryTransport
 
-HERE: Final = "127.0.0.1"
+DEFAULT_HOST: Final = "127.0.0.1"
 """The host of everyone who was not put elsewhere."""
 
 LOCAL: Final = frozenset({None, "", "0.0.0.0", "localhost", "127.0.0.1", "::", "::1"})
@@ -23,7 +23,7 @@ LOCAL: Final = frozenset({None, "", "0.0.0.0", "localhost", "127.0.0.1", "::", "
 FIRST_PORT: Final = 20_000
 """Where ports for those who ask for any begin."""
 
-_host: ContextVar[str] = ContextVar("host", default=HERE)
+_host: ContextVar[str] = ContextVar("host", default=DEFAULT_HOST)
 
 
 class Network:
@@ -85,7 +85,7 @@ class Network:
         """A process may run there again."""
         self._dead.discard(host)
 
-    def part(self, one: str, other: str) -> None:
+    def partition(self, one: str, other: str) -> None:
         """Nothing gets from one host to the other, nor back; nobody is told."""
         self._parted.add(frozenset((one, other)))
 
@@ -123,7 +123,7 @@ class Network:
         there = (self._resolve(host), port or 0)
         self._check_alive(here[0])
         await asyncio.sleep(self.travel_ms(here[0], there[0]) / 1000)
-        while self.are_parted(here[0], there[0]):
+        while self.is_partitioned(here[0], there[0]):
             await self._healed.wait()
         self._check_alive(here[0])
         listener = self._listeners.get(there)
@@ -144,7 +144,7 @@ class Network:
         """Nobody listens there any more."""
         self._listeners.pop(address, None)
 
-    def are_parted(self, one: str, other: str) -> bool:
+    def is_partitioned(self, one: str, other: str) -> bool:
         """Whether nothing gets from one to the other."""
         return frozenset((one, other)) in self._parted or not self._silent.isdisjoint((one, other))
 

@@ -5,11 +5,11 @@ from typing import Final
 from hypothesis import strategies as st
 
 from roquet.model.message import Message
-from roquet.model.names import GROUP_LENGTH_MAX, NOT_FOR_CLIENTS, is_system_group
+from roquet.model.names import BROKER_ONLY_TOPICS, GROUP_LENGTH_MAX, is_system_group
 from roquet.model.properties import KEYS_SEPARATOR, RESERVED
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import TopicConfig
-from roquet.rules.filter import can_be_named
+from roquet.rules.tag_filter import is_single_tag
 
 _NAME: Final = "%|_-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SHORT: Final = 40
@@ -21,7 +21,7 @@ _SEPARATORS: Final = "\x00\x01\x02"
 
 def topic_names() -> st.SearchStrategy[str]:
     """Names that a user may give to a topic."""
-    return st.text(_NAME, min_size=1, max_size=_SHORT).filter(lambda n: n not in NOT_FOR_CLIENTS)
+    return st.text(_NAME, min_size=1, max_size=_SHORT).filter(lambda n: n not in BROKER_ONLY_TOPICS)
 
 
 def group_names() -> st.SearchStrategy[str]:
@@ -49,7 +49,7 @@ def messages(topic: str | None = None) -> st.SearchStrategy[Message]:
         Message,
         topic=topic_names() if topic is None else st.just(topic),
         body=st.binary(min_size=1, max_size=1000),
-        tag=st.none() | words.filter(can_be_named),
+        tag=st.none() | words.filter(is_single_tag),
         keys=st.lists(words, max_size=3).map(tuple),
         order_key=st.none() | texts(),
         properties=properties(),

@@ -14,10 +14,10 @@ Factory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
 
 
-class Paths(Protocol):
+class NetworkPaths(Protocol):
     """The ways between hosts, as a connection has to know them."""
 
-    def are_parted(self, one: str, other: str) -> bool:
+    def is_partitioned(self, one: str, other: str) -> bool:
         """Whether nothing gets from one to the other."""
 
     def travel_ms(self, one: str, other: str) -> int:
@@ -32,7 +32,7 @@ class MemoryTransport(asyncio.Transport):
 
     def __init__(
         self,
-        network: Paths,
+        network: NetworkPaths,
         loop: asyncio.AbstractEventLoop,
         here: Address,
         there: Address,
@@ -72,7 +72,7 @@ class MemoryTransport(asyncio.Transport):
     def take(self, data: bytes | None) -> None:
         """Bytes set out to us; they do not overtake each other."""
         if self._ended:
-            if data is not None and not self._network.are_parted(self.here[0], self.there[0]):
+            if data is not None and not self._network.is_partitioned(self.here[0], self.there[0]):
                 self._other.reset()
             return
         travel_ms = self._network.travel_ms(self.here[0], self.there[0])
@@ -88,7 +88,7 @@ class MemoryTransport(asyncio.Transport):
         while self._inbox and not self._ended and not self._reading_paused:
             if self._inbox[0][0] > self._loop.time() + 1e-9:
                 return
-            if self._network.are_parted(self.here[0], self.there[0]):
+            if self._network.is_partitioned(self.here[0], self.there[0]):
                 return
             data = self._inbox.popleft()[1]
             if data is None:
@@ -124,7 +124,7 @@ class MemoryTransport(asyncio.Transport):
 
     def reset(self) -> None:
         """The other end has ended the connection at once."""
-        if not self._network.are_parted(self.here[0], self.there[0]):
+        if not self._network.is_partitioned(self.here[0], self.there[0]):
             self.lose(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
 
     def lose(self, error: OSError) -> None:

@@ -19,7 +19,7 @@ from roquet.wire.codes import (
 from roquet.wire.compact import (
     COMPACT_HEAD,
     TRUNCATED,
-    Packed,
+    PackedFields,
     encode_compact,
     read_pairs,
     read_remark,
@@ -61,7 +61,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
     opaque: int = 0
     flag: int = 0
     remark: str | None = None
-    fields: msgspec.Raw | Packed | dict[str, str] = _NO_FIELDS
+    fields: msgspec.Raw | PackedFields | dict[str, str] = _NO_FIELDS
     body: bytes = b""
     serialize_type: int = JSON
 
@@ -86,7 +86,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         """The header's map as its sender typed it, numbers as their text."""
         if isinstance(self.fields, dict):
             return self.fields
-        if isinstance(self.fields, Packed):
+        if isinstance(self.fields, PackedFields):
             return self.fields.as_dict()
         text = bytes(self.fields)
         try:

@@ -47,7 +47,7 @@ _unpack_texts: Final = msgspec.msgpack.Decoder(list[str]).decode
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, IndexError)
 
 
-class Packed(msgspec.Struct, frozen=True, gc=False):
+class PackedFields(msgspec.Struct, frozen=True, gc=False):
     """Pairs, ready to be read as what they mean."""
 
     texts: list[str]
@@ -70,7 +70,7 @@ def read_remark(frame: bytes, size: int) -> tuple[str, int, int]:
     return str(frame[begin:end], "utf-8"), end + _COUNT.size, pairs_size
 
 
-def read_pairs(pairs: bytes) -> Packed | dict[str, str]:
+def read_pairs(pairs: bytes) -> PackedFields | dict[str, str]:
     """Names and values, or what holds them; struct.error when a length lies."""
     shorter = pairs.replace(b"\0\0\0", _STR8)  # before a value of 1 to 255 bytes
     marked = shorter.replace(b"\0\0", _STR16)  # before one of up to 64 KiB
@@ -82,7 +82,7 @@ def read_pairs(pairs: bytes) -> Packed | dict[str, str]:
         texts = marked.replace(b"\0", _STR8)
         try:
             map_size, list_size = _SIZES[count]
-            return Packed(_unpack_texts(list_size + texts), map_size + texts)
+            return PackedFields(_unpack_texts(list_size + texts), map_size + texts)
         except _UNREADABLE:
             pass
     return walk_pairs(pairs)

@@ -19,7 +19,7 @@ OPAQUE_MAX: Final = 0x7FFF_FFFF
 """The number of a request has 32 bits and a sign; after the last comes 0 again."""
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingCall(msgspec.Struct, frozen=True):
     """A call that waits for its answer."""
 
     opaque: int
@@ -37,10 +37,10 @@ class ReplyReceived(msgspec.Struct, frozen=True):
     """The peer answers a call that waited."""
 
     command: Command
-    entry: Pending
+    entry: PendingCall
 
 
-Event: TypeAlias = RequestReceived | ReplyReceived
+ConnectionEvent: TypeAlias = RequestReceived | ReplyReceived
 
 
 class Connection:
@@ -64,19 +64,19 @@ class Connection:
             "serialize_type": int(serialize_type),
         }
         self._next_opaque = first_opaque
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingCall] = {}
 
     @property
     def pending(self) -> int:
         """How many calls wait for their answer."""
         return len(self._pending)
 
-    def receive_data(self, chunk: bytes) -> list[Event]:
+    def receive_data(self, chunk: bytes) -> list[ConnectionEvent]:
         """What these bytes complete; a reply that nobody waits for (any more) is passed over.
 
         RemoteProtocolError: the peer does not speak our protocol; close the connection.
         """
-        events: list[Event] = []
+        events: list[ConnectionEvent] = []
         for frame in self.reader.feed(chunk):
             command = decode(frame)
             if not command.flag & FLAG_RESPONSE:
@@ -92,7 +92,7 @@ class Connection:
         opaque = self._take_opaque()
         frame = self._encode(call, opaque=opaque, oneway=oneway, **self._speaks)
         if not oneway:
-            self._pending[opaque] = Pending(opaque, call, deadline_ms)
+            self._pending[opaque] = PendingCall(opaque, call, deadline_ms)
         return opaque, frame
 
     def forget(self, opaque: int) -> None:
@@ -110,7 +110,7 @@ class Connection:
         """When `expire` will next have something to do."""
         return min((entry.deadline_ms for entry in self._pending.values()), default=None)
 
-    def close(self) -> list[Pending]:
+    def close(self) -> list[PendingCall]:
         """The calls that will get no answer any more."""
         left = list(self._pending.values())
         self._pending.clear()

@@ -28,8 +28,8 @@ from roquet.wire.command import (
     json_pairs,
     sender,
 )
-from roquet.wire.compact import Packed, encode_compact, write_pairs
-from roquet.wire.shapes import SHAPES, Field
+from roquet.wire.compact import PackedFields, encode_compact, write_pairs
+from roquet.wire.header_codec import HEADER_CODECS, HeaderField
 
 AnyCall = Call[Any]
 CallT = TypeVar("CallT", bound=AnyCall)
@@ -99,7 +99,7 @@ def encode_reply(
 
 def to_ext(value: AnyCall | Reply) -> dict[str, str]:
     """The string map of a call or reply; None is left out."""
-    fields = SHAPES[type(value)].fields
+    fields = HEADER_CODECS[type(value)].fields
     pairs = [(field.wire_name, getattr(value, field.name)) for field in fields]
     return {name: java_text(item) for name, item in pairs if item is not None}
 
@@ -107,7 +107,7 @@ def to_ext(value: AnyCall | Reply) -> dict[str, str]:
 def _json_pairs(value: AnyCall | Reply) -> bytes:
     """The inside of the JSON object of a value's fields."""
     try:
-        return SHAPES[type(value)].to_json(value)
+        return HEADER_CODECS[type(value)].to_json(value)
     except UnicodeEncodeError:  # half a surrogate pair, which Java's strings can hold
         return json_pairs(to_ext(value))
 
@@ -115,7 +115,7 @@ def _json_pairs(value: AnyCall | Reply) -> bytes:
 def _compact_pairs(value: AnyCall | Reply) -> bytes:
     """The pairs of a value's fields in the compact form."""
     try:
-        return SHAPES[type(value)].to_compact(value)
+        return HEADER_CODECS[type(value)].to_compact(value)
     except (UnicodeEncodeError, OverflowError):  # as above, or a text of 64 KiB or more
         return write_pairs(to_ext(value))
 
@@ -124,12 +124,12 @@ def _decode(command: Command, struct: type[FieldsT]) -> FieldsT:
     fields = command.fields
     decoded: FieldsT
     try:
-        if type(fields) is Packed:
-            decoded = SHAPES[struct].from_packed(fields.packed)
+        if type(fields) is PackedFields:
+            decoded = HEADER_CODECS[struct].from_packed(fields.packed)
         elif type(fields) is dict:
             decoded = msgspec.convert(fields, struct, strict=False)
         else:
-            decoded = SHAPES[struct].from_json(fields)
+            decoded = HEADER_CODECS[struct].from_json(fields)
     except _UNREADABLE:
         return _decode_loosely(command, struct)
     return decoded
@@ -139,7 +139,7 @@ def _decode_loosely(command: Command, struct: type[FieldsT]) -> FieldsT:
     """The same field by field, for what msgspec does not take as it is."""
     given = command.loose()
     found: dict[str, Any] = {}
-    for field in SHAPES[struct].fields:
+    for field in HEADER_CODECS[struct].fields:
         value = given.get(field.wire_name)
         if value is None or (value in ("", "null") and field.kind is not str):
             if field.required:
@@ -149,7 +149,7 @@ def _decode_loosely(command: Command, struct: type[FieldsT]) -> FieldsT:
     return struct(**found)
 
 
-def _typed(struct: type, field: Field, text: str) -> object:
+def _typed(struct: type, field: HeaderField, text: str) -> object:
     if field.kind is str:
         return text
     if field.kind is bool:
@@ -164,7 +164,7 @@ def _typed(struct: type, field: Field, text: str) -> object:
         raise _broken(struct, field, f"is {text}, beyond its limits: {error}") from error
 
 
-def _broken(struct: type, field: Field, what: str) -> FieldError:
+def _broken(struct: type, field: HeaderField, what: str) -> FieldError:
     code = getattr(struct, "code", None)
     call = f"{struct.__name__} ({code:d})" if isinstance(code, RequestCode) else struct.__name__
     ours = "" if field.name == field.wire_name else f" ({field.name})"

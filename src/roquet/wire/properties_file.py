@@ -43,7 +43,7 @@ def write_properties(values: Mapping[str, str]) -> str:
     return "".join(line[:-1].replace("\r", "").replace("\n", "\\n") + "\n" for line in lines)
 
 
-def read_told(text: str) -> dict[str, str]:
+def read_unescaped(text: str) -> dict[str, str]:
     """What `write_properties` wrote: in what servers tell, a backslash is only a backslash."""
     lines = (line.partition("=") for line in text.split("\n") if line)
     return {name: value for name, _, value in lines}

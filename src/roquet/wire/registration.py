@@ -21,13 +21,13 @@ import msgspec
 from roquet.model.errors import FieldError, RecordError
 from roquet.model.flags import SysFlag
 from roquet.model.topic import DataVersion, TopicConfig
-from roquet.wire import compression
 from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
+from roquet.wire.fastjson.coercion import coerce
 from roquet.wire.frame import FRAME_SIZE_MAX
-from roquet.wire.loose_types import shape
+from roquet.wire.records import compression
 from roquet.wire.request_body import decode_body
 
-UNFOLDED_SIZE_MAX: Final = FRAME_SIZE_MAX
+DECOMPRESSED_SIZE_MAX: Final = FRAME_SIZE_MAX
 """Bytes of a compressed registration once it is unfolded: no more than a frame holds without
 compression."""
 
@@ -48,7 +48,7 @@ _LENGTH: Final = struct.Struct(">i")
 _json_value: Final = JSONDecoder(strict=False).raw_decode
 _DAMAGED: Final = (FieldError, RecordError, ValueError, RecursionError, struct.error)
 
-Slices: TypeAlias = Generator[None, None, RegisterBrokerBody]
+DecodeSlices: TypeAlias = Generator[None, None, RegisterBrokerBody]
 """Pauses between slices of work, and at the end what was decoded."""
 
 
@@ -59,7 +59,7 @@ def checksum(body: bytes) -> int:
 
 def decode(body: bytes, *, compressed: bool) -> RegisterBrokerBody:
     """What the broker registers."""
-    slices = decode_slices(unfold(body) if compressed else body, compressed=compressed)
+    slices = decode_slices(decompress(body) if compressed else body, compressed=compressed)
     while True:
         try:
             next(slices)
@@ -68,10 +68,10 @@ def decode(body: bytes, *, compressed: bool) -> RegisterBrokerBody:
             return found
 
 
-def unfold(body: bytes) -> bytes:
+def decompress(body: bytes) -> bytes:
     """A compressed registration as it was before; FieldError when it is damaged or too long."""
     try:
-        found = body and compression.decompress(body, SysFlag.COMPRESSED, UNFOLDED_SIZE_MAX)
+        found = body and compression.decompress(body, SysFlag.COMPRESSED, DECOMPRESSED_SIZE_MAX)
     except RecordError as error:
         raise FieldError(f"a compressed registration is damaged: {error}") from error
     if body and not found:
@@ -79,7 +79,7 @@ def unfold(body: bytes) -> bytes:
     return found
 
 
-def decode_slices(body: bytes, *, compressed: bool) -> Slices:
+def decode_slices(body: bytes, *, compressed: bool) -> DecodeSlices:
     """The same as `decode` for a body that is unfolded, with pauses for others' work."""
     if not body:
         return RegisterBrokerBody()
@@ -90,7 +90,7 @@ def decode_slices(body: bytes, *, compressed: bool) -> Slices:
     return (yield from _json_slices(body))
 
 
-def _compact_slices(body: bytes) -> Slices:
+def _compact_slices(body: bytes) -> DecodeSlices:
     topics: dict[str, TopicConfig] = {}
     try:
         parts = _Parts(body)
@@ -107,7 +107,7 @@ def _compact_slices(body: bytes) -> Slices:
     return RegisterBrokerBody(filter_server_list=servers, topic_config_serialize_wrapper=wrapper)
 
 
-def _json_slices(body: bytes) -> Slices:
+def _json_slices(body: bytes) -> DecodeSlices:
     """Strict JSON, one topic after the other."""
     topics: dict[str, TopicConfig] = {}
     version, servers = DataVersion(), list[str]()
@@ -144,7 +144,7 @@ def _typed(value: object, wanted: Any) -> Any:
     try:
         return msgspec.convert(value, wanted, strict=False)
     except msgspec.ValidationError:
-        return shape(value, wanted)
+        return coerce(value, wanted)
 
 
 def _checked(count: int) -> int:

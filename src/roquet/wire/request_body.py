@@ -4,7 +4,7 @@
     loose JSON    up to 256 KiB and 10,000 values, parsed in Python: as long
 
 A server decodes on the thread that serves everybody, so the limits are checked first, with searches
-for single bytes. Files of our own are read by `dialect.loads`, which has no limits.
+for single bytes. Files of our own are read by `codec.loads`, which has no limits.
 """
 
 from typing import Final, TypeVar
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from roquet.model.errors import FieldError
-from roquet.wire import dialect
+from roquet.wire.fastjson import codec
 
 T = TypeVar("T")
 
@@ -45,9 +45,9 @@ def decode_body(body: bytes, wanted: type[T]) -> T:
     if values > STRICT_VALUES_MAX:
         raise _too_large(f"{values} values", f"{STRICT_VALUES_MAX} values")
     if size <= LOOSE_SIZE_MAX and values <= LOOSE_VALUES_MAX:
-        return dialect.loads(body, wanted)
+        return codec.loads(body, wanted)
     try:
-        return dialect.loads_strictly(body, wanted)
+        return codec.loads_strictly(body, wanted)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise FieldError(
             f"a body of {size} bytes and {values} values has to be strict JSON of the right types: "

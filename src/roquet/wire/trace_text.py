@@ -22,7 +22,7 @@ RECORD: Final = "\x02"
 UNKNOWN: Final = "null"
 
 
-class Kind(IntEnum):
+class TraceMessageType(IntEnum):
     """What kind of message was sent (Java's MessageType)."""
 
     NORMAL = 0
@@ -32,7 +32,7 @@ class Kind(IntEnum):
     ORDERED = 4
 
 
-class Outcome(IntEnum):
+class ConsumeReturnType(IntEnum):
     """How a handler ended (Java's ConsumeReturnType)."""
 
     SUCCESS = 0
@@ -42,7 +42,7 @@ class Outcome(IntEnum):
     FAILED = 4
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
+class SendTrace(msgspec.Struct, frozen=True, kw_only=True):
     """A message was sent."""
 
     at_ms: int
@@ -55,12 +55,12 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     store_host: str = ""
     body_length: int = 0
     took_ms: int = 0
-    kind: int = Kind.NORMAL
+    kind: int = TraceMessageType.NORMAL
     offset_message_id: str = ""
     success: bool = True
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumeStartTrace(msgspec.Struct, frozen=True, kw_only=True):
     """A handler was given a message."""
 
     at_ms: int
@@ -73,7 +73,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     keys: str = ""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumeEndTrace(msgspec.Struct, frozen=True, kw_only=True):
     """A handler has ended."""
 
     request_id: str
@@ -81,12 +81,12 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     took_ms: int = 0
     success: bool = True
     keys: str = ""
-    outcome: int = Outcome.SUCCESS
+    outcome: int = ConsumeReturnType.SUCCESS
     at_ms: int = 0
     group: str = ""
 
 
-class TransactionEnded(msgspec.Struct, frozen=True, kw_only=True):
+class TransactionTrace(msgspec.Struct, frozen=True, kw_only=True):
     """A transaction was committed or rolled back."""
 
     at_ms: int
@@ -97,14 +97,14 @@ class TransactionEnded(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""
     keys: str = ""
     store_host: str = ""
-    kind: int = Kind.COMMITTED
+    kind: int = TraceMessageType.COMMITTED
     transaction_id: str = ""
     state: str = ""
     """COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
     from_check: bool = False
 
 
-class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+class RecallTrace(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was to come later was taken back."""
 
     at_ms: int
@@ -115,7 +115,7 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     success: bool = True
 
 
-Trace: TypeAlias = Sent | Begun | Ended | TransactionEnded | Recalled
+Trace: TypeAlias = SendTrace | ConsumeStartTrace | ConsumeEndTrace | TransactionTrace | RecallTrace
 
 
 def encode(traces: Iterable[Trace]) -> str:
@@ -157,9 +157,9 @@ def _text(value: object) -> str:
             return str(value)  # of a Kind or an Outcome its number
 
 
-def _sent(f: list[str]) -> Sent:
+def _sent(f: list[str]) -> SendTrace:
     has_id = len(f) >= 14  # older clients do not tell the broker's own id
-    return Sent(
+    return SendTrace(
         at_ms=int(f[1]),
         region=f[2],
         group=f[3],
@@ -176,8 +176,8 @@ def _sent(f: list[str]) -> Sent:
     )
 
 
-def _begun(f: list[str]) -> Begun:
-    return Begun(
+def _begun(f: list[str]) -> ConsumeStartTrace:
+    return ConsumeStartTrace(
         at_ms=int(f[1]),
         region=f[2],
         group=f[3],
@@ -188,21 +188,21 @@ def _begun(f: list[str]) -> Begun:
     )
 
 
-def _ended(f: list[str]) -> Ended:
-    return Ended(
+def _ended(f: list[str]) -> ConsumeEndTrace:
+    return ConsumeEndTrace(
         request_id=f[1],
         message_id=f[2],
         took_ms=int(f[3]),
         success=f[4] == "true",
         keys=f[5],
-        outcome=int(f[6]) if len(f) > 6 else Outcome.SUCCESS,
+        outcome=int(f[6]) if len(f) > 6 else ConsumeReturnType.SUCCESS,
         at_ms=int(f[7]) if len(f) > 8 else 0,
         group=f[8] if len(f) > 8 else "",
     )
 
 
-def _transaction_ended(f: list[str]) -> TransactionEnded:
-    return TransactionEnded(
+def _transaction_ended(f: list[str]) -> TransactionTrace:
+    return TransactionTrace(
         at_ms=int(f[1]),
         region=f[2],
         group=f[3],
@@ -218,8 +218,8 @@ def _transaction_ended(f: list[str]) -> TransactionEnded:
     )
 
 
-def _recalled(f: list[str]) -> Recalled:
-    return Recalled(
+def _recalled(f: list[str]) -> RecallTrace:
+    return RecallTrace(
         at_ms=int(f[1]),
         region=f[2],
         group=f[3],
@@ -238,9 +238,9 @@ _READERS: Final[Mapping[str, Callable[[list[str]], Trace]]] = {
 }
 
 _NAMES: Final[Mapping[type[Trace], str]] = {
-    Sent: "Pub",
-    Begun: "SubBefore",
-    Ended: "SubAfter",
-    TransactionEnded: "EndTransaction",
-    Recalled: "Recall",
+    SendTrace: "Pub",
+    ConsumeStartTrace: "SubBefore",
+    ConsumeEndTrace: "SubAfter",
+    TransactionTrace: "EndTransaction",
+    RecallTrace: "Recall",
 }

@@ -10,26 +10,18 @@ from roquet.broker.handlers.ack import ack, batch_ack, change_invisible
 from roquet.broker.handlers.pop import pop
 from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused
-from roquet.wire.calls.pop import (
-    Ack,
-    AckBatch,
-    AckOfPop,
-    BatchAck,
-    ChangeInvisible,
-    Pop,
-    encode_acks,
-)
+from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, Pop, PopAck, encode_acks
 from roquet.wire.codes import ResponseCode
-from roquet.wire.pop_text import ORDER_QUEUE, Handle
+from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle
 
 replace = msgspec.structs.replace
 
 
 @pytest.fixture
-def popped(broker: Broker, peer: Any, message: Any) -> Callable[..., Handle]:
+def popped(broker: Broker, peer: Any, message: Any) -> Callable[..., ReceiptHandle]:
     """Three messages of queue 0, popped; gives the first one's handle."""
 
-    def take(**fields: Any) -> Handle:
+    def take(**fields: Any) -> ReceiptHandle:
         for n in range(3):
             send(broker, message(b"%d" % n), peer)
         given: dict[str, Any] = {"invisible_time": 60_000, "order": False, **fields}
@@ -41,14 +33,14 @@ def popped(broker: Broker, peer: Any, message: Any) -> Callable[..., Handle]:
             ),
             peer,
         )  # fmt: skip
-        return Handle(
+        return ReceiptHandle(
             0, reply.pop_time, reply.invisible_time, reply.revive_qid, "0", "broker-a", 0, 0
         )
 
     return take
 
 
-def acknowledge(broker: Broker, peer: Any, handle: Handle, **fields: Any) -> int:
+def acknowledge(broker: Broker, peer: Any, handle: ReceiptHandle, **fields: Any) -> int:
     given: dict[str, Any] = {
         "consumer_group": "g", "topic": "orders", "queue_id": handle.queue_id,
         "extra_info": handle.text(), "offset": handle.offset, **fields,
@@ -56,7 +48,7 @@ def acknowledge(broker: Broker, peer: Any, handle: Handle, **fields: Any) -> int
     return ack(broker, Ack(**given), peer).code
 
 
-def change(broker: Broker, peer: Any, handle: Handle, invisible_ms: int) -> Any:
+def change(broker: Broker, peer: Any, handle: ReceiptHandle, invisible_ms: int) -> Any:
     call = ChangeInvisible(
         consumer_group="g", topic="orders", queue_id=0, extra_info=handle.text(),
         offset=handle.offset, invisible_time=invisible_ms,
@@ -176,7 +168,7 @@ async def test_an_old_handle_is_told_so_and_changes_nothing(
 
 async def test_a_batch_acknowledges_many_at_once(broker: Broker, peer: Any, popped: Any) -> None:
     handle = popped()
-    one = AckOfPop(
+    one = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0,
         revive_queue=handle.revive_queue, pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BQ==",
     )  # fmt: skip
@@ -232,7 +224,7 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
     assert broker.offsets.get("g", "orders", 0) == 2
     reply = change(broker, peer, replace(handle, offset=2), 5_000)
     assert (reply.code, reply.revive_qid) == (0, 999)
-    one = AckOfPop(
+    one = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
     )  # fmt: skip
@@ -246,7 +238,7 @@ async def test_what_is_too_late_of_an_ordered_batch_is_left_out(
     broker: Broker, peer: Any, popped: Any
 ) -> None:
     handle = popped(order=True)
-    one = AckOfPop(
+    one = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="Bw==",
     )  # fmt: skip

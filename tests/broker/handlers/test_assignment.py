@@ -10,11 +10,11 @@ from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
 from roquet.model.topic import TopicConfig
-from roquet.wire import dialect
 from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
-from roquet.wire.calls.bodies import AssignmentQuery, Assignments, QueueAssignment, RequestMode
+from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments, RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged, Heartbeat
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def join(broker: Broker, peer: Any, client_id: str, group: str = "billing") -> A
         client_id=client_id,
         consumer_data_set=[ConsumerData(group_name=group, subscription_data_set=wishes)],
     )
-    heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+    heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
     return peer
 
 
@@ -39,10 +39,10 @@ async def asked(
 ) -> list[QueueAssignment] | None:
     given = {"topic": "orders", "consumer_group": "billing", **fields}
     body = AssignmentQuery(client_id=member, strategy_name=strategy, **given)
-    answer = assignment.query(broker, QueryAssignment(body=dialect.dumps(body)), None)  # type: ignore[arg-type]
+    answer = assignment.query(broker, QueryAssignment(body=codec.dumps(body)), None)  # type: ignore[arg-type]
     reply = await answer if inspect.isawaitable(answer) else answer
     assert reply is not None
-    return dialect.loads(reply.body, Assignments).message_queue_assignments
+    return codec.loads(reply.body, QueueAssignments).message_queue_assignments
 
 
 async def numbers(broker: Broker, member: str, strategy: str = "AVG", **fields: Any) -> list[int]:
@@ -54,7 +54,7 @@ async def numbers(broker: Broker, member: str, strategy: str = "AVG", **fields: 
 async def set_mode(broker: Broker, mode: str, shared: int = 0, **fields: str) -> int:
     given = {"topic": "orders", "consumer_group": "billing", **fields}
     body = RequestMode(mode=mode, pop_share_queue_num=shared, **given)
-    reply = await assignment.set_mode(broker, SetRequestMode(body=dialect.dumps(body)), None)  # type: ignore[arg-type]
+    reply = await assignment.set_mode(broker, SetRequestMode(body=codec.dumps(body)), None)  # type: ignore[arg-type]
     return reply.code
 
 

@@ -7,8 +7,8 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import cleaning
 from roquet.broker.handlers.send import send
 from roquet.model.errors import StoreFull
-from roquet.wire.calls.cleaning import CleanQueues, CleanTopics, DeleteExpired
-from roquet.wire.record import decode
+from roquet.wire.calls.admin.cleanup import CleanQueues, CleanTopics, DeleteExpired
+from roquet.wire.records.record import decode
 
 DAY_MS = 24 * 3_600_000
 

@@ -6,22 +6,20 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import cold_reads as handlers
 from roquet.broker.handlers.settings import update
 from roquet.model.errors import CallRefused
-from roquet.wire import dialect
-from roquet.wire.calls.cold_reads import (
+from roquet.wire.calls.admin.cold_reads import (
     ColdReadLimitTable,
     GetColdReadLimits,
     RemoveColdReadLimit,
     SetColdReadLimits,
     SetReadAhead,
 )
-from roquet.wire.calls.settings import UpdateSettings
+from roquet.wire.calls.admin.settings import UpdateSettings
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 
 def told(broker: Broker, peer: Any) -> ColdReadLimitTable:
-    return dialect.loads(
-        handlers.limits(broker, GetColdReadLimits(), peer).body, ColdReadLimitTable
-    )
+    return codec.loads(handlers.limits(broker, GetColdReadLimits(), peer).body, ColdReadLimitTable)
 
 
 async def test_limits_are_kept_and_told_and_said_to_have_no_effect(

@@ -10,12 +10,12 @@ from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, Subscription
 from roquet.model.topic import TopicConfig
-from roquet.wire import dialect
+from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
-from roquet.wire.calls.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def billing(broker: Broker, new_peer: Any, message: Any) -> dict[str, Any]:
 def join(broker: Broker, peer: Any, client_id: str, expression: str, topic: str = "orders") -> None:
     wishes = [Subscription(topic=topic, sub_string=expression)]
     data = ConsumerData(group_name="billing", subscription_data_set=wishes)
-    body = dialect.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data]))
+    body = codec.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data]))
     heartbeat(broker, Heartbeat(body=body), peer)
 
 
@@ -48,13 +48,13 @@ def commit(broker: Broker, peer: Any, offset: int, queue_id: int = 0) -> None:
 def connections(broker: Broker, **fields: Any) -> ConsumerConnection:
     call = GetConnections(consumer_group="billing", **fields)
     reply: Any = handlers.connections(broker, call, None)  # type: ignore[arg-type]
-    return dialect.loads(reply.body, ConsumerConnection)
+    return codec.loads(reply.body, ConsumerConnection)
 
 
 def stats(broker: Broker, **fields: Any) -> ConsumeStats:
     call = GetConsumeStats(**{"consumer_group": "billing", **fields})
     reply: Any = handlers.stats(broker, call, None)  # type: ignore[arg-type]
-    return dialect.loads(reply.body, ConsumeStats)
+    return codec.loads(reply.body, ConsumeStats)
 
 
 @pytest.mark.usefixtures("billing")
@@ -82,7 +82,7 @@ async def test_how_each_shares_the_queues_is_told_to_who_asks(
     broker: Broker, billing: dict[str, Any]
 ) -> None:
     data = ConsumerData(group_name="billing", strategy="AVG_BY_CIRCLE")
-    body = dialect.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
+    body = codec.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
     heartbeat(broker, Heartbeat(body=body), billing["c2"])
     found = connections(broker, with_wishes=True).connection_set
     assert [c.strategy for c in found] == [None, "AVG_BY_CIRCLE"]

@@ -6,15 +6,14 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
 from roquet.broker.handlers import heartbeat as handlers
+from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables import clients
 from roquet.broker.tables.clients import ConsumerGroup
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
 from roquet.model.topic import SubscriptionGroup
-from roquet.rules.consistency import own_topics
-from roquet.wire import dialect
+from roquet.rules.balance.group_consistency import without_retry_topics
 from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
 from roquet.wire.calls.heartbeat import (
     CheckSubscription,
@@ -24,6 +23,7 @@ from roquet.wire.calls.heartbeat import (
     Unregister,
 )
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 
@@ -34,12 +34,12 @@ def beat(broker: Broker, peer: Any, client_id: str, *groups: str, **fields: Any)
         for group in groups
     ]
     data = HeartbeatData(client_id=client_id, consumer_data_set=consumers, **fields)
-    return handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+    return handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
 
 
 def members(broker: Broker, peer: Any, group: str) -> list[str]:
     body = handlers.consumers(broker, GetConsumers(consumer_group=group), peer).body
-    return dialect.loads(body, ConsumerIdList).consumer_id_list
+    return codec.loads(body, ConsumerIdList).consumer_id_list
 
 
 def queues_of(broker: Broker, topic: str) -> int:
@@ -203,7 +203,7 @@ async def test_a_heartbeat_beyond_what_clients_mean_is_refused(broker: Broker, p
         consumer_data_set=[ConsumerData(group_name="g1", subscription_data_set=wishes)],
     )
     with pytest.raises(CallRefused, match="4097 subscriptions in one heartbeat"):
-        handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+        handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
 
 
 async def test_an_illegal_group_gets_no_topic(broker: Broker, peer: Any) -> None:
@@ -216,7 +216,7 @@ def check(broker: Broker, peer: Any, **subscription: Any) -> int:
     body = CheckClientBody(
         client_id="c", group="g", subscription_data=Subscription(topic="t", **subscription)
     )
-    call = CheckSubscription(body=dialect.dumps(body))
+    call = CheckSubscription(body=codec.dumps(body))
     return handlers.check_subscription(broker, call, peer).code
 
 
@@ -265,7 +265,7 @@ async def test_members_that_listen_to_different_things_are_logged_once(
             client_id=client_id,
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
         )
-        handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+        handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
 
     first, second, third = new_peer(), new_peer(), new_peer()
     wish(first, "c1", "*")
@@ -296,7 +296,7 @@ async def test_a_divided_group_is_looked_at_when_something_has_changed(
             client_id=peer.address,
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=[wanted])],
         )
-        handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+        handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
 
     monkeypatch.setattr(ConsumerGroup, "wants_different_things", counted)
     peers = [new_peer() for _ in range(3)]
@@ -324,7 +324,7 @@ async def test_a_bad_expression_in_heartbeats_is_logged_once(
 ) -> None:
     wants = Subscription(topic="orders", sub_string="a >", expression_type="SQL92")
     data = ConsumerData(group_name="billing", subscription_data_set=[wants])
-    body = dialect.dumps(HeartbeatData(client_id="c", consumer_data_set=[data]))
+    body = codec.dumps(HeartbeatData(client_id="c", consumer_data_set=[data]))
     for _ in range(3):
         handlers.heartbeat(broker, Heartbeat(body=body), peer)
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
@@ -356,7 +356,7 @@ async def test_a_member_among_many_is_compared_without_its_own_and_their_wishes(
 
     def counted(wishes: Any) -> Any:
         looks.append(len(wishes))
-        return own_topics(wishes)
+        return without_retry_topics(wishes)
 
     monkeypatch.setattr(clients, "own_topics", counted)
     monkeypatch.setattr(handlers, "own_topics", counted)
@@ -368,7 +368,7 @@ async def test_a_member_among_many_is_compared_without_its_own_and_their_wishes(
             client_id=f"c{number}",
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=wishes)],
         )
-        handlers.heartbeat(broker, Heartbeat(body=dialect.dumps(data)), new_peer())
+        handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), new_peer())
     assert len(looks) == members + 2, "each one's own, and the two that are told of"
     assert caplog.text.count("listen to different things") == 1
     assert len(caplog.text) < 1_000

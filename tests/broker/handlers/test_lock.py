@@ -8,23 +8,23 @@ from roquet.broker.handlers.lock import QUEUES_MAX, lock, unlock
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData
-from roquet.wire import dialect
-from roquet.wire.calls.bodies import LockBody, LockedBody
+from roquet.wire.calls.bodies import LockBody, LockedQueues
 from roquet.wire.calls.heartbeat import Heartbeat, Unregister
 from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.fastjson import codec
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(3)]
 
 
 def body(member: str, queues: list[MessageQueue]) -> bytes:
-    return dialect.dumps(LockBody(consumer_group="billing", client_id=member, mq_set=queues))
+    return codec.dumps(LockBody(consumer_group="billing", client_id=member, mq_set=queues))
 
 
 def locked(
     broker: Broker, peer: Any, member: str, queues: list[MessageQueue]
 ) -> list[MessageQueue]:
     reply: Any = lock(broker, LockQueues(body=body(member, queues)), peer)
-    return dialect.loads(reply.body, LockedBody).lock_ok_mq_set
+    return codec.loads(reply.body, LockedQueues).lock_ok_mq_set
 
 
 async def test_a_queue_has_one_holder_until_it_is_given_back(broker: Broker, peer: Any) -> None:
@@ -61,7 +61,7 @@ def join(broker: Broker, peer: Any, client_id: str) -> None:
     data = HeartbeatData(
         client_id=client_id, consumer_data_set=[ConsumerData(group_name="billing")]
     )
-    heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+    heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
 
 
 async def test_who_hangs_up_holds_nothing(broker: Broker, new_peer: Any) -> None:

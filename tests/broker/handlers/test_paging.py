@@ -10,25 +10,25 @@ from roquet.broker.handlers import topic as handlers
 from roquet.broker.handlers.group import stats
 from roquet.broker.handlers.paging import QUEUES_MAX, ROWS_MAX, page
 from roquet.broker.handlers.stats import OFFSETS_COUNT
-from roquet.broker.homes import QUEUES_MAX as QUEUES_ALLOWED
+from roquet.broker.ingest.destination import QUEUES_MAX as QUEUES_ALLOWED
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.topic import DataVersion, GroupTable, TopicConfig, TopicTable
 from roquet.store.store import Store
-from roquet.wire import dialect
 from roquet.wire.call import Call
-from roquet.wire.calls.group import GetConsumeStats
-from roquet.wire.calls.inquiry import GetAllOffsets
-from roquet.wire.calls.stats import (
+from roquet.wire.calls.admin.group import GetConsumeStats
+from roquet.wire.calls.admin.inspection import GetAllOffsets
+from roquet.wire.calls.admin.stats import (
     GetAllConsumeStats,
     GetCorrections,
     GetTimeSpan,
     GetTopicStats,
 )
-from roquet.wire.calls.topic import GetGroups, GetTopics
+from roquet.wire.calls.admin.topic import GetGroups, GetTopics
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 VERSION = DataVersion(timestamp=7, counter=2)
-SEEN = dialect.dumps(VERSION).decode()
+SEEN = codec.dumps(VERSION).decode()
 TABLE = {"c": 3, "a": 1, "b": 2}
 
 
@@ -49,7 +49,7 @@ def test_pages_follow_each_other_by_name() -> None:
 
 
 def test_whoever_saw_another_edition_begins_again() -> None:
-    other = dialect.dumps(DataVersion(counter=9)).decode()
+    other = codec.dumps(DataVersion(counter=9)).decode()
     for seen in (None, "", other):  # mqadmin begins with an empty text
         assert list(asked(2, 2, seen)) == ["a", "b"]
 
@@ -68,22 +68,22 @@ def test_an_edition_that_is_no_json_is_refused() -> None:
 
 async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
     whole: Any = handlers.topics(broker, GetTopics(), peer)
-    table = dialect.loads(whole.body, TopicTable)
+    table = codec.loads(whole.body, TopicTable)
     assert whole.total_topic_num == len(table.topic_config_table)
-    seen = dialect.dumps(table.data_version).decode()
+    seen = codec.dumps(table.data_version).decode()
     names: list[str] = []
     while len(names) < whole.total_topic_num:
         call = GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen)
         some: Any = handlers.topics(broker, call, peer)
         assert some.total_topic_num == whole.total_topic_num
-        names += dialect.loads(some.body, TopicTable).topic_config_table
+        names += codec.loads(some.body, TopicTable).topic_config_table
     assert names == sorted(table.topic_config_table)
 
 
 async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
     reply: Any = handlers.groups(broker, GetGroups(group_seq=0, max_group_num=3), peer)
     assert reply.total_group_num == 8
-    assert list(dialect.loads(reply.body, GroupTable).subscription_group_table) == [
+    assert list(codec.loads(reply.body, GroupTable).subscription_group_table) == [
         "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION",
     ]  # fmt: skip
 

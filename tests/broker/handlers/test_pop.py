@@ -16,7 +16,7 @@ from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop, PopReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call
-from roquet.wire.record import decode_many
+from roquet.wire.records.record import decode_many
 
 
 def ask(broker: Broker, **fields: Any) -> Pop:
@@ -214,7 +214,7 @@ async def test_what_is_not_delivered_yet_is_popped_only_where_the_settings_say_s
 async def test_a_pop_that_waits_goes_past_all_that_is_not_wanted(
     broker: Broker, peer: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquet.store.reader.SCAN_MAX", 4)
+    monkeypatch.setattr("roquet.store.reading.reader.SCAN_MAX", 4)
     stored(*"x" * 40, "a")
     call = ask(broker, queue_id=0, exp="a", poll_time=60_000, max_msg_nums=1)
     reply: Any = await asyncio.wait_for(pop(broker, call, peer), 2)  # type: ignore[arg-type]
@@ -296,7 +296,7 @@ class TestBySql:
     async def test_one_pop_after_the_other_look_through_a_long_queue(
         self, broker: Broker, peer: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("roquet.broker.sift.LOOK_MAX", 16)
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", 16)
         stored(*["x"] * 99, "a")
         answer: Any = pop(broker, ask(broker, **SQL), peer)
         assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 84)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.pull import parsed, pull
+from roquet.broker.handlers.pull import parse_tag_codes, pull
 from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
@@ -17,12 +17,12 @@ from roquet.model.subscription import (
     Subscription,
 )
 from roquet.model.topic import SubscriptionGroup, TopicConfig
-from roquet.wire.calls.bodies import Alongside
+from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.codes import HELP, Language, ResponseCode
-from roquet.wire.dialect import dumps
-from roquet.wire.java import hash_code
-from roquet.wire.record import decode_many
+from roquet.wire.fastjson.codec import dumps
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records.record import decode_many
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
@@ -356,7 +356,7 @@ class TestBySql:
     async def test_a_pull_that_never_reaches_the_end_of_its_queue_is_answered_in_time(
         self, broker: Broker, peer: Any, put: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("roquet.broker.sift.SIFTED_MAX", 2)
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.SCAN_MAX", 2)
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
         waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
@@ -579,9 +579,9 @@ async def test_what_is_not_delivered_yet_is_pulled_only_where_the_settings_say_s
 
 
 def test_an_expression_becomes_the_codes_of_its_tags() -> None:
-    assert parsed("a||b") == frozenset({hash_code("a"), hash_code("b")})
-    assert parsed("*") is None
-    assert parsed(None) is None
+    assert parse_tag_codes("a||b") == frozenset({hash_code("a"), hash_code("b")})
+    assert parse_tag_codes("*") is None
+    assert parse_tag_codes(None) is None
 
 
 class TestTogether:
@@ -594,7 +594,7 @@ class TestTogether:
     async def test_other_queues_messages_come_too(
         self, broker: Broker, peer: Any, both: None
     ) -> None:
-        call = ask(queue_id=1, body=dumps(Alongside(offsets={0: 0})))
+        call = ask(queue_id=1, body=dumps(MultiQueueOffsets(offsets={0: 0})))
         reply: Any = pull(broker, call, peer)
         assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b", b"c", b"d"], 2)
 
@@ -608,7 +608,7 @@ class TestTogether:
         assert bodies(reply) == [b"a", b"c"]
 
     async def test_a_filter_is_for_one_queue(self, broker: Broker, peer: Any, both: None) -> None:
-        call = ask(queue_id=1, subscription="x", body=dumps(Alongside(offsets={0: 0})))
+        call = ask(queue_id=1, subscription="x", body=dumps(MultiQueueOffsets(offsets={0: 0})))
         reply: Any = pull(broker, call, peer)
         assert bodies(reply) == []
 

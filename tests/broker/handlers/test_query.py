@@ -10,7 +10,7 @@ from roquet.model import names
 from roquet.model.errors import CallRefused
 from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.codes import ResponseCode
-from roquet.wire.record import decode, decode_many
+from roquet.wire.records.record import decode, decode_many
 
 
 def ask(key: str, **fields: Any) -> QueryByKey:

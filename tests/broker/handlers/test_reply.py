@@ -8,13 +8,13 @@ from roquet.broker.handlers.heartbeat import heartbeat, unregister
 from roquet.broker.handlers.reply import PUSH_TIMEOUT_MS, reply
 from roquet.model.errors import CallRefused, CallTimeout
 from roquet.model.subscription import HeartbeatData, ProducerData
-from roquet.wire import dialect
 from roquet.wire.call import Reply
 from roquet.wire.calls.heartbeat import Heartbeat, Unregister
 from roquet.wire.calls.reply import PushReply, SendReplyLongNames, SendReplyMessage
 from roquet.wire.codes import ResponseCode
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode
+from roquet.wire.fastjson import codec
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 PROPERTIES = "MSG_TYPE\x01reply\x02CORRELATION_ID\x01c\x02REPLY_TO_CLIENT\x01me\x02TTL\x013000\x02"
@@ -37,7 +37,7 @@ class Requester:
 
 def beat(broker: Broker, peer: Any, group: str = "p") -> None:
     data = HeartbeatData(client_id="me", producer_data_set=[ProducerData(group_name=group)])
-    heartbeat(broker, Heartbeat(body=dialect.dumps(data)), peer)
+    heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
 
 
 def answer(kind: Any = SendReplyMessage, **fields: Any) -> Any:

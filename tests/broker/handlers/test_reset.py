@@ -12,20 +12,20 @@ from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused, CallTimeout, StoreFull
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
-from roquet.rules.ordered_pop import hold
-from roquet.wire import dialect
+from roquet.rules.consumption.ordered_pop import hold
 from roquet.wire.call import Reply
-from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody, ResetOffsetList
-from roquet.wire.calls.offset import UpdateOffset
-from roquet.wire.calls.pull import Pull, PullReply
-from roquet.wire.calls.reset import (
+from roquet.wire.calls.admin.offset_reset import (
     CloneOffsets,
     GetClientStatus,
     GetGroupStatus,
     ResetClientOffset,
     ResetOffset,
 )
+from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody, ResetOffsetList
+from roquet.wire.calls.offset import UpdateOffset
+from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
 
 COUNT = 10
 
@@ -44,7 +44,7 @@ def asked(**fields: Any) -> ResetOffset:
 
 
 def table(reply: Reply) -> dict[int, int]:
-    found = dialect.loads(reply.body, ResetOffsetBody).offset_table
+    found = codec.loads(reply.body, ResetOffsetBody).offset_table
     return {queue.queue_id: at for queue, at in found.items()}
 
 
@@ -220,10 +220,8 @@ class TestByMembers:
         (told,), (listed,) = peer.told, other.told
         assert isinstance(told, ResetClientOffset)
         assert (told.group, told.topic, told.timestamp) == ("billing", "orders", 0)
-        assert dialect.loads(told.body, ResetOffsetBody) == dialect.loads(
-            found.body, ResetOffsetBody
-        )
-        rows = dialect.loads(listed.body, ResetOffsetList).offset_table
+        assert codec.loads(told.body, ResetOffsetBody) == codec.loads(found.body, ResetOffsetBody)
+        rows = codec.loads(listed.body, ResetOffsetList).offset_table
         assert [(row.queue_id, row.offset) for row in rows] == [(0, 0), (1, 0), (2, 0), (3, 0)]
         assert broker.offsets.get("billing", "orders", 0) == 5
         assert not broker.resets.pending
@@ -309,7 +307,7 @@ async def status(broker: Broker, peer: Any, **fields: Any) -> dict[str, dict[Mes
     call = GetGroupStatus(**{"group": "billing", "topic": "orders", **fields})
     answer = reset.status(broker, call, peer)
     assert isinstance(answer, Awaitable)
-    return dialect.loads((await answer).body, ClientStatus).consumer_table or {}
+    return codec.loads((await answer).body, ClientStatus).consumer_table or {}
 
 
 async def test_members_say_how_far_they_are_and_the_silent_are_left_out(
@@ -319,7 +317,7 @@ async def test_members_say_how_far_they_are_and_the_silent_are_left_out(
     for number, member in enumerate((peer, silent, odd, empty), 1):
         join(broker, member, f"c@{number}")
     queue = MessageQueue("orders", broker.config.broker_name, 0)
-    body = dialect.dumps(ClientStatus(message_queue_table={queue: 7}))
+    body = codec.dumps(ClientStatus(message_queue_table={queue: 7}))
     answering(peer, Reply(body=body))
     answering(silent, CallTimeout("no answer"))
     answering(odd, Reply(body=b"{"))

@@ -7,9 +7,9 @@ import pytest
 from roquet import __version__
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import runtime as handlers
-from roquet.broker.set_aside import Place
+from roquet.broker.ingest.set_aside import RecordLocation
 from roquet.model.topic import TopicConfig
-from roquet.wire.calls.stats import GetRuntimeInfo
+from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.codes import VERSION
 
 CODES = Path(__file__).parents[2] / "vectors" / "codes.jsonl"
@@ -123,6 +123,6 @@ def test_a_time_that_has_passed_is_written_in_its_parts() -> None:
 
 async def test_messages_that_are_set_aside_are_told(broker: Broker) -> None:
     for _ in range(2):
-        broker.set_aside.keep("timer", Place("t", 0, 0, 10**6), ValueError("odd"))
+        broker.set_aside.keep("timer", RecordLocation("t", 0, 0, 10**6), ValueError("odd"))
     found = await info(broker)
     assert (found["setAsideTotal"], found["setAside_timer"]) == ("2", "2")

@@ -10,12 +10,12 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.send import send, send_batch
 from roquet.model.errors import StoreFailed, StoreFull
 from roquet.model.topic import TopicConfig
-from roquet.store.files import RealFiles
-from roquet.wire.batch import BatchItem, encode_batch
+from roquet.store.filesystem.files import RealFiles
 from roquet.wire.calls.send import SendBatch, SendLongNames
 from roquet.wire.codes import ResponseCode
-from roquet.wire.message_id import parse_offset_message_id
-from roquet.wire.record import decode
+from roquet.wire.records.batch import BatchItem, encode_batch
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import decode
 
 BATCH = encode_batch([BatchItem(0, b"one", b""), BatchItem(0, b"two", b"")])
 

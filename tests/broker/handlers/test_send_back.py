@@ -7,11 +7,11 @@ from roquet.broker.handlers.send import send
 from roquet.broker.handlers.send_back import send_back
 from roquet.model.errors import CallRefused, StoreError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
-from roquet.rules.schedule import DEFAULT_LEVELS
+from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.wire.calls.send import SendBack
 from roquet.wire.codes import ResponseCode
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 

@@ -10,11 +10,11 @@ from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import HeartbeatData
 from roquet.model.topic import DataVersion
-from roquet.wire import dialect
+from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.pull import Pull
-from roquet.wire.calls.settings import GetSettings, UpdateSettings
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import read_properties
 
 
@@ -25,7 +25,7 @@ def change(broker: Broker, peer: Any, text: str | bytes) -> None:
 
 def told(broker: Broker, peer: Any) -> tuple[dict[str, str], DataVersion]:
     reply = handlers.settings(broker, GetSettings(), peer)
-    return read_properties(reply.body.decode()), dialect.loads(reply.version, DataVersion)
+    return read_properties(reply.body.decode()), codec.loads(reply.version, DataVersion)
 
 
 async def test_what_was_changed_is_told_and_in_force(broker: Broker, peer: Any) -> None:
@@ -123,7 +123,7 @@ async def test_a_member_is_silent_by_the_limit_of_its_last_heartbeat(
     broker: Broker, peer: Any
 ) -> None:
     change(broker, peer, "client_silence=5s")
-    body = dialect.dumps(HeartbeatData(client_id="c@1"))
+    body = codec.dumps(HeartbeatData(client_id="c@1"))
     heartbeat(broker, Heartbeat(body=body), peer)
     now_ms = broker.clock.monotonic_ms()
     assert broker.clients.silent(now_ms + 4_000) == []

@@ -12,11 +12,11 @@ from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.model.topic import SubscriptionGroup, TopicConfig
-from roquet.wire import dialect
-from roquet.wire.calls import stats as calls
+from roquet.wire.calls.admin import stats as calls
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def listen(broker: Broker, peer: Any, topic: str) -> None:
     data = ConsumerData(
         group_name="billing", subscription_data_set=[Subscription(topic=topic, sub_string="*")]
     )
-    body = dialect.dumps(HeartbeatData(client_id="c1", consumer_data_set=[data]))
+    body = codec.dumps(HeartbeatData(client_id="c1", consumer_data_set=[data]))
     heartbeat(broker, Heartbeat(body=body), peer)
 
 
@@ -52,7 +52,7 @@ def get_all(broker: Broker, peer: Any, offset: int = 0) -> None:
 
 async def test_each_queue_of_a_topic_is_told(orders: Broker, peer: Any) -> None:
     reply: Any = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
-    table = dialect.loads(reply.body, calls.TopicStats).offset_table
+    table = codec.loads(reply.body, calls.TopicStats).offset_table
     first, second = (table[queue(orders, number)] for number in (0, 1))
     assert (first.min_offset, first.max_offset) == (0, 3)
     assert first.last_update_timestamp == orders.store.store_time_at("orders", 0, 2)
@@ -71,7 +71,7 @@ async def test_an_unknown_topic_has_no_queues(broker: Broker, peer: Any, call: A
 
 def spans(broker: Broker, group: str) -> list[calls.TimeSpan]:
     reply: Any = handlers.time_span(broker, calls.GetTimeSpan(topic="orders", group=group), None)  # type: ignore[arg-type]
-    return dialect.loads(reply.body, calls.TimeSpans).consume_time_span_set
+    return codec.loads(reply.body, calls.TimeSpans).consume_time_span_set
 
 
 async def test_the_times_of_a_groups_messages_are_told(orders: Broker) -> None:
@@ -100,7 +100,7 @@ async def test_a_group_without_progress_is_as_late_as_the_first_message(orders: 
 async def corrections(broker: Broker, **fields: Any) -> dict[int, int]:
     call = calls.GetCorrections(topic="orders", **fields)
     reply = await handlers.corrections(broker, call, None)  # type: ignore[arg-type]
-    return dict(dialect.loads(reply.body, calls.Corrections).correction_offsets)
+    return dict(codec.loads(reply.body, calls.Corrections).correction_offsets)
 
 
 async def test_the_least_progress_of_all_groups_is_told(orders: Broker) -> None:
@@ -122,7 +122,7 @@ async def test_where_the_compared_group_is_behind_all_there_is_nothing_to_correc
 
 async def view(broker: Broker, name: str, key: str) -> calls.StatsData:
     reply = await handlers.view(broker, calls.ViewStats(stats_name=name, stats_key=key), None)  # type: ignore[arg-type]
-    return dialect.loads(reply.body, calls.StatsData)
+    return codec.loads(reply.body, calls.StatsData)
 
 
 async def test_what_was_counted_is_viewed_by_name_and_key(orders: Broker, peer: Any) -> None:
@@ -153,7 +153,7 @@ async def test_what_was_never_counted_is_refused(broker: Broker, name: str, key:
 async def all_progress(broker: Broker, **fields: Any) -> calls.ConsumeStatsList:
     call = calls.GetAllConsumeStats(**fields)
     reply = await handlers.all_consume_stats(broker, call, None)  # type: ignore[arg-type]
-    return dialect.loads(reply.body, calls.ConsumeStatsList)
+    return codec.loads(reply.body, calls.ConsumeStatsList)
 
 
 async def test_the_progress_of_all_groups_is_told(orders: Broker, peer: Any) -> None:
@@ -219,5 +219,5 @@ async def test_epochs_are_a_matter_of_controllers(broker: Broker, peer: Any) -> 
 
 async def test_a_topic_says_which_one_of_its_name_it_is(orders: Broker, peer: Any) -> None:
     reply: Any = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
-    found = dialect.loads(reply.body, calls.TopicStats)
+    found = codec.loads(reply.body, calls.TopicStats)
     assert found.topic_id == orders.topics.ids["orders"]

@@ -9,13 +9,13 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.send import send
 from roquet.broker.handlers.timer import checkpoint, metrics, recall
 from roquet.model.errors import StoreFull
-from roquet.store.timer_layout import unpack_checkpoint
+from roquet.store.timer.layout import unpack_checkpoint
 from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, Recall, RecallReply
 from roquet.wire.codes import ResponseCode
-from roquet.wire.property_text import decode_properties
-from roquet.wire.recall import RecallHandle
-from roquet.wire.record import Record, decode_many
+from roquet.wire.recall_handle import RecallHandle
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode_many
 
 TIMER = "rmq_sys_wheel_timer"
 Later = Callable[..., SendReply]
@@ -101,7 +101,7 @@ def test_the_note_names_its_topic_where_the_settings_say_so(
 async def test_it_is_on_the_disk_where_acknowledged_messages_are(
     new_peer: Any, message: Any
 ) -> None:
-    from roquet.broker.config import BrokerConfig
+    from roquet.broker.settings.config import BrokerConfig
 
     config = BrokerConfig(
         host="127.0.0.1", port=0, sync_flush=True, recall_message=True, broker_name="broker-a"

@@ -12,19 +12,19 @@ from roquet.broker.handlers.pull import pull
 from roquet.broker.handlers.send import send
 from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
-from roquet.rules.ordered_pop import hold
-from roquet.wire import dialect
-from roquet.wire.calls import topic as calls
+from roquet.rules.consumption.ordered_pop import hold
+from roquet.wire.calls.admin import topic as calls
+from roquet.wire.calls.admin.group_forbidden import ForbidGroup
 from roquet.wire.calls.bodies import (
     GroupForbidden,
     SubscriptionGroups,
     TopicConfigs,
     TopicsOfBroker,
 )
-from roquet.wire.calls.forbidden import ForbidGroup
 from roquet.wire.calls.pop import Pop
 from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
 
 
 async def create(broker: Broker, peer: Any, topic: str = "orders", **fields: Any) -> None:
@@ -34,7 +34,7 @@ async def create(broker: Broker, peer: Any, topic: str = "orders", **fields: Any
 
 def get(broker: Broker, peer: Any, topic: str = "orders") -> TopicConfig:
     reply = handlers.topic(broker, calls.GetTopic(topic=topic), peer)
-    return dialect.loads(reply.body, TopicConfig)
+    return codec.loads(reply.body, TopicConfig)
 
 
 async def test_a_topic_is_created_and_changed(broker: Broker, peer: Any) -> None:
@@ -130,18 +130,18 @@ async def test_the_systems_topics_cannot_be_deleted(broker: Broker, peer: Any) -
 async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: Any) -> None:
     await create(broker, peer)
     reply: Any = handlers.topics(broker, calls.GetTopics(), peer)
-    table = dialect.loads(reply.body, TopicsOfBroker)
+    table = codec.loads(reply.body, TopicsOfBroker)
     assert {"orders", "TBW102", "BenchmarkTest"} <= table.topic_config_table.keys()
     assert table.data_version == broker.topics.version
 
 
 async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: Any) -> None:
     group = SubscriptionGroup(group_name="billing", retry_max_times=3)
-    await handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(group)), peer)
+    await handlers.create_group(broker, calls.CreateGroup(body=codec.dumps(group)), peer)
     reply = handlers.group(broker, calls.GetGroup(group="billing"), peer)
-    assert dialect.loads(reply.body, SubscriptionGroup) == group
+    assert codec.loads(reply.body, SubscriptionGroup) == group
     told: Any = handlers.groups(broker, calls.GetGroups(), peer)
-    table = dialect.loads(told.body, GroupTable)
+    table = codec.loads(told.body, GroupTable)
     assert table.subscription_group_table["billing"] == group
 
     broker.offsets.commit("billing", "orders", 0, 1)
@@ -161,7 +161,7 @@ async def test_genuine_tools_see_the_defaults_of_a_group_that_is_not_there(
     broker: Broker, peer: Any
 ) -> None:
     reply = handlers.group(broker, calls.GetGroup(group="gone"), peer)
-    assert dialect.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
+    assert codec.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
     assert broker.groups.get("gone") is None, "a question makes no group"
     broker.live.change({"autoCreateSubscriptionGroup": "false"}, broker.clock.now_ms())
     with pytest.raises(CallRefused) as refused:
@@ -172,7 +172,7 @@ async def test_genuine_tools_see_the_defaults_of_a_group_that_is_not_there(
 async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: Any) -> None:
     group = SubscriptionGroup(group_name="no good name")
     with pytest.raises(CallRefused) as refused:
-        await handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(group)), peer)
+        await handlers.create_group(broker, calls.CreateGroup(body=codec.dumps(group)), peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused):
         await handlers.delete_group(broker, calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer)
@@ -193,7 +193,7 @@ async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
             TopicConfig(topic_name="old", attributes={"-message.type": ""}),
         ]
     )
-    await handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+    await handlers.create_topics(broker, calls.CreateTopics(body=codec.dumps(made)), peer)
     assert get(broker, peer, "new").attributes == {"reserve.time": "5"}
     assert get(broker, peer, "plain").attributes == {"message.type": "DELAY"}
     assert get(broker, peer, "old").attributes == {}
@@ -213,7 +213,7 @@ async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
 async def test_one_bad_topic_of_many_stops_all(broker: Broker, peer: Any, bad: TopicConfig) -> None:
     made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
     with pytest.raises(CallRefused) as refused:
-        await handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+        await handlers.create_topics(broker, calls.CreateTopics(body=codec.dumps(made)), peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert broker.topics.get("good") is None
 
@@ -234,7 +234,7 @@ async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
         ]
     )
     with pytest.raises(StoreFull):
-        await handlers.create_topics(broker, calls.CreateTopics(body=dialect.dumps(made)), peer)
+        await handlers.create_topics(broker, calls.CreateTopics(body=codec.dumps(made)), peer)
     assert broker.topics.get("new") is None
     assert get(broker, peer).perm == 6
 
@@ -243,7 +243,7 @@ async def test_many_groups_are_made_at_once_or_none(broker: Broker, peer: Any) -
     one = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
     two = SubscriptionGroup(group_name="two", retry_max_times=2)
     made = SubscriptionGroups(group_config_list=[one, two])
-    await handlers.create_groups(broker, calls.CreateGroups(body=dialect.dumps(made)), peer)
+    await handlers.create_groups(broker, calls.CreateGroups(body=codec.dumps(made)), peer)
     found = broker.groups.get("one")
     assert found is not None
     assert found.attributes == {"a": "1", "b": "2"}
@@ -253,9 +253,9 @@ async def test_many_groups_are_made_at_once_or_none(broker: Broker, peer: Any) -
     bad = SubscriptionGroup(group_name="no good name")
     made = SubscriptionGroups(group_config_list=[changed, bad])
     with pytest.raises(CallRefused):
-        await handlers.create_groups(broker, calls.CreateGroups(body=dialect.dumps(made)), peer)
+        await handlers.create_groups(broker, calls.CreateGroups(body=codec.dumps(made)), peer)
     assert broker.groups.get("one") == found
-    await handlers.create_group(broker, calls.CreateGroup(body=dialect.dumps(changed)), peer)
+    await handlers.create_group(broker, calls.CreateGroup(body=codec.dumps(changed)), peer)
     found = broker.groups.get("one")
     assert found is not None
     assert found.attributes == {"b": "3"}
@@ -332,7 +332,7 @@ async def forbid(broker: Broker, peer: Any, readable: bool | None) -> bool | Non
     call = ForbidGroup(group="billing", topic="orders", readable=readable)
     reply = await handlers.forbid_group(broker, call, peer)
     assert reply.code == 0
-    return dialect.loads(reply.body, GroupForbidden).readable
+    return codec.loads(reply.body, GroupForbidden).readable
 
 
 async def test_a_group_is_forbidden_a_topic_and_allowed_again(

@@ -10,8 +10,8 @@ from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
 from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
 from roquet.wire.codes import ResponseCode
-from roquet.wire.message_id import parse_offset_message_id
-from roquet.wire.record import decode_many
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import decode_many
 
 COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 Prepare = Callable[..., EndTransaction]

@@ -6,26 +6,26 @@ from typing import Any
 
 import pytest
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.homes import Homes
-from roquet.broker.put import Origin, Put, Stored
-from roquet.broker.services.arrivals import Arrivals
+from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestResult
+from roquet.broker.ingest.destination import Destinations
+from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.services.flush import Flush
-from roquet.broker.services.timer import Timer, offset_of
-from roquet.broker.services.timer_due import TimerParts
-from roquet.broker.set_aside import SetAside
-from roquet.broker.tables.timings import Timings
+from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.services.timer.deliveries import TimerContext
+from roquet.broker.services.timer.timer import Timer, offset_of
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.broker.tables.topics import Topics
 from roquet.model.topic import TopicConfig
-from roquet.rules.timer import window_ms
+from roquet.rules.delay.timer import window_ms
 from roquet.store.config import StoreConfig
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
-from roquet.store.timers import TimerConfig, Timers
+from roquet.store.timer.timers import TimerConfig, TimerStore
 from roquet.testing.clock import VirtualClock
 from roquet.wire.calls.send import Send
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode_many
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode_many
 
 ROOT = Path("/data")
 SMALL = StoreConfig(
@@ -54,26 +54,28 @@ class Tower:
         self.topics = Topics(None, self.config, 0)
         self.topics.put(TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4), 0)
         self.noted: list[tuple[Record, int, int]] = []
-        self.timings = Timings(None)
+        self.timings = TimerMetrics(None)
         self.open()
 
     def open(self) -> None:
         """What a process does as it starts."""
         now_ms = self.clock.now_ms()
         self.store = Store.open(ROOT, self.store_config, files=self.files, now_ms=now_ms)
-        self.arrivals = Arrivals(self.clock)
-        self.put = Put(
+        self.arrivals = LongPolling(self.clock)
+        self.put = Ingest(
             self.store, self.config, self.clock,
-            Origin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1),
+            BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1),
             self.arrivals.arrived,
         )  # fmt: skip
         self.flush = Flush(self.store, self.config, self.clock)
         self.set_aside = SetAside(self.store, self.put, self.topics, self.clock)
-        self.timers = Timers(ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel)
-        self.parts = TimerParts(
+        self.timers = TimerStore(
+            ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel
+        )
+        self.parts = TimerContext(
             store=self.store,
             put=self.put,
-            homes=Homes(
+            homes=Destinations(
                 topics=self.topics, clock=self.clock, default_queue_count=8, auto_create=True
             ),
             set_aside=self.set_aside,
@@ -86,7 +88,7 @@ class Tower:
 
     def save(self) -> None:
         """The work of Timer.save, without threads."""
-        work = self.timers.saving(self.clock.now_ms())
+        work = self.timers.save_task(self.clock.now_ms())
         if work is not None:
             self.store.flush_log()
             work()
@@ -111,14 +113,14 @@ class Tower:
 
     def send(
         self, body: bytes, properties: dict[str, str] | None = None, queue_id: int = 0, **more: Any
-    ) -> Stored:
+    ) -> IngestResult:
         text = "".join(f"{name}\x01{value}\x02" for name, value in (properties or {}).items())
         text += f"UNIQ_KEY\x01{body.decode()}\x02"
         given = {"topic": "orders", "queue_id": queue_id, "born_timestamp": 5, **more}
         call = Send(producer_group="pg", properties=text, body=body, **given)
         return self.put.one(call, queue_id, _Peer())  # type: ignore[arg-type]
 
-    def after(self, body: bytes, delay_ms: int, **more: Any) -> Stored:
+    def after(self, body: bytes, delay_ms: int, **more: Any) -> IngestResult:
         """Send a message that is wanted so much later."""
         at = str(self.clock.now_ms() + delay_ms)
         return self.send(body, {"TIMER_DELIVER_MS": at}, **more)

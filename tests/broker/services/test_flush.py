@@ -6,13 +6,13 @@ from threading import Event
 
 import pytest
 
-from roquet.broker.config import BrokerConfig
 from roquet.broker.services.flush import FILES_AT_ONCE, Flush
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.store.flush import Flushing
-from roquet.store.mapped import MappedFile, MapPool
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.mapped_file import MappedFile, MapPool
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.flush import FlushTask
 from roquet.store.store import Store
 from roquet.testing.clock import in_virtual_time, this_loop
 
@@ -47,7 +47,7 @@ class Disk(Store):
     def dirty_files(self) -> int:
         return self.dirty
 
-    def letting_go(self) -> Callable[[], None]:
+    def release_task(self) -> Callable[[], None]:
         def work() -> None:
             self.let_go += 1
 
@@ -65,8 +65,8 @@ class Disk(Store):
         self.flushed_position = end
         return end
 
-    def flushing(self, now_ms: int) -> Flushing:
-        return Flushing(self.waiting.copy(), self.written.append, self._checkpoint)
+    def flush_task(self, now_ms: int) -> FlushTask:
+        return FlushTask(self.waiting.copy(), self.written.append, self._checkpoint)
 
     def _checkpoint(self) -> None:
         self.checkpoints += 1

@@ -4,7 +4,7 @@ from typing import Any
 from roquet.broker.services.handover import Handover
 from roquet.broker.tables.clients import Clients
 from roquet.model.subscription import ConsumerData, HeartbeatData
-from roquet.rules.handover import HANDOVER_MS
+from roquet.rules.balance.handover import HANDOVER_MS
 from roquet.testing.clock import in_virtual_time, this_loop
 
 

@@ -8,17 +8,17 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.config import BrokerConfig
 from roquet.broker.services import revive
+from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import MessageIllegal, StoreFull
 from roquet.model.names import REVIVE_GROUP
 from roquet.model.topic import SubscriptionGroup
-from roquet.rules.pop import Checkpoint
-from roquet.store.memory import MemoryFiles
+from roquet.rules.consumption.pop import PopCheckpoint
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.pop_text import AckBody, CheckpointBody, encode_body, note_properties
-from roquet.wire.record import Record, decode_many, to_message
+from roquet.wire.receipt_handle import AckBody, CheckpointBody, encode_body, revive_properties
+from roquet.wire.records.record import Record, decode_many, to_message
 
 NOTES = "rmq_sys_REVIVE_LOG_DefaultCluster"
 RETRY = "%RETRY%g_t"
@@ -32,7 +32,7 @@ def config(**settings: Any) -> BrokerConfig:
     return BrokerConfig(**given)
 
 
-def give(broker: Broker, count: int = 3, topic: str = "t", **fields: Any) -> Checkpoint:
+def give(broker: Broker, count: int = 3, topic: str = "t", **fields: Any) -> PopCheckpoint:
     """Store so many messages, and give them out."""
     broker.groups.find("g", 1)
     start = broker.store.bounds(topic, 0)[1]
@@ -41,10 +41,10 @@ def give(broker: Broker, count: int = 3, topic: str = "t", **fields: Any) -> Che
     bits = (1 << count) - 1
     given: dict[str, Any] = {
         "group": "g", "topic": topic, "queue_id": 0, "start": start,
-        "pop_ms": broker.clock.now_ms(), "invisible_ms": 1_000, "given": bits, "left": bits,
-        "lane": 0, "lane_offset": 0, **fields,
+        "pop_ms": broker.clock.now_ms(), "invisible_ms": 1_000, "delivered": bits, "left": bits,
+        "revive_queue_id": 0, "revive_offset": 0, **fields,
     }  # fmt: skip
-    found = Checkpoint(**given)
+    found = PopCheckpoint(**given)
     broker.revival.give(found)
     broker.offsets.commit("g", topic, 0, start + count)
     return found
@@ -78,9 +78,9 @@ async def test_what_is_left_comes_again_in_the_retry_topic(broker: Broker) -> No
 async def test_the_first_time_of_all_stays_known(broker: Broker) -> None:
     first = give(broker, 1)
     await later(broker, 1_000)
-    again = Checkpoint(
+    again = PopCheckpoint(
         group="g", topic=RETRY, queue_id=0, start=0, pop_ms=first.pop_ms + 5, invisible_ms=1,
-        given=1, left=1, lane=1, lane_offset=0,
+        delivered=1, left=1, revive_queue_id=1, revive_offset=0,
     )  # fmt: skip
     broker.revival.give(again)
     await later(broker, 1_000)
@@ -130,9 +130,9 @@ async def test_a_message_without_room_for_another_property_comes_again_all_the_s
 ) -> None:
     broker.groups.find("g", 1)
     broker.store.append(Draft("t", 0, b"x", b"KEYS\x01" + b"k" * 32_750 + b"\x02"), 5)
-    found = Checkpoint(
-        group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, given=1, left=1,
-        lane=0, lane_offset=0,
+    found = PopCheckpoint(
+        group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, delivered=1, left=1,
+        revive_queue_id=0, revive_offset=0,
     )  # fmt: skip
     broker.revival.give(found)
     await later(broker, 0)
@@ -163,12 +163,12 @@ async def test_progress_in_the_notes_stops_at_what_is_not_over(
     broker.revival.settle(first, 1)
     broker.revival.commit()
     assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 0
-    monkeypatch.setattr("roquet.rules.pop.LANE_LAG_MAX", 2)
+    monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 2)
     for _ in range(4):
         third = give(broker, 1)
         broker.revival.settle(third, 1)
     broker.revival.commit()
-    assert second.lane_offset == 11, "it was noted anew"
+    assert second.revive_offset == 11, "it was noted anew"
     assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 10
     broker.revival.settle(second, 1)
     broker.revival.commit()
@@ -215,10 +215,10 @@ async def test_notes_that_cannot_be_are_passed_over() -> None:
         broker = server.broker
         for body in (b"{", b"[]", b'{"so":-5}', b'{"so":1,"pt":1,"it":1,"n":99999999}', b"\xff"):
             for tag in ("ck", "ack", "bAck", "other"):
-                broker.store.append(Draft(NOTES, 0, body, note_properties(tag, 1), 1), 1)
+                broker.store.append(Draft(NOTES, 0, body, revive_properties(tag, 1), 1), 1)
         wild = b'{"ao":99,"aol":[-1,1000000000000],"c":"g","t":"t","q":0,"so":0,"pt":7,"bn":"b"}'
         give(broker, pop_ms=7, invisible_ms=10**12 * 10)
-        broker.store.append(Draft(NOTES, 0, wild, note_properties("bAck", 1), 1), 1)
+        broker.store.append(Draft(NOTES, 0, wild, revive_properties("bAck", 1), 1), 1)
         copy = files.copy()
     async with BrokerServer(config(), clock, files=copy) as server:
         (found,) = server.broker.revival.in_flight
@@ -228,7 +228,7 @@ async def test_notes_that_cannot_be_are_passed_over() -> None:
 async def test_many_in_flight_are_not_noted_anew_for_ever(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquet.rules.pop.LANE_LAG_MAX", 4)
+    monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 4)
     for _ in range(12):
         give(broker, 1, invisible_ms=90_000)
     for _ in range(5):
@@ -239,7 +239,7 @@ async def test_many_in_flight_are_not_noted_anew_for_ever(
 async def test_only_some_are_noted_anew_in_one_stroke(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquet.rules.pop.LANE_LAG_MAX", 4)
+    monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 4)
     monkeypatch.setattr(revive, "RENOTE_COUNT", 3)
     monkeypatch.setattr(broker.revival, "_lanes", 1)
     first = [give(broker, 1, invisible_ms=90_000) for _ in range(5)]
@@ -249,7 +249,7 @@ async def test_only_some_are_noted_anew_in_one_stroke(
     broker.revival.commit()
     assert broker.store.bounds(NOTES, 0)[1] == 48
     broker.revival.commit()
-    assert [found.lane_offset for found in first] == [45, 46, 47, 48, 49]
+    assert [found.revive_offset for found in first] == [45, 46, 47, 48, 49]
 
 
 async def test_a_message_that_was_tried_as_often_as_can_be_told_is_a_dead_letter(
@@ -259,9 +259,9 @@ async def test_a_message_that_was_tried_as_often_as_can_be_told_is_a_dead_letter
     broker.groups.find("g", 1)
     broker.store.append(Draft("t", 0, b"worn", b"", reconsume_times=most), 5)
     give(broker, 1)
-    again = Checkpoint(
-        group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, given=1, left=1,
-        lane=0, lane_offset=0,
+    again = PopCheckpoint(
+        group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, delivered=1, left=1,
+        revive_queue_id=0, revive_offset=0,
     )  # fmt: skip
     broker.revival.give(again)
     await later(broker, 1_000)
@@ -361,7 +361,7 @@ async def test_notes_that_waited_in_a_genuine_timer_are_taken_as_they_come(broke
     acked = AckBody(group="g", topic="t", queue_id=0, start=0, pop_ms=before, offset=0)
     for offset, (tag, body) in enumerate((("ck", given), ("ack", acked), ("ck", None))):
         raw = b"spoilt" if body is None else encode_body(body)
-        record = make_record(raw, note_properties(tag, before))
+        record = make_record(raw, revive_properties(tag, before))
         broker.revival.noted(record, 3, 70 + offset)
     assert broker.offsets.get("CID_RMQ_SYS_REVIVE_NOTED", NOTES, 3) == 73
     await later(broker, 2_000)

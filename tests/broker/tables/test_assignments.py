@@ -1,8 +1,8 @@
-from roquet.broker.tables.assignments import Assignments, Snapshot
+from roquet.broker.tables.assignments import AssignmentSnapshot, AssignmentTable
 from roquet.model.queue import MessageQueue
 
 Q = tuple(MessageQueue("t", "a", number) for number in range(3))
-ONE = Snapshot(
+ONE = AssignmentSnapshot(
     number=1,
     strategy="STICKY",
     members=("m", "n"),
@@ -17,7 +17,7 @@ def test_a_snapshot_knows_each_queues_owner() -> None:
 
 
 def test_the_latest_decision_is_kept_for_each_group_and_topic() -> None:
-    table = Assignments()
+    table = AssignmentTable()
     assert table.get("g", "t") is None
     table.put("g", "t", ONE)
     assert table.get("g", "t") is ONE
@@ -27,7 +27,7 @@ def test_the_latest_decision_is_kept_for_each_group_and_topic() -> None:
 
 
 def test_what_members_asked_for_goes_with_them_and_all_with_the_last() -> None:
-    table = Assignments()
+    table = AssignmentTable()
     table.put("g", "t", ONE)
     table.asked("g", "m", "STICKY")
     table.asked("g", "n", "AVG")

@@ -9,7 +9,7 @@ from roquet.model.subscription import (
     ProducerData,
     Subscription,
 )
-from roquet.rules.liveness import Sign
+from roquet.rules.liveness import LastSeen
 
 
 def consumer(
@@ -88,7 +88,7 @@ def test_a_group_ends_with_its_last_member(new_peer: Callable[[], Any]) -> None:
 
 def test_a_lost_connection_leaves_all_its_groups(new_peer: Callable[[], Any]) -> None:
     clients, peer = Clients(), new_peer()
-    clients.seen(peer, Sign(seen_ms=0))
+    clients.seen(peer, LastSeen(seen_ms=0))
     clients.beat(peer, consumer("c1", group="one"))
     clients.beat(peer, consumer("c1", group="two"))
     clients.beat(
@@ -102,8 +102,8 @@ def test_a_lost_connection_leaves_all_its_groups(new_peer: Callable[[], Any]) ->
 
 def test_silence_is_noticed(new_peer: Callable[[], Any]) -> None:
     clients, quiet, lively = Clients(), new_peer(), new_peer()
-    clients.seen(quiet, Sign(seen_ms=0, limit_ms=100))
-    clients.seen(lively, Sign(seen_ms=50, limit_ms=100))
+    clients.seen(quiet, LastSeen(seen_ms=0, limit_ms=100))
+    clients.seen(lively, LastSeen(seen_ms=50, limit_ms=100))
     assert clients.silent(100) == []
     assert clients.silent(101) == [quiet]
 
@@ -178,7 +178,7 @@ def test_who_listens_to_a_topic_and_how_is_told(new_peer: Callable[[], Any]) -> 
 def test_the_last_sign_of_life_is_told(new_peer: Callable[[], Any]) -> None:
     clients, peer = Clients(), new_peer()
     assert clients.seen_ms(peer) is None
-    clients.seen(peer, Sign(seen_ms=7))
+    clients.seen(peer, LastSeen(seen_ms=7))
     assert clients.seen_ms(peer) == 7
 
 

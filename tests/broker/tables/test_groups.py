@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.groups import Groups
-from roquet.broker.tables.table import TableFile
+from roquet.broker.tables.saved_table import TableFile
 from roquet.model.errors import StoreFull
 from roquet.model.names import SYSTEM_GROUPS
 from roquet.model.topic import SubscriptionGroup
-from roquet.store.files import RealFiles
-from roquet.store.memory import MemoryFiles
+from roquet.store.filesystem.files import RealFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
 
 NOW = 1_700_000_000_000
 GENUINE = Path(__file__).parents[2] / "vectors" / "config"

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.tables.offsets import Offsets
-from roquet.broker.tables.table import TableFile
-from roquet.store.files import RealFiles
+from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.saved_table import TableFile
+from roquet.store.filesystem.files import RealFiles
 
 GENUINE = Path(__file__).parents[2] / "vectors" / "config"
 
@@ -13,18 +13,18 @@ GENUINE = Path(__file__).parents[2] / "vectors" / "config"
 def test_genuine_progress_is_taken_over(version: str, tmp_path: Path) -> None:
     path = tmp_path / "consumerOffset.json"
     path.write_bytes((GENUINE / version / "consumerOffset.json").read_bytes())
-    offsets = Offsets(TableFile(RealFiles(), path))
+    offsets = ConsumerOffsets(TableFile(RealFiles(), path))
     assert offsets.get("CG_main", "Bulk", 0) == 310
     assert offsets.get("CG_dead", "TopicC", 0) == 25
     assert offsets.get("CG_main", "TopicA", 9) is None
 
 
 def test_a_group_has_no_progress_before_it_commits() -> None:
-    assert Offsets(None).get("group", "topic", 0) is None
+    assert ConsumerOffsets(None).get("group", "topic", 0) is None
 
 
 def test_progress_beyond_the_ends_of_queues_is_lowered() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     for group, topic, queue_id in (("a", "t", 0), ("b", "t", 0), ("a", "t", 1), ("a", "u", 0)):
         offsets.commit(group, topic, queue_id, 5)
     offsets.unsaved = False
@@ -39,7 +39,7 @@ def test_progress_beyond_the_ends_of_queues_is_lowered() -> None:
 
 
 def test_progress_is_kept_for_each_queue_and_group() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     offsets.commit("a", "topic", 0, 5)
     offsets.commit("b", "topic", 0, 6)
     offsets.commit("a", "topic", 1, 7)
@@ -49,14 +49,14 @@ def test_progress_is_kept_for_each_queue_and_group() -> None:
 
 
 def test_progress_may_go_back() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     offsets.commit("a", "topic", 0, 5)
     offsets.commit("a", "topic", 0, 2)
     assert offsets.get("a", "topic", 0) == 2
 
 
 def test_the_same_progress_again_is_no_news() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     offsets.commit("a", "topic", 0, 5)
     offsets.unsaved = False
     offsets.commit("a", "topic", 0, 5)
@@ -64,7 +64,7 @@ def test_the_same_progress_again_is_no_news() -> None:
 
 
 def test_a_deleted_topic_takes_its_progress_along() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     offsets.commit("a", "topic", 0, 5)
     offsets.commit("a", "topic2", 0, 6)
     offsets.remove_topics(["topic", "none"])
@@ -73,7 +73,7 @@ def test_a_deleted_topic_takes_its_progress_along() -> None:
 
 
 def test_a_deleted_group_takes_its_progress_along() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     offsets.commit("a", "topic", 0, 5)
     offsets.commit("aa", "topic", 0, 6)
     offsets.remove_group("a")
@@ -82,7 +82,7 @@ def test_a_deleted_group_takes_its_progress_along() -> None:
 
 
 def test_topics_and_groups_with_progress_are_known() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     for group, topic in (("g", "t"), ("g", "u"), ("h", "t")):
         offsets.commit(group, topic, 0, 1)
     assert offsets.topics("g") == ["t", "u"]
@@ -91,7 +91,7 @@ def test_topics_and_groups_with_progress_are_known() -> None:
 
 
 def test_progress_is_cloned_and_goes_its_own_way() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     offsets.commit("a", "t", 0, 5)
     offsets.clone("a", "b", "t")
     offsets.clone("a", "b", "u")
@@ -101,7 +101,7 @@ def test_progress_is_cloned_and_goes_its_own_way() -> None:
 
 
 def test_progress_in_one_queue_is_forgotten() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     for group, topic, queue_id in (("a", "t", 0), ("a", "t", 1), ("b", "t", 1), ("a", "u", 1)):
         offsets.commit(group, topic, queue_id, 5)
     offsets.unsaved = False
@@ -114,7 +114,7 @@ def test_progress_in_one_queue_is_forgotten() -> None:
 
 
 def test_progress_is_told_by_topic_by_group_and_by_queue() -> None:
-    offsets = Offsets(None)
+    offsets = ConsumerOffsets(None)
     offsets.commit("a", "orders", 0, 5)
     offsets.commit("a", "paid", 1, 6)
     offsets.commit("b", "orders", 2, 7)

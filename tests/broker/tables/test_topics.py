@@ -3,15 +3,15 @@ from typing import Any
 
 import pytest
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.tables.table import TableFile
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.saved_table import TableFile
 from roquet.broker.tables.topics import Topics, is_system_topic, system_topic_names
 from roquet.model import names
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
-from roquet.rules.topic_id import is_another
-from roquet.store.files import RealFiles
-from roquet.store.memory import MemoryFiles
+from roquet.rules.topic_id import is_other_topic
+from roquet.store.filesystem.files import RealFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
 
 NOW = 1_700_000_000_000
 GENUINE = Path(__file__).parents[2] / "vectors" / "config"
@@ -221,7 +221,7 @@ def test_a_topic_made_anew_has_another_id_within_the_same_millisecond_too() -> N
     topics.remove("orders", NOW)
     assert "orders" not in topics.ids
     create(topics, "orders")
-    assert is_another(first, topics.ids["orders"])
+    assert is_other_topic(first, topics.ids["orders"])
 
 
 def test_a_topic_keeps_its_id_when_it_is_changed_and_when_its_broker_starts_again() -> None:
@@ -287,7 +287,7 @@ def test_ids_are_renewed_before_their_topics_are_deleted() -> None:
     create(topics, "orders")
     first = topics.ids["orders"]
     topics.renew_ids(["orders", "unknown"], NOW)
-    assert is_another(first, topics_of(files).ids["orders"])
+    assert is_other_topic(first, topics_of(files).ids["orders"])
     assert "unknown" not in topics.ids
 
 

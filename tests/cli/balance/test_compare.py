@@ -4,8 +4,15 @@ from typing import Any
 
 import pytest
 
-from roquet.cli.balance.compare import ANSWERS, Result, compare, fields, names_of, owners_in_order
-from roquet.cli.balance.situation import Situation, Then, situation
+from roquet.cli.balance.compare import (
+    STRATEGY_FUNCTIONS,
+    StrategyResult,
+    compare,
+    json_fields,
+    owners_in_order,
+    strategy_names,
+)
+from roquet.cli.balance.situation import MemberChange, Situation, build_situation
 from roquet.model.errors import UsageError
 from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES
 
@@ -15,16 +22,16 @@ def made(**asked: Any) -> Situation:
         "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
         "who": None,
     }  # fmt: skip
-    return situation(**{**defaults, **asked})
+    return build_situation(**{**defaults, **asked})
 
 
-def only(given: Situation, name: str) -> Result:
+def only(given: Situation, name: str) -> StrategyResult:
     (result,) = compare(given, [name])
     return result
 
 
 def test_when_a_fourth_joins_two_moves_are_the_least() -> None:
-    results = {r.name: r for r in compare(made(then=Then.JOIN), names_of("all"))}
+    results = {r.name: r for r in compare(made(then=MemberChange.JOIN), strategy_names("all"))}
     assert {name: len(results[name].moved) for name in ("AVG", "AVG_BY_CIRCLE", "STICKY")} == {
         "AVG": 5,
         "AVG_BY_CIRCLE": 5,
@@ -35,24 +42,26 @@ def test_when_a_fourth_joins_two_moves_are_the_least() -> None:
     assert not results["AVG"].is_least
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize("then", [None, *Then])
+@pytest.mark.parametrize("name", STRATEGY_FUNCTIONS)
+@pytest.mark.parametrize("then", [None, *MemberChange])
 def test_every_strategy_gives_each_queue_an_owner_or_says_that_it_has_none(
-    name: str, then: Then | None
+    name: str, then: MemberChange | None
 ) -> None:
     given = made(queues=11, brokers=3, members=4, then=then, lag=",".join("31415926535"))
     result = only(given, name)
     owned = [queue for share in result.after.values() for queue in share]
     assert sorted([*owned, *result.unowned]) == sorted(given.queues)
     assert set(result.after) == set(given.remaining)
-    assert bool(result.unowned) == (name == "CONFIG" and then in (Then.LEAVE, Then.KILL))
+    assert bool(result.unowned) == (
+        name == "CONFIG" and then in (MemberChange.LEAVE, MemberChange.KILL)
+    )
 
 
 def test_what_nobody_takes_over_is_not_even() -> None:
-    result = only(made(members=2, then=Then.LEAVE), "CONFIG")
+    result = only(made(members=2, then=MemberChange.LEAVE), "CONFIG")
     assert [queue.queue_id for queue in result.unowned] == [4, 5, 6, 7]
     assert not result.is_even
-    given = made(members=2, then=Then.LEAVE)
+    given = made(members=2, then=MemberChange.LEAVE)
     assert [owner for _, owner in owners_in_order(given, result.after)] == 4 * [0] + 4 * [None]
 
 
@@ -68,18 +77,18 @@ def test_waiting_messages_are_weighed() -> None:
 
 
 def test_names_are_found_in_any_case() -> None:
-    assert names_of("sticky") == ["STICKY"]
-    assert names_of("machine_room_nearby-consistent_hash") == [
+    assert strategy_names("sticky") == ["STICKY"]
+    assert strategy_names("machine_room_nearby-consistent_hash") == [
         "MACHINE_ROOM_NEARBY-CONSISTENT_HASH"
     ]
-    assert {*STRATEGIES, *BROKER_DECIDED, "CONFIG", "MACHINE_ROOM"} < set(names_of("ALL"))
+    assert {*STRATEGIES, *BROKER_DECIDED, "CONFIG", "MACHINE_ROOM"} < set(strategy_names("ALL"))
     with pytest.raises(UsageError, match="no 'AVERAGE_BY_CIRCLE'; did you mean 'AVG_BY_CIRCLE'"):
-        names_of("AVERAGE_BY_CIRCLE")
+        strategy_names("AVERAGE_BY_CIRCLE")
 
 
 def test_json_has_every_name() -> None:
-    given = made(queues=3, members=2, then=Then.JOIN, lag="1,2,3")
-    told = fields(given, compare(given, ["AVG"]))
+    given = made(queues=3, members=2, then=MemberChange.JOIN, lag="1,2,3")
+    told = json_fields(given, compare(given, ["AVG"]))
     assert told["then"] == {"what": "join", "who": "c3"}
     assert told["lag"]["Orders@room1@broker-a:2"] == 3
     (average,) = told["strategies"]
@@ -92,6 +101,6 @@ def test_json_has_every_name() -> None:
 
 def test_json_of_a_quiet_group_has_no_moves() -> None:
     given = made()
-    told = fields(given, compare(given, ["AVG"]))
+    told = json_fields(given, compare(given, ["AVG"]))
     assert told["then"] is None
     assert set(told["strategies"][0]) == {"name", "shares", "smallest", "largest", "unowned"}

@@ -5,29 +5,29 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from roquet.cli.balance.compare import compare, names_of
+from roquet.cli.balance.compare import compare, strategy_names
 from roquet.cli.balance.report import html, svg
-from roquet.cli.balance.situation import Situation, Then, situation
+from roquet.cli.balance.situation import MemberChange, Situation, build_situation
 
 
-def given(then: Then | None) -> Situation:
-    lag = "1,2,3,4,5,6,7,8" if then is Then.KILL else ""
-    return situation(queues=8, brokers=1, members=3, rooms=None, lag=lag, then=then, who=None)
+def given(then: MemberChange | None) -> Situation:
+    lag = "1,2,3,4,5,6,7,8" if then is MemberChange.KILL else ""
+    return build_situation(queues=8, brokers=1, members=3, rooms=None, lag=lag, then=then, who=None)
 
 
-@pytest.mark.parametrize("then", [None, *Then])
-def test_a_page_has_a_picture_and_the_numbers(then: Then | None) -> None:
-    text = html(given(then), compare(given(then), names_of("all")), ["AVG moves 5."])
+@pytest.mark.parametrize("then", [None, *MemberChange])
+def test_a_page_has_a_picture_and_the_numbers(then: MemberChange | None) -> None:
+    text = html(given(then), compare(given(then), strategy_names("all")), ["AVG moves 5."])
     assert text.startswith("<!doctype html>")
     assert "AVG moves 5." in text
     assert text.count("<svg") == 1
     assert ("<th>moves</th>" in text) == (then is not None)
-    assert ("<th>most waiting</th>" in text) == (then is Then.KILL)
+    assert ("<th>most waiting</th>" in text) == (then is MemberChange.KILL)
     assert not re.search(r"(src|href)=|<script|url\(|@import", text)
 
 
 def test_a_picture_shows_before_and_after_and_rings_what_moved() -> None:
-    picture = svg(given(Then.JOIN), compare(given(Then.JOIN), ["AVG"]))
+    picture = svg(given(MemberChange.JOIN), compare(given(MemberChange.JOIN), ["AVG"]))
     ET.fromstring(picture)
     assert picture.count('stroke="var(--ink)"') == 5
     assert "2 each · 5 moved" in picture

@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.console import Console
 
-from roquet.cli.balance.compare import compare, names_of
+from roquet.cli.balance.compare import compare, strategy_names
 from roquet.cli.balance.screen import show
-from roquet.cli.balance.situation import Then, situation
+from roquet.cli.balance.situation import MemberChange, build_situation
 
 
 def shown(strategy: str = "all", *, colour: bool = False, width: int = 80, **asked: Any) -> str:
@@ -15,7 +15,7 @@ def shown(strategy: str = "all", *, colour: bool = False, width: int = 80, **ask
         "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
         "who": None,
     }  # fmt: skip
-    given = situation(**{**defaults, **asked})
+    given = build_situation(**{**defaults, **asked})
     text = io.StringIO()
     console = Console(
         file=text,
@@ -24,12 +24,12 @@ def shown(strategy: str = "all", *, colour: bool = False, width: int = 80, **ask
         force_terminal=colour,
         color_system="truecolor" if colour else None,
     )
-    show(given, compare(given, names_of(strategy)), console)
+    show(given, compare(given, strategy_names(strategy)), console)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def test_the_documented_example_fits_a_narrow_terminal() -> None:
-    text = shown(then=Then.JOIN)
+    text = shown(then=MemberChange.JOIN)
     assert "AVG                       1  1  1  2  2  2  3  3" in text
     assert "  1  1 *2  2 *3 *3 *4 *4       2      5      2" in text
     flat = " ".join(text.split())
@@ -64,18 +64,18 @@ def test_rooms_are_named_when_there_are_several() -> None:
 
 
 def test_queues_that_nobody_has_are_named() -> None:
-    text = shown("CONFIG", queues=40, members=2, then=Then.KILL)
+    text = shown("CONFIG", queues=40, members=2, then=MemberChange.KILL)
     assert "CONFIG: nobody has 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 and 8 more" in text
     assert "*-" in text
     assert "least." not in text
 
 
 def test_a_leaver_and_a_victim_differ_in_what_comes_twice() -> None:
-    assert "c3 commits before it leaves" in shown("AVG", then=Then.LEAVE)
-    assert "c3 commits nothing more" in shown("AVG", then=Then.KILL)
+    assert "c3 commits before it leaves" in shown("AVG", then=MemberChange.LEAVE)
+    assert "c3 commits nothing more" in shown("AVG", then=MemberChange.KILL)
 
 
 def test_very_many_queues_are_only_counted() -> None:
-    text = shown("STICKY", queues=1000, members=40, then=Then.LEAVE)
+    text = shown("STICKY", queues=1000, members=40, then=MemberChange.LEAVE)
     assert "STICKY    25-26     25     25" in text
     assert "and 16 more" in text

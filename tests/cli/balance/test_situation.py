@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roquet.cli.balance.situation import Situation, Then, situation
+from roquet.cli.balance.situation import MemberChange, Situation, build_situation
 from roquet.model.errors import UsageError
 
 
@@ -13,7 +13,7 @@ def made(**asked: Any) -> Situation:
         "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
         "who": None,
     }  # fmt: skip
-    return situation(**{**defaults, **asked})
+    return build_situation(**{**defaults, **asked})
 
 
 def test_queues_are_neighbours_on_brokers_in_rooms() -> None:
@@ -37,19 +37,19 @@ def test_one_broker_is_one_room_and_needs_no_letter() -> None:
 
 
 def test_a_newcomer_has_the_next_name_and_names_sort_as_numbers() -> None:
-    given = made(members=9, then=Then.JOIN)
+    given = made(members=9, then=MemberChange.JOIN)
     assert given.who == "c10"
     assert given.remaining == [f"c{n:02}" for n in range(1, 11)]
     assert given.told().endswith("9 members; then c10 joins")
 
 
 def test_the_last_leaves_unless_somebody_is_named() -> None:
-    assert made(then=Then.LEAVE).remaining == ["c1", "c2"]
-    killed = made(then=Then.KILL, who="c1")
+    assert made(then=MemberChange.LEAVE).remaining == ["c1", "c2"]
+    killed = made(then=MemberChange.KILL, who="c1")
     assert killed.remaining == ["c2", "c3"]
     assert killed.everybody == ["c1", "c2", "c3"]
     assert killed.told().endswith("then c1 is killed")
-    assert made(then=Then.LEAVE).told().endswith("then c3 leaves")
+    assert made(then=MemberChange.LEAVE).told().endswith("then c3 leaves")
 
 
 def test_lag_is_in_the_order_of_the_queues() -> None:
@@ -64,9 +64,9 @@ def test_lag_is_in_the_order_of_the_queues() -> None:
         ({"lag": "1,2"}, "--lag has 2 numbers: one for each of 8 queues is due"),
         ({"lag": "many"}, "'many' is not a list of numbers"),
         ({"lag": "0,0,0,0,0,0,0,-4"}, "-4 messages cannot wait"),
-        ({"then": Then.LEAVE, "members": 1}, "nobody would be left"),
-        ({"then": Then.KILL, "who": "C2"}, "no member 'C2'; did you mean 'c2'"),
-        ({"then": Then.JOIN, "who": "c2"}, "--who says who leaves"),
+        ({"then": MemberChange.LEAVE, "members": 1}, "nobody would be left"),
+        ({"then": MemberChange.KILL, "who": "C2"}, "no member 'C2'; did you mean 'c2'"),
+        ({"then": MemberChange.JOIN, "who": "c2"}, "--who says who leaves"),
         ({"who": "c2"}, "--who says who leaves"),
     ],
 )

@@ -2,9 +2,9 @@ import msgspec
 import pytest
 
 from roquet.cli.demo import facts
-from roquet.cli.demo.facts import Facts, TableFacts
+from roquet.cli.demo.facts import DemoFacts, TableFacts
 
-GOOD = Facts(
+GOOD = DemoFacts(
     flights=4,
     sent=4,
     stored=4,
@@ -16,7 +16,7 @@ GOOD = Facts(
 )
 
 
-def with_table(**changes: int) -> Facts:
+def with_table(**changes: int) -> DemoFacts:
     return msgspec.structs.replace(GOOD, table=msgspec.structs.replace(GOOD.table, **changes))
 
 
@@ -42,7 +42,7 @@ def test_a_message_handled_twice_is_told_and_is_no_failure() -> None:
         (with_table(disordered=1), "aircraft whose order was not kept: 1 instead of 0"),
     ],
 )
-def test_whatever_does_not_add_up_is_named(counted: Facts, words: str) -> None:
+def test_whatever_does_not_add_up_is_named(counted: DemoFacts, words: str) -> None:
     assert any(words in line for line in facts.failed(counted))
     assert facts.verdict(counted).startswith("FAILED: ")
     assert words in facts.verdict(counted)

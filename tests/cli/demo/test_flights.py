@@ -62,7 +62,7 @@ def test_a_slice_is_the_head_of_the_file(file: Path) -> None:
 
 
 def test_the_lines_are_counted_without_the_heading(file: Path) -> None:
-    assert flights.lines(file) == 3
+    assert flights.count_flights(file) == 3
 
 
 def test_the_topic_has_a_legal_name() -> None:
@@ -70,7 +70,7 @@ def test_the_topic_has_a_legal_name() -> None:
 
 
 def test_the_real_file_is_found_and_begins_on_the_first_of_january() -> None:
-    first = next(flights.read(flights.archive()))
+    first = next(flights.read(flights.archive_path()))
     assert json.loads(first.body)["time_hour"] == "2013-01-01T10:00:00Z"
 
 
@@ -79,4 +79,4 @@ def test_without_the_package_the_user_is_told_what_to_install(
 ) -> None:
     monkeypatch.setattr(flights, "PACKAGE", "nycflights-that-nobody-has")
     with pytest.raises(UsageError, match=r"pip install 'roquet\[demo\]'"):
-        flights.archive()
+        flights.archive_path()

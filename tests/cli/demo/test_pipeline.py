@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from roquet.cli.demo import audit, pipeline
-from roquet.cli.demo.pipeline import Moved, Settings
+from roquet.cli.demo.pipeline import PipelineSettings, RowsWritten
 from roquet.client import blocking
 from roquet.model.message import Message
 from roquet.testing.cluster import BlockingCluster
@@ -37,8 +37,8 @@ def namesrv() -> Iterator[str]:
         yield cluster.namesrv_addr
 
 
-def settings(namesrv: str, directory: Path) -> Settings:
-    return Settings(
+def settings(namesrv: str, directory: Path) -> PipelineSettings:
+    return PipelineSettings(
         namesrv=namesrv,
         topic="flights",
         table=str(directory / "table"),
@@ -56,7 +56,7 @@ def test_a_stream_that_was_stopped_in_the_middle_ends_with_every_row_once(
     half = msgspec.structs.replace(whole, stop_after=30)
     pipeline.follow(pipeline.stream(spark, half), half)
     first = [
-        msgspec.json.decode(line, type=Moved)
+        msgspec.json.decode(line, type=RowsWritten)
         for line in capsys.readouterr().out.split("\n")
         if line
     ]
@@ -64,7 +64,7 @@ def test_a_stream_that_was_stopped_in_the_middle_ends_with_every_row_once(
     rest = msgspec.structs.replace(whole, before=first[-1].rows)
     pipeline.follow(pipeline.stream(spark, rest), rest)
     table = spark.read.parquet(whole.table)
-    facts = audit.of(table)
+    facts = audit.table_facts(table)
     assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == (100, 100, 0, 0)
     assert tuple(table.columns) == pipeline.COLUMNS
 
@@ -85,9 +85,9 @@ def test_a_flights_json_becomes_columns(spark: "SparkSession") -> None:
 
 def test_settings_travel_on_a_command_line() -> None:
     sent = settings("127.0.0.1:9876", Path("/somewhere"))
-    assert msgspec.json.decode(msgspec.json.encode(sent), type=Settings) == sent
+    assert msgspec.json.decode(msgspec.json.encode(sent), type=PipelineSettings) == sent
 
 
 def test_progress_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline.say(Moved(7))
+    pipeline.say(RowsWritten(7))
     assert capsys.readouterr().out == '{"rows":7}\n'

@@ -1,11 +1,11 @@
 import msgspec
 
 from roquet.cli.demo import report
-from roquet.cli.demo.accounts import Note, Owned
-from roquet.cli.demo.facts import Facts, TableFacts, verdict
-from roquet.cli.demo.report import Journey
+from roquet.cli.demo.event_log import HandledFlight, QueuesOwned
+from roquet.cli.demo.facts import DemoFacts, TableFacts, verdict
+from roquet.cli.demo.report import DemoTimeline
 
-GOOD = Facts(
+GOOD = DemoFacts(
     flights=4,
     sent=4,
     stored=4,
@@ -16,10 +16,16 @@ GOOD = Facts(
     ),
 )
 
-JOURNEY = Journey(
+JOURNEY = DemoTimeline(
     sent_ms=[0, 100, 200, 900],
-    books={"consumer-1": [Note(0, 200), Note(1, 300)], "consumer-2": [Note(2, 400), Note(3, 950)]},
-    owned={"consumer-1": [Owned(0, ("broker-a:0",))], "consumer-2": [Owned(0, ("broker-b:0",))]},
+    books={
+        "consumer-1": [HandledFlight(0, 200), HandledFlight(1, 300)],
+        "consumer-2": [HandledFlight(2, 400), HandledFlight(3, 950)],
+    },
+    owned={
+        "consumer-1": [QueuesOwned(0, ("broker-a:0",))],
+        "consumer-2": [QueuesOwned(0, ("broker-b:0",))],
+    },
     ends_ms={"consumer-1": 500, "consumer-2": 1000},
     moments=[(500, "consumer-1 is killed")],
     end_ms=1000,

@@ -3,11 +3,11 @@ import io
 import msgspec
 import pytest
 
-from roquet.cli.demo.facts import Facts, TableFacts, verdict
+from roquet.cli.demo.facts import DemoFacts, TableFacts, verdict
 from roquet.cli.demo.screen import Screen
-from roquet.cli.printable_console import PrintableConsole
+from roquet.cli.terminal.printable_console import PrintableConsole
 
-GOOD = Facts(
+GOOD = DemoFacts(
     flights=4000,
     sent=4000,
     stored=4000,

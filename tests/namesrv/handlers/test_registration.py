@@ -10,17 +10,19 @@ import pytest
 from roquet.model.errors import CallRefused
 from roquet.model.topic import DataVersion
 from roquet.namesrv.handlers import registration
-from roquet.namesrv.state import State
-from roquet.wire import dialect
+from roquet.namesrv.state import NameServerState
 from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
-from roquet.wire.calls.namesrv import GetMembers
+from roquet.wire.calls.admin.namesrv import GetBrokerMembers
 from roquet.wire.calls.route import RegisterBroker
+from roquet.wire.fastjson import codec
 
 Registers = Callable[..., RegisterBroker]
 
 
-def test_a_follower_learns_who_leads(state: State, peer: Any, of_broker: Registers) -> None:
+def test_a_follower_learns_who_leads(
+    state: NameServerState, peer: Any, of_broker: Registers
+) -> None:
     leader = registration.register(state, of_broker("a", 0), peer)
     follower = registration.register(state, of_broker("a", 1), peer)
     assert isinstance(leader, calls.RegisterBrokerReply)
@@ -31,7 +33,7 @@ def test_a_follower_learns_who_leads(state: State, peer: Any, of_broker: Registe
 
 
 def test_a_damaged_registration_changes_nothing(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     wrong = msgspec.structs.replace(of_broker(), body_crc32=1)
     with pytest.raises(CallRefused, match="crc32 not match"):
@@ -43,7 +45,7 @@ def test_a_damaged_registration_changes_nothing(
 
 
 async def test_a_registration_that_unfolds_beyond_a_frame_is_refused(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     bomb = msgspec.structs.replace(
         of_broker(), compressed=True, body=zlib.compress(bytes(100 << 20))
@@ -54,14 +56,14 @@ async def test_a_registration_that_unfolds_beyond_a_frame_is_refused(
 
 
 def test_one_topic_of_an_unknown_broker_is_refused_so_that_it_registers_all(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     with pytest.raises(CallRefused, match="register broker failed"):
         registration.register(state, of_broker(new=1), peer)
 
 
 def test_a_broker_that_leaves_is_forgotten_at_once(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     call = calls.UnregisterBroker(
@@ -73,7 +75,7 @@ def test_a_broker_that_leaves_is_forgotten_at_once(
 
 
 def test_a_broker_asks_whether_its_edition_is_known(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     def asked(edition: int) -> calls.DataVersionReply:
         version = DataVersion(state_version=edition, counter=edition)
@@ -82,7 +84,7 @@ def test_a_broker_asks_whether_its_edition_is_known(
             broker_addr="10.0.0.0:10911",
             cluster_name="c",
             broker_id=0,
-            body=dialect.dumps(version),
+            body=codec.dumps(version),
         )
         return registration.data_version(state, call, peer)
 
@@ -90,30 +92,32 @@ def test_a_broker_asks_whether_its_edition_is_known(
     registration.register(state, of_broker("a"), peer)
     assert not asked(1).changed
     assert asked(2).changed
-    assert dialect.loads(asked(2).body, DataVersion) == DataVersion(state_version=1, counter=1)
+    assert codec.loads(asked(2).body, DataVersion) == DataVersion(state_version=1, counter=1)
 
 
-def test_a_heartbeat_of_a_stranger_is_no_registration(state: State, peer: Any) -> None:
+def test_a_heartbeat_of_a_stranger_is_no_registration(state: NameServerState, peer: Any) -> None:
     call = calls.BrokerHeartbeat(cluster_name="c", broker_addr="h:1", broker_name="z")
     registration.heartbeat(state, call, peer)
     assert not state.brokers.registrations
 
 
-def test_the_brokers_of_one_name_are_told(state: State, peer: Any, of_broker: Registers) -> None:
+def test_the_brokers_of_one_name_are_told(
+    state: NameServerState, peer: Any, of_broker: Registers
+) -> None:
     registration.register(state, of_broker("a", 0), peer)
     registration.register(state, of_broker("a", 1), peer)
     registration.register(state, of_broker("b", 0, port=2), peer)
-    call = GetMembers(cluster_name="c", broker_name="a")
+    call = GetBrokerMembers(cluster_name="c", broker_name="a")
     body = registration.members(state, call, peer).body
     assert body == (
         b'{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.0:10911",1:"10.0.0.1:10911"},'
         b'"brokerName":"a","cluster":"c"}}'
     )
-    nobody = GetMembers(cluster_name="c", broker_name="z")
+    nobody = GetBrokerMembers(cluster_name="c", broker_name="z")
     assert b'"brokerAddrs":{}' in registration.members(state, nobody, peer).body
 
 
-async def slowly(state: State, call: RegisterBroker, peer: Any) -> Reply:
+async def slowly(state: NameServerState, call: RegisterBroker, peer: Any) -> Reply:
     """The answer to a registration that is decoded in slices."""
     answer = registration.register(state, call, peer)
     assert not isinstance(answer, Reply)
@@ -125,7 +129,7 @@ async def slowly(state: State, call: RegisterBroker, peer: Any) -> Reply:
 
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_others_have_their_turn_while_a_large_registration_is_decoded(
-    state: State, peer: Any, of_broker: Registers, compressed: bool
+    state: NameServerState, peer: Any, of_broker: Registers, compressed: bool
 ) -> None:
     names = {f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)}
     call = of_broker("a", **names)
@@ -153,7 +157,7 @@ async def test_others_have_their_turn_while_a_large_registration_is_decoded(
 
 
 async def test_of_two_registrations_the_latest_is_taken_last(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     large = of_broker("a", **{f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)})
     small = of_broker("a", edition=2, orders=4, other=1)
@@ -161,7 +165,7 @@ async def test_of_two_registrations_the_latest_is_taken_last(
     assert state.brokers.registrations["a", 0].version.counter == 2
 
 
-async def late(state: State, call: RegisterBroker, peer: Any) -> None:
+async def late(state: NameServerState, call: RegisterBroker, peer: Any) -> None:
     await asyncio.sleep(0)
     assert state.registering.locked()
     await slowly(state, call, peer)

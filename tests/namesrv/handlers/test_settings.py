@@ -4,22 +4,22 @@ import pytest
 
 from roquet.model.errors import CallRefused
 from roquet.namesrv.handlers.settings import KEYS, settings, update
-from roquet.namesrv.state import State
-from roquet.wire.calls.namesrv import GetNameServerSettings, UpdateNameServerSettings
+from roquet.namesrv.state import NameServerState
+from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
 from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import read_properties
 
 
-def told(state: State, peer: Any) -> dict[str, str]:
+def told(state: NameServerState, peer: Any) -> dict[str, str]:
     return read_properties(settings(state, GetNameServerSettings(), peer).body.decode())
 
 
-def change(state: State, peer: Any, text: str | bytes) -> None:
+def change(state: NameServerState, peer: Any, text: str | bytes) -> None:
     body = text if isinstance(text, bytes) else text.encode()
     update(state, UpdateNameServerSettings(body=body), peer)
 
 
-def test_settings_are_told_under_their_genuine_names(state: State, peer: Any) -> None:
+def test_settings_are_told_under_their_genuine_names(state: NameServerState, peer: Any) -> None:
     found = told(state, peer)
     ours = {key: text for key, text in found.items() if key in KEYS or key == "configBlackList"}
     assert ours == {
@@ -34,7 +34,7 @@ def test_settings_are_told_under_their_genuine_names(state: State, peer: Any) ->
 
 
 def test_every_genuine_setting_is_told_and_kept(
-    state: State, peer: Any, caplog: pytest.LogCaptureFixture
+    state: NameServerState, peer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = told(state, peer)
     assert len(found) == 40
@@ -47,7 +47,7 @@ def test_every_genuine_setting_is_told_and_kept(
     assert warnings == ["waitSecondsForService=9 has no effect here"]
 
 
-def test_a_setting_is_changed_while_it_runs(state: State, peer: Any) -> None:
+def test_a_setting_is_changed_while_it_runs(state: NameServerState, peer: Any) -> None:
     change(state, peer, "orderMessageEnable=true\nenableAllTopicList = false\nunheardOf=3\n")
     assert (state.config.order_messages, state.config.all_topics) == (True, False)
     assert told(state, peer)["orderMessageEnable"] == "true"
@@ -56,7 +56,7 @@ def test_a_setting_is_changed_while_it_runs(state: State, peer: Any) -> None:
 @pytest.mark.parametrize(
     "key", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"]
 )
-def test_what_is_on_the_black_list_is_refused(state: State, peer: Any, key: str) -> None:
+def test_what_is_on_the_black_list_is_refused(state: NameServerState, peer: Any, key: str) -> None:
     with pytest.raises(CallRefused) as refusal:
         change(state, peer, f"orderMessageEnable=true\n{key}=/tmp/x")
     assert refusal.value.code == ResponseCode.NO_PERMISSION
@@ -73,12 +73,14 @@ def test_what_is_on_the_black_list_is_refused(state: State, peer: Any, key: str)
         ("listenPort=1", "listenPort is read at the start"),
     ],
 )
-def test_what_cannot_be_done_is_said(state: State, peer: Any, text: Any, why: str) -> None:
+def test_what_cannot_be_done_is_said(
+    state: NameServerState, peer: Any, text: Any, why: str
+) -> None:
     with pytest.raises(CallRefused, match=why) as refusal:
         change(state, peer, text)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_setting_that_stays_as_it_is_is_no_change(state: State, peer: Any) -> None:
+def test_a_setting_that_stays_as_it_is_is_no_change(state: NameServerState, peer: Any) -> None:
     change(state, peer, "listenPort=9876\n")
     change(state, peer, "")

@@ -7,24 +7,26 @@ import pytest
 from roquet.model.errors import CallRefused
 from roquet.model.route import QueueData, TopicRoute
 from roquet.namesrv.handlers import registration, topics
-from roquet.namesrv.state import State
-from roquet.wire import dialect
+from roquet.namesrv.state import NameServerState
 from roquet.wire.call import Reply
-from roquet.wire.calls import namesrv as admin
 from roquet.wire.calls import route as calls
+from roquet.wire.calls.admin import namesrv as admin
 from roquet.wire.calls.bodies import TopicList
 from roquet.wire.calls.route import RegisterBroker
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 Registers = Callable[..., RegisterBroker]
 
 
-def route_of(state: State, topic: str, peer: Any) -> TopicRoute:
+def route_of(state: NameServerState, topic: str, peer: Any) -> TopicRoute:
     reply = topics.route(state, calls.GetRoute(topic=topic), peer)
-    return dialect.loads(reply.body, TopicRoute)
+    return codec.loads(reply.body, TopicRoute)
 
 
-def test_a_registered_topic_has_a_route(state: State, peer: Any, of_broker: Registers) -> None:
+def test_a_registered_topic_has_a_route(
+    state: NameServerState, peer: Any, of_broker: Registers
+) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     registration.register(state, of_broker("b", port=2, orders=2, x=1), peer)
     route = route_of(state, "orders", peer)
@@ -36,7 +38,7 @@ def test_a_registered_topic_has_a_route(state: State, peer: Any, of_broker: Regi
 
 
 def test_a_topic_without_a_route_is_refused_as_genuine_clients_expect(
-    state: State, peer: Any
+    state: NameServerState, peer: Any
 ) -> None:
     with pytest.raises(CallRefused) as refusal:
         topics.route(state, calls.GetRoute(topic="nowhere"), peer)
@@ -52,7 +54,12 @@ def test_a_topic_without_a_route_is_refused_as_genuine_clients_expect(
     [(400, None, False), (401, None, True), (317, True, True), (317, False, False)],
 )
 def test_only_clients_that_can_read_it_get_standard_json(
-    state: State, dial: Any, of_broker: Registers, version: int, asked: bool | None, quoted: bool
+    state: NameServerState,
+    dial: Any,
+    of_broker: Registers,
+    version: int,
+    asked: bool | None,
+    quoted: bool,
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), dial())
     call = calls.GetRoute(topic="orders", accept_standard_json_only=asked)
@@ -62,7 +69,7 @@ def test_only_clients_that_can_read_it_get_standard_json(
 
 
 def test_the_cluster_is_told_in_javas_dialect(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     body = topics.cluster(state, calls.GetClusterInfo(), peer).body
@@ -70,13 +77,13 @@ def test_the_cluster_is_told_in_javas_dialect(
     assert b'"clusterAddrTable":{"c":["a"]}' in body
 
 
-def test_all_topics_are_listed(state: State, peer: Any, of_broker: Registers) -> None:
+def test_all_topics_are_listed(state: NameServerState, peer: Any, of_broker: Registers) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     reply = topics.all_topics(state, calls.GetAllTopics(), peer)
-    assert dialect.loads(reply.body, TopicList).topic_list == ["orders", "x"]
+    assert codec.loads(reply.body, TopicList).topic_list == ["orders", "x"]
 
 
-def test_the_list_of_topics_can_be_kept_private(state: State, peer: Any) -> None:
+def test_the_list_of_topics_can_be_kept_private(state: NameServerState, peer: Any) -> None:
     private = msgspec.structs.replace(
         state, config=msgspec.structs.replace(state.config, all_topics=False)
     )
@@ -85,15 +92,15 @@ def test_the_list_of_topics_can_be_kept_private(state: State, peer: Any) -> None
 
 
 def listed(reply: Reply) -> list[str]:
-    return dialect.loads(reply.body, TopicList).topic_list
+    return codec.loads(reply.body, TopicList).topic_list
 
 
-def permissions(state: State, topic: str, peer: Any) -> dict[str, int]:
+def permissions(state: NameServerState, topic: str, peer: Any) -> dict[str, int]:
     return {data.broker_name: data.perm for data in route_of(state, topic, peer).queue_datas}
 
 
 def test_nobody_may_write_to_a_broker_until_it_is_given_back(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     registration.register(state, of_broker("b", port=2, orders=4, x=1), peer)
@@ -107,20 +114,22 @@ def test_nobody_may_write_to_a_broker_until_it_is_given_back(
     assert permissions(state, "orders", peer) == {"a": 6, "b": 6}
 
 
-def test_a_new_edition_of_the_topics_ends_it(state: State, peer: Any, of_broker: Registers) -> None:
+def test_a_new_edition_of_the_topics_ends_it(
+    state: NameServerState, peer: Any, of_broker: Registers
+) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     topics.wipe(state, admin.WipeWritePermission(broker_name="a"), peer)
     registration.register(state, of_broker("a", edition=2, orders=4, x=1), peer)
     assert permissions(state, "orders", peer) == {"a": 6}
 
 
-def test_a_broker_that_nobody_knows_has_no_topics(state: State, peer: Any) -> None:
+def test_a_broker_that_nobody_knows_has_no_topics(state: NameServerState, peer: Any) -> None:
     call = admin.WipeWritePermission(broker_name="nobody")
     assert topics.wipe(state, call, peer).wipe_topic_count == 0
 
 
 def test_a_topic_is_forgotten_in_one_cluster_or_everywhere(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     elsewhere = msgspec.structs.replace(of_broker("b", port=2, orders=4, x=1), cluster_name="d")
@@ -134,7 +143,7 @@ def test_a_topic_is_forgotten_in_one_cluster_or_everywhere(
 
 
 def test_a_topic_is_registered_by_hand_where_all_brokers_are_known(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
 
@@ -142,7 +151,7 @@ def test_a_topic_is_registered_by_hand_where_all_brokers_are_known(
         queues = [
             QueueData(broker_name=name, read_queue_nums=3, write_queue_nums=2) for name in brokers
         ]
-        body = dialect.dumps(TopicRoute(queue_datas=queues))
+        body = codec.dumps(TopicRoute(queue_datas=queues))
         topics.register(state, admin.RegisterTopic(topic=topic, body=body), peer)
 
     register("new", "a")
@@ -156,7 +165,9 @@ def test_a_topic_is_registered_by_hand_where_all_brokers_are_known(
         topics.register(state, admin.RegisterTopic(topic="bad", body=b"[1"), peer)
 
 
-def test_topics_are_listed_by_cluster(state: State, peer: Any, of_broker: Registers) -> None:
+def test_topics_are_listed_by_cluster(
+    state: NameServerState, peer: Any, of_broker: Registers
+) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     call = admin.TopicsOfCluster(cluster="c")
     assert listed(topics.topics_of_cluster(state, call, peer)) == ["orders", "x"]
@@ -165,17 +176,17 @@ def test_topics_are_listed_by_cluster(state: State, peer: Any, of_broker: Regist
 
 
 def test_the_systems_topics_are_named_after_clusters_and_brokers(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
-    empty = dialect.loads(topics.system_topics(state, admin.SystemTopics(), peer).body, TopicList)
+    empty = codec.loads(topics.system_topics(state, admin.SystemTopics(), peer).body, TopicList)
     assert (empty.topic_list, empty.broker_addr) == ([], None)
     registration.register(state, of_broker("a", orders=4, x=1), peer)
-    found = dialect.loads(topics.system_topics(state, admin.SystemTopics(), peer).body, TopicList)
+    found = codec.loads(topics.system_topics(state, admin.SystemTopics(), peer).body, TopicList)
     assert (found.topic_list, found.broker_addr) == (["a", "c"], "10.0.0.0:10911")
 
 
 def test_topics_of_units_are_told_by_their_flags(
-    state: State, peer: Any, of_broker: Registers
+    state: NameServerState, peer: Any, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", plain=1, unit=1, both=1, listened=1), peer)
     flags = {"unit": 1, "both": 3, "listened": 2}
@@ -183,7 +194,7 @@ def test_topics_of_units_are_told_by_their_flags(
         data = QueueData(
             broker_name="a", read_queue_nums=1, write_queue_nums=1, topic_sys_flag=flag
         )
-        body = dialect.dumps(TopicRoute(queue_datas=[data]))
+        body = codec.dumps(TopicRoute(queue_datas=[data]))
         topics.register(state, admin.RegisterTopic(topic=name, body=body), peer)
     assert listed(topics.unit_topics(state, admin.UnitTopics(), peer)) == ["both", "unit"]
     subscribed = topics.unit_subscribed(state, admin.UnitSubscribedTopics(), peer)

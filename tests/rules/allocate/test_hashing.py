@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.rules.allocate import Shares, Strategy, allocate
+from roquet.rules.allocate import GroupAssignment, Strategy, allocate
 from roquet.rules.allocate.hashing import bounded_load, consistent_hash, md5_high, rendezvous
-from roquet.rules.moves import moved, owners
+from roquet.rules.balance.rebalance_cost import moved_queues, owner_map
 
 MEMBERS = [f"192.168.0.{n}@{1000 + 37 * n}" for n in range(20)]
 
@@ -22,7 +22,7 @@ def queues_of(count: int) -> list[MessageQueue]:
     return [MessageQueue("Orders", f"broker-{'ab'[n % 2]}", n // 2) for n in range(count)]
 
 
-def share_out(strategy: Strategy, count: int, members: int) -> Shares:
+def share_out(strategy: Strategy, count: int, members: int) -> GroupAssignment:
     return allocate(queues_of(count), MEMBERS[:members], strategy)
 
 
@@ -38,18 +38,18 @@ def test_one_that_joins_takes_for_itself_and_from_everybody(
 ) -> None:
     before = share_out(strategy, count, members - 1)
     after = share_out(strategy, count, members)
-    assert set(moved(before, after)) == set(after[MEMBERS[members - 1]])
+    assert set(moved_queues(before, after)) == set(after[MEMBERS[members - 1]])
 
 
 @pytest.mark.parametrize("strategy", [consistent_hash(100), rendezvous], ids=["ring", "rendezvous"])
 def test_a_change_moves_about_one_in_n(strategy: Strategy) -> None:
     before, after = share_out(strategy, 2000, 9), share_out(strategy, 2000, 10)
-    assert 120 <= len(moved(before, after)) <= 280, "a tenth is 200"
+    assert 120 <= len(moved_queues(before, after)) <= 280, "a tenth is 200"
 
 
 def test_the_queues_of_one_that_leaves_go_to_all_the_others_alike() -> None:
     before, after = share_out(rendezvous, 4000, 10), share_out(rendezvous, 4000, 9)
-    now = owners(after)
+    now = owner_map(after)
     heirs = Counter(now[queue] for queue in before[MEMBERS[9]])
     assert len(heirs) == 9
     assert max(heirs.values()) < 2 * min(heirs.values())
@@ -80,8 +80,8 @@ def test_a_wide_bound_is_the_plain_ring() -> None:
 def test_a_bound_moves_more_than_the_ring_and_far_fewer_than_average() -> None:
     queues = queues_of(1000)
     before, after = (allocate(queues, MEMBERS[:n], bounded_load()) for n in (19, 20))
-    average_moves = moved(allocate(queues, MEMBERS[:19]), allocate(queues, MEMBERS))
-    assert len(moved(before, after)) < len(average_moves) / 2
+    average_moves = moved_queues(allocate(queues, MEMBERS[:19]), allocate(queues, MEMBERS))
+    assert len(moved_queues(before, after)) < len(average_moves) / 2
 
 
 def test_who_is_listed_twice_has_twice_the_places_but_one_bound() -> None:

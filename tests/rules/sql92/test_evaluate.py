@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.rules.sql92 import of_mapping
-from roquet.rules.sql92.evaluate import compiled
+from roquet.rules.sql92.evaluate import compile_predicate
+from roquet.rules.sql92.number_parsing import NotComparable
 from roquet.rules.sql92.parse import parse
-from roquet.rules.sql92.reading import Unsuitable
+from roquet.rules.sql92.syntax_tree import Negative, PropertyRef, TextLiteral
 from roquet.rules.sql92.tokens import ExpressionError
-from roquet.rules.sql92.tree import Negated, Property, Text
 
 
 def outcome(expression: str, **properties: str) -> bool | None:
-    return compiled(parse(expression), of_mapping)(properties)
+    return compile_predicate(parse(expression), of_mapping)(properties)
 
 
 WAYS = {"TRUE": True, "FALSE": False, "NULL": None}
@@ -79,7 +79,7 @@ def test_comparisons_are_javas(
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_an_error(expression: str, properties: dict[str, str]) -> None:
-    with pytest.raises(Unsuitable):
+    with pytest.raises(NotComparable):
         outcome(expression, **properties)
 
 
@@ -99,7 +99,7 @@ def test_a_property_is_not_asked_for_when_it_does_not_matter() -> None:
 
         return find
 
-    assert compiled(parse("a = 'x' AND b = 5"), look)({"a": "y"}) is False
+    assert compile_predicate(parse("a = 'x' AND b = 5"), look)({"a": "y"}) is False
     assert asked == ["a"]
 
 
@@ -135,11 +135,11 @@ def test_negation_and_brackets_keep_their_laws(
 def _safely(expression: str, message: dict[str, str]) -> Any:
     try:
         return outcome(expression, **message)
-    except (ExpressionError, Unsuitable):
+    except (ExpressionError, NotComparable):
         return "error"
 
 
 def test_only_what_is_true_or_false_can_be_compiled() -> None:
-    for node in (Text("x"), Negated(Property("a"))):
+    for node in (TextLiteral("x"), Negative(PropertyRef("a"))):
         with pytest.raises(AssertionError, match="neither true nor false"):
-            compiled(node, of_mapping)
+            compile_predicate(node, of_mapping)

@@ -3,23 +3,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.rules.sql92.parse import DEPTH_MAX, TERMS_MAX, parse
-from roquet.rules.sql92.tokens import ExpressionError
-from roquet.rules.sql92.tree import (
-    All,
-    Any,
+from roquet.rules.sql92.syntax_tree import (
+    And,
     Between,
-    Decimal,
+    Comparison,
+    DecimalLiteral,
     Equal,
-    Holds,
-    Missing,
-    Negated,
+    IsNull,
+    Negative,
     Not,
-    Ordered,
-    Property,
-    Text,
-    Truth,
-    Whole,
+    Or,
+    PropertyRef,
+    TextLiteral,
+    TextMatch,
+    TruthLiteral,
+    WholeLiteral,
 )
+from roquet.rules.sql92.tokens import ExpressionError
 
 
 def said(expression: str, *, genuine: bool) -> str:
@@ -31,24 +31,24 @@ def said(expression: str, *, genuine: bool) -> str:
     return ""
 
 
-A, B, ONE = Property("a"), Property("b"), Whole(1)
+A, B, ONE = PropertyRef("a"), PropertyRef("b"), WholeLiteral(1)
 
 
 @pytest.mark.parametrize(
     ("expression", "tree"),
     [
         ("a = 1 OR b = 1 AND a = 1",
-         Any((Equal(A, ONE), All((Equal(B, ONE), Equal(A, ONE)))))),
-        ("a = b > 1", Equal(A, Ordered(B, ">", ONE))),
-        ("a = 'x' <> TRUE", Equal(Equal(A, Text("x")), Truth(value=True), True)),
-        ("NOT a AND b", All((Not(A), B))),
+         Or((Equal(A, ONE), And((Equal(B, ONE), Equal(A, ONE)))))),
+        ("a = b > 1", Equal(A, Comparison(B, ">", ONE))),
+        ("a = 'x' <> TRUE", Equal(Equal(A, TextLiteral("x")), TruthLiteral(value=True), True)),
+        ("NOT a AND b", And((Not(A), B))),
         ("NOT NOT a", Not(Not(A))),
-        ("a > - + - 1", Ordered(A, ">", Negated(Negated(ONE)))),
-        ("a IS NULL IS NOT NULL", Missing(Missing(A), True)),
-        ("a CONTAINS 'x' CONTAINS 'y'", Holds(Holds(A, "CONTAINS", "x"), "CONTAINS", "y")),
-        ("a BETWEEN 1 AND 1.5 AND b", All((Between(A, ONE, Decimal(1.5)), B))),
-        ("a NOT BETWEEN 2 AND 1", Between(A, Whole(2), ONE, True)),
-        ("a BETWEEN 1 AND -1", Between(A, ONE, Negated(ONE))),
+        ("a > - + - 1", Comparison(A, ">", Negative(Negative(ONE)))),
+        ("a IS NULL IS NOT NULL", IsNull(IsNull(A), True)),
+        ("a CONTAINS 'x' CONTAINS 'y'", TextMatch(TextMatch(A, "CONTAINS", "x"), "CONTAINS", "y")),
+        ("a BETWEEN 1 AND 1.5 AND b", And((Between(A, ONE, DecimalLiteral(1.5)), B))),
+        ("a NOT BETWEEN 2 AND 1", Between(A, WholeLiteral(2), ONE, True)),
+        ("a BETWEEN 1 AND -1", Between(A, ONE, Negative(ONE))),
         ("(a) IN ('x')", parse("a IN ('x')")),
     ],
 )  # fmt: skip
@@ -168,7 +168,7 @@ def test_nesting_has_a_limit_that_nobody_meets() -> None:
 def test_a_long_list_of_alternatives_is_no_nesting() -> None:
     many = " OR ".join(["a = 1"] * (TERMS_MAX // 2))
     found = parse(many)
-    assert isinstance(found, Any)
+    assert isinstance(found, Or)
     assert len(found.parts) == TERMS_MAX // 2
     with pytest.raises(ExpressionError, match=f"more than {TERMS_MAX} names and values"):
         parse(f"{many} OR a")

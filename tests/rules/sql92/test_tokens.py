@@ -2,12 +2,12 @@ from contextlib import suppress
 
 import pytest
 
-from roquet.rules.sql92.tokens import SIZE_MAX, ExpressionError, Kind, Token, Tokens, content
+from roquet.rules.sql92.tokens import SIZE_MAX, ExpressionError, Token, TokenKind, Tokens, content
 
 
-def all_of(expression: str, *, genuine: bool = False) -> list[tuple[Kind, str]]:
-    tokens, found = Tokens(expression, genuine=genuine), list[tuple[Kind, str]]()
-    while (token := tokens.take()).kind is not Kind.END:
+def all_of(expression: str, *, genuine: bool = False) -> list[tuple[TokenKind, str]]:
+    tokens, found = Tokens(expression, genuine=genuine), list[tuple[TokenKind, str]]()
+    while (token := tokens.take()).kind is not TokenKind.END:
         found.append((token.kind, token.text))
     return found
 
@@ -33,16 +33,17 @@ def test_an_expression_falls_into_tokens(expression: str, texts: list[str]) -> N
 
 def test_reserved_words_may_be_small_and_names_may_not() -> None:
     assert all_of("not Nota IS a") == [
-        (Kind.WORD, "NOT"), (Kind.NAME, "Nota"), (Kind.WORD, "IS"), (Kind.NAME, "a"),
+        (TokenKind.WORD, "NOT"), (TokenKind.NAME, "Nota"), (TokenKind.WORD, "IS"), (TokenKind.NAME,
+        "a"),
     ]  # fmt: skip
 
 
 def test_each_token_knows_its_place() -> None:
     tokens = Tokens(" a >= 'x'")
-    assert tokens.take() == Token(Kind.NAME, "a", 1, 2)
-    assert tokens.peek(1) == Token(Kind.TEXT, "'x'", 6, 9)
+    assert tokens.take() == Token(TokenKind.NAME, "a", 1, 2)
+    assert tokens.peek(1) == Token(TokenKind.TEXT, "'x'", 6, 9)
     assert tokens.take().text == ">="
-    assert tokens.peek() == Token(Kind.TEXT, "'x'", 6, 9)
+    assert tokens.peek() == Token(TokenKind.TEXT, "'x'", 6, 9)
 
 
 def test_a_text_with_quotes_is_what_it_stands_for() -> None:
@@ -52,7 +53,7 @@ def test_a_text_with_quotes_is_what_it_stands_for() -> None:
 def test_words_and_signs_are_taken_only_when_they_are_next() -> None:
     tokens = Tokens("AND 'OR'")
     assert tokens.accept("OR") is None
-    assert tokens.accept("OR", "AND") == Token(Kind.WORD, "AND", 0, 3)
+    assert tokens.accept("OR", "AND") == Token(TokenKind.WORD, "AND", 0, 3)
     assert not tokens.is_next("OR", "'OR'")
 
 

@@ -8,18 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from roquet.arrow.encode import bodies_of, encode
+from roquet.arrow.encode import batch_bodies, encode
 from roquet.arrow.records import SCHEMA
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster import Cluster
-from roquet.spark.fetch import RangeReader
-from roquet.spark.jobs import archive
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.range_reader import RangeReader
+from roquet.spark.jobs.archive import archive_job
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.send import SendBatch
-from roquet.wire.calls.topic import CreateTopic, DeleteTopic
 
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -76,7 +76,7 @@ class Topic:
             channel.call(
                 CreateTopic(topic=self.name, read_queue_nums=2, write_queue_nums=2, perm=6)
             )
-        cluster = Cluster(SourceOptions(namesrv=(self.namesrv,), topics=(self.name,)))
+        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(self.name,)))
         for _ in range(100):
             with suppress(UsageError):
                 if len(cluster.latest()) == len(self.queues):
@@ -89,7 +89,9 @@ class Topic:
         for broker, queue_id in self.queues:
             first = self.ends[broker, queue_id]
             bodies = [b"%b/%d/%d" % (broker.encode(), queue_id, first + at) for at in range(count)]
-            for body in bodies_of(encode(pa.RecordBatch.from_pydict({"body": bodies})), 1_000_000):
+            for body in batch_bodies(
+                encode(pa.RecordBatch.from_pydict({"body": bodies})), 1_000_000
+            ):
                 call = SendBatch(
                     producer_group="tests",
                     topic=self.name,
@@ -165,15 +167,15 @@ class Lake:
                 channel.call(DeleteTopic(topic=self.again))
         self.make(self.again)
 
-    def cluster(self, name: str = again, **settings: Any) -> Cluster:
+    def cluster(self, name: str = again, **settings: Any) -> ClusterClient:
         options = {"namesrv": (self.topic.namesrv,), "topics": (name,), "timeout_ms": 5_000}
-        return Cluster(SourceOptions(**{**options, **settings}), None, lambda ms: None)
+        return ClusterClient(SourceOptions(**{**options, **settings}), None, lambda ms: None)
 
     def archive(self, **params: Any) -> None:
         options = {"namesrv": self.topic.namesrv}
         given = {"topic": "orders", "target": str(self.root), "options": options, **params}
         eager: Any = EagerSpark
-        archive.run(archive.Params(**given), eager)
+        archive_job.run(archive_job.Params(**given), eager)
 
     def rows(self, name: str = again) -> pa.Table:
         """What a topic holds, queue by queue."""

@@ -10,13 +10,13 @@ import pytest
 from roquet.arrow.records import SCHEMA
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster import Cluster
-from roquet.spark.fetch import RangeReader
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
 from roquet.spark.sink.options import SinkOptions
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.topic import CreateTopic
+from roquet.wire.calls.admin.topic import CreateTopic
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "body", "properties", "flag", "stored_at")
 
@@ -38,7 +38,7 @@ class Sea:
                     )
                 )
 
-        cluster = Cluster(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
+        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
         for _ in range(100):  # brokers tell name servers in a moment
             with suppress(UsageError):
                 if len(cluster.latest()) == queues * len(self.running.broker_addrs):
@@ -50,7 +50,7 @@ class Sea:
 
     def read(self, topic: str) -> pa.Table:
         """All messages of a topic."""
-        cluster = Cluster(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
+        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
         pieces = ranges(cluster.earliest(), cluster.latest())
         batches = list(RangeReader(cluster, COLUMNS).batches(pieces))
         return pa.Table.from_batches(

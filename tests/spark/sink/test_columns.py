@@ -3,7 +3,7 @@
 import pytest
 
 from roquet.model.errors import ConfigError
-from roquet.spark.sink.columns import TYPES, chosen
+from roquet.spark.sink.columns import TYPES, check_frame
 from roquet.spark.sink.options import SinkOptions
 
 OPTIONS = SinkOptions(namesrv=("here:1",), topic="orders")
@@ -15,11 +15,11 @@ def options(**given: object) -> SinkOptions:
 
 def test_every_column_may_be_there_but_one_of_two_that_say_the_same() -> None:
     fields = [(name, kinds[0]) for name, kinds in TYPES.items() if name != "keys"]
-    assert chosen(fields, OPTIONS) == tuple(name for name in TYPES if name != "keys")
+    assert check_frame(fields, OPTIONS) == tuple(name for name in TYPES if name != "keys")
 
 
 def test_columns_are_found_however_they_are_written() -> None:
-    assert chosen([("Body", "string"), ("KEY", "varchar(20)")], OPTIONS) == ("Body", "KEY")
+    assert check_frame([("Body", "string"), ("KEY", "varchar(20)")], OPTIONS) == ("Body", "KEY")
 
 
 @pytest.mark.parametrize(
@@ -37,20 +37,20 @@ def test_columns_are_found_however_they_are_written() -> None:
 )
 def test_a_wrong_frame_is_refused(fields: list[tuple[str, str]], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
-        chosen(fields, OPTIONS)
+        check_frame(fields, OPTIONS)
 
 
 def test_other_columns_can_be_passed_over() -> None:
     fields = [("body", "string"), ("broker", "string")]
-    assert chosen(fields, options(ignores_others=True)) == ("body",)
+    assert check_frame(fields, options(ignores_others=True)) == ("body",)
 
 
 def test_a_topic_is_wanted_from_somewhere() -> None:
     with pytest.raises(ConfigError, match="to which topic"):
-        chosen([("body", "string")], options(topic=None))
-    assert chosen([("body", "string"), ("topic", "string")], options(topic=None))
+        check_frame([("body", "string")], options(topic=None))
+    assert check_frame([("body", "string"), ("topic", "string")], options(topic=None))
 
 
 def test_a_transaction_has_no_delayed_messages() -> None:
     with pytest.raises(ConfigError, match=r"column .delay. delays.*would lose them"):
-        chosen([("body", "string"), ("delay", "int")], options(transactional=True))
+        check_frame([("body", "string"), ("delay", "int")], options(transactional=True))

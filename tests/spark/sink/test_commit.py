@@ -9,19 +9,21 @@ import pytest
 
 from roquet.model.errors import RecordError, StoreError
 from roquet.spark.sink import commit as commits
-from roquet.spark.sink.commit import abandon, abort, commit, recorded, resolve
-from roquet.spark.sink.halves import packed, together, unpacked
-from roquet.spark.sink.records import Records
-from roquet.spark.sink.rows import Origin
-from roquet.spark.sink.settle import halves_at
-from roquet.spark.sink.task import send
+from roquet.spark.sink.commit import abort, commit, decided_batches, finish_decided, roll_back
+from roquet.spark.sink.commit_records import CommitRecords
+from roquet.spark.sink.finish_batch import refs_at
+from roquet.spark.sink.half_message_refs import concat, from_bytes, to_bytes
+from roquet.spark.sink.row_encoder import PartitionOrigin
+from roquet.spark.sink.task import send_partition
 
 BODIES = [f"{at:03d}".encode() for at in range(60)]
 
 
 def written(options: Any, bodies: list[bytes] = BODIES, **columns: Any) -> list[bytes]:
     batch = pa.RecordBatch.from_pydict({"body": bodies, **columns})
-    return [send(iter([batch]), options, batch.schema.names, Origin("q", 0, 0))[1]]
+    return [
+        send_partition(iter([batch]), options, batch.schema.names, PartitionOrigin("q", 0, 0))[1]
+    ]
 
 
 def options(sea: Any, topic: str, folder: Path) -> Any:
@@ -31,9 +33,9 @@ def options(sea: Any, topic: str, folder: Path) -> Any:
 
 def decided(sea: Any, found: Any, halves: list[bytes]) -> Any:
     """What a driver leaves that dies right after its decision."""
-    table = together(map(unpacked, halves))
+    table = concat(map(from_bytes, halves))
     record = commits._record(found, "q", 0, table)
-    Records(Path(found.commits)).write(record)
+    CommitRecords(Path(found.commits)).write(record)
     return record
 
 
@@ -43,8 +45,8 @@ def test_a_commit_shows_all_rows_and_marks_the_batch_done(sea: Any, tmp_path: Pa
     assert sea.bodies("shown") == []
     commit(found, "q", 0, halves)
     assert sea.bodies("shown") == BODIES
-    assert recorded(found) == {"q": {0}}
-    assert Records(tmp_path).open() == []
+    assert decided_batches(found) == {"q": {0}}
+    assert CommitRecords(tmp_path).open() == []
 
 
 def test_an_abort_shows_nothing_ever(sea: Any, tmp_path: Path) -> None:
@@ -58,8 +60,8 @@ def test_an_abort_shows_nothing_ever(sea: Any, tmp_path: Path) -> None:
 
 
 def end_all(found: Any, record: Any) -> Any:
-    with commits._ending(found, found.group, 5_000) as (wait, ending):
-        halves = halves_at(record.halves, range(record.halves.num_rows))
+    with commits._committer(found, found.group, 5_000) as (wait, ending):
+        halves = refs_at(record.halves, range(record.halves.num_rows))
         return wait(ending.all(halves))
 
 
@@ -68,7 +70,7 @@ def test_an_abort_after_the_decision_changes_nothing(sea: Any, tmp_path: Path) -
     halves = written(found)
     decided(sea, found, halves)
     abort(found, "q", 0, halves)
-    resolve(found, settled_ms=0)
+    finish_decided(found, settled_ms=0)
     assert sea.bodies("too-late") == BODIES
 
 
@@ -76,13 +78,13 @@ def test_a_driver_that_died_half_way_is_finished_without_doubles(sea: Any, tmp_p
     found = options(sea, "half-way", tmp_path)
     halves = written(found)
     record = decided(sea, found, halves)
-    first = halves_at(record.halves, range(25))
-    with commits._ending(found, found.group, 5_000) as (wait, ending):
+    first = refs_at(record.halves, range(25))
+    with commits._committer(found, found.group, 5_000) as (wait, ending):
         wait(ending.all(first))
     assert sea.bodies("half-way") == BODIES[:25]
-    resolve(found, settled_ms=0)
+    finish_decided(found, settled_ms=0)
     assert sea.bodies("half-way") == BODIES
-    resolve(found, settled_ms=0)
+    finish_decided(found, settled_ms=0)
     assert sea.bodies("half-way") == BODIES
 
 
@@ -103,13 +105,13 @@ def test_halves_that_a_broker_gave_up_are_sent_anew(hasty: Any, tmp_path: Path) 
                         | {"transaction_time_ms": 0})  # fmt: skip
     batch: dict[str, Any] = {"key": [f"k{at}" for at in range(60)], "flag": list(range(60))}
     record = decided(hasty, found, written(found, **batch))
-    first = halves_at(record.halves, range(25))
-    with commits._ending(found, found.group, 5_000) as (wait, ending):
+    first = refs_at(record.halves, range(25))
+    with commits._committer(found, found.group, 5_000) as (wait, ending):
         wait(ending.all(first))
     wait_until(
         lambda: len(hasty.read("given-up")) + len(hasty.read("TRANS_CHECK_MAX_TIME_TOPIC")) == 60
     )
-    resolve(found, settled_ms=0)
+    finish_decided(found, settled_ms=0)
     table = hasty.read("given-up")
     assert sorted(table["body"].to_pylist()) == BODIES
     for row in table.to_pylist():
@@ -146,13 +148,13 @@ def test_rows_of_one_order_key_become_visible_in_their_order(sea: Any, tmp_path:
 def test_a_batch_without_rows_is_recorded_too(sea: Any, tmp_path: Path) -> None:
     found = options(sea, "empty", tmp_path)
     commit(found, "q", 0, [])
-    assert recorded(found) == {"q": {0}}
+    assert decided_batches(found) == {"q": {0}}
 
 
 def test_who_cannot_have_the_lock_says_so(sea: Any, tmp_path: Path) -> None:
     found = sea.options(topic="x", transactional=True, commits=str(tmp_path), timeout_ms=0)
     with (
-        Records(tmp_path).locked(0, lambda _: None),
+        CommitRecords(tmp_path).locked(0, lambda _: None),
         pytest.raises(StoreError, match="another process is committing"),
     ):
         commit(found, "q", 0, [])
@@ -162,11 +164,11 @@ def test_a_half_message_that_is_nowhere_is_an_outcry_and_stays_open(
     sea: Any, tmp_path: Path
 ) -> None:
     found = options(sea, "nowhere", tmp_path)
-    table = unpacked(written(found)[0])
+    table = from_bytes(written(found)[0])
     lost = table.set_column(
         table.schema.get_field_index("position"), "position", pa.array([7] * 60, pa.int64())
     )
     with pytest.raises(RecordError, match="no half message at 7 any more"):
-        commit(found, "q", 0, [packed(lost)], settled_ms=0)
-    assert len(Records(tmp_path).open()) == 1
-    abandon(found, table)
+        commit(found, "q", 0, [to_bytes(lost)], settled_ms=0)
+    assert len(CommitRecords(tmp_path).open()) == 1
+    roll_back(found, table)

@@ -9,9 +9,9 @@ import pytest
 from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, ConnectionLost
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.sink.delivery import Delivery
+from roquet.spark.sink.delivery import RequestDelivery
 from roquet.spark.sink.options import SinkOptions
-from roquet.spark.sink.parcels import Parcel
+from roquet.spark.sink.send_requests import SendRequest
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 
@@ -67,19 +67,19 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def sending(net: Net, parcels: Sequence[Parcel], turn: int = 0, **given: Any) -> list[str]:
+def sending(net: Net, parcels: Sequence[SendRequest], turn: int = 0, **given: Any) -> list[str]:
     """The brokers that took them."""
     options = SinkOptions(**{"namesrv": ("n:1",), "timeout_ms": 60_000, **given})
 
     async def work() -> list[str]:
-        made = Delivery(net, net, options, SYSTEM_CLOCK, turn)  # type: ignore[arg-type]
+        made = RequestDelivery(net, net, options, SYSTEM_CLOCK, turn)  # type: ignore[arg-type]
         return [(await made.send(parcel)).broker for parcel in parcels]
 
     return asyncio.run(work())
 
 
-def parcel(queue: MessageQueue | None = None, properties: str | None = None) -> Parcel:
-    return Parcel("orders", 10, 5, b"body", queue, properties, 3)
+def parcel(queue: MessageQueue | None = None, properties: str | None = None) -> SendRequest:
+    return SendRequest("orders", 10, 5, b"body", queue, properties, 3)
 
 
 def test_queues_have_their_turns_and_neighbours_are_of_other_brokers() -> None:

@@ -12,12 +12,12 @@ import pytest
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.spark.sink import sender
-from roquet.spark.sink.delivery import Sent
+from roquet.spark.sink.delivery import DeliveredRequest
 from roquet.spark.sink.options import SinkOptions
-from roquet.spark.sink.parcels import Parcel
-from roquet.spark.sink.rows import Origin
+from roquet.spark.sink.row_encoder import PartitionOrigin
+from roquet.spark.sink.send_requests import SendRequest
 from roquet.spark.sink.sender import Sender
-from roquet.spark.sink.task import send
+from roquet.spark.sink.task import send_partition
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendReply
 
@@ -39,7 +39,7 @@ class Slow:
     async def queues(self, _topic: str) -> list[MessageQueue]:
         return [QUEUE, OTHER]
 
-    async def send(self, parcel: Parcel) -> Sent:
+    async def send(self, parcel: SendRequest) -> DeliveredRequest:
         self.under_way.append(parcel.row)
         is_free = parcel.queue is None or parcel.properties is not None
         assert is_free or parcel.queue not in self._queues, "two of one queue"
@@ -51,21 +51,23 @@ class Slow:
         self.order.append(parcel.row)
         if parcel.body == b"bad":
             raise CallRefused(13, "too long")
-        return Sent(parcel, "broker-a", SendReply())
+        return DeliveredRequest(parcel, "broker-a", SendReply())
 
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
     made = Slow()
-    monkeypatch.setattr(sender, "Delivery", lambda *_: made)
+    monkeypatch.setattr(sender, "RequestDelivery", lambda *_: made)
     return made
 
 
 OPTIONS = SinkOptions(namesrv=("127.0.0.1:1",), topic="orders")
 
 
-def parcels(count: int, queue: MessageQueue | None = None, text: str | None = None) -> list[Parcel]:
-    return [Parcel("orders", row, 1, b"x", queue, text) for row in range(count)]
+def parcels(
+    count: int, queue: MessageQueue | None = None, text: str | None = None
+) -> list[SendRequest]:
+    return [SendRequest("orders", row, 1, b"x", queue, text) for row in range(count)]
 
 
 def test_two_batches_are_under_way_for_each_broker(slow: Slow) -> None:
@@ -105,7 +107,7 @@ def test_half_messages_need_no_order_yet(slow: Slow) -> None:
 
 
 def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: Slow) -> None:
-    bad = Parcel("orders", 2, 1, b"bad", QUEUE)
+    bad = SendRequest("orders", 2, 1, b"bad", QUEUE)
     lane = [*parcels(2, QUEUE), bad, *parcels(20, QUEUE)[3:]]
 
     def everything() -> None:
@@ -137,7 +139,10 @@ def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(tmp_path: Path, se
                 yield batch.slice(at, 300)
 
         thread = threading.Thread(target=restart)
-        assert send(batches(), options, batch.schema.names, Origin("q", 0, 0))[0] == 3_000
+        assert (
+            send_partition(batches(), options, batch.schema.names, PartitionOrigin("q", 0, 0))[0]
+            == 3_000
+        )
         thread.join()
         table = sea_of(running).read("away")
     rows: dict[int, int] = {}

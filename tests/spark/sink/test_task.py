@@ -8,17 +8,17 @@ import pytest
 
 from roquet.model.errors import CallRefused, MessageIllegal
 from roquet.spark.sink import task
-from roquet.spark.sink.delivery import Sent
-from roquet.spark.sink.halves import halves_of, unpacked
-from roquet.spark.sink.rows import Origin
-from roquet.spark.sink.task import new_keys, send
+from roquet.spark.sink.delivery import DeliveredRequest
+from roquet.spark.sink.half_message_refs import from_bytes, refs_of
+from roquet.spark.sink.row_encoder import PartitionOrigin
+from roquet.spark.sink.task import send_partition, unique_key_maker
 
-ORIGIN = Origin("q", 0, 3)
+ORIGIN = PartitionOrigin("q", 0, 3)
 
 
 def write(options: Any, *batches: dict[str, Any]) -> tuple[int, bytes]:
     made = [pa.RecordBatch.from_pydict(batch) for batch in batches]
-    return send(iter(made), options, made[0].schema.names, ORIGIN)
+    return send_partition(iter(made), options, made[0].schema.names, ORIGIN)
 
 
 def test_rows_are_spread_over_all_queues_and_none_is_missing(sea: Any) -> None:
@@ -56,7 +56,9 @@ def test_rows_of_one_order_key_stay_in_their_order(sea: Any) -> None:
     }
     batch = pa.RecordBatch.from_pydict(columns)
     batches = [batch.slice(at, 900) for at in range(0, count, 900)]
-    send(iter(batches), sea.options(topic="ordered", batch_bytes=3_000), batch.schema.names, ORIGIN)
+    send_partition(
+        iter(batches), sea.options(topic="ordered", batch_bytes=3_000), batch.schema.names, ORIGIN
+    )
     lines: dict[str, list[tuple[str, int, int, int]]] = {}
     for row in sea.read("ordered").to_pylist():
         key = dict(row["properties"])["__SHARDINGKEY"]
@@ -111,7 +113,7 @@ def test_half_messages_are_invisible_and_their_places_are_known(sea: Any) -> Non
     count, data = write(sea.options(topic="halves", transactional=True), {"body": ["a", "b"]})
     assert count == 2
     assert sea.bodies("halves") == []
-    table = unpacked(data)
+    table = from_bytes(data)
     assert table["row"].to_pylist() == [0, 1]
     assert set(table["broker"].to_pylist()) <= {"broker-a", "broker-b"}
 
@@ -119,13 +121,13 @@ def test_half_messages_are_invisible_and_their_places_are_known(sea: Any) -> Non
 def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
     sea: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[Sent] = []
+    kept: list[DeliveredRequest] = []
 
-    def seen(sent: Sequence[Sent], partition: int) -> pa.Table:
+    def seen(sent: Sequence[DeliveredRequest], partition: int) -> pa.Table:
         kept.extend(sent)
-        return halves_of(sent, partition)
+        return refs_of(sent, partition)
 
-    monkeypatch.setattr(task, "halves_of", seen)
+    monkeypatch.setattr(task, "refs_of", seen)
     sea.create("lean")
     write(sea.options(topic="lean", transactional=True), {"body": ["a" * 1000, "b" * 1000]})
     assert [(one.parcel.body, one.parcel.properties) for one in kept] == [(b"", None)] * 2
@@ -133,9 +135,12 @@ def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
 
 def test_a_task_without_rows_sends_nothing(sea: Any) -> None:
     names = ["body"]
-    assert send(iter([]), sea.options(topic="none"), names, ORIGIN) == (0, b"")
-    assert send(iter([]), sea.options(topic="none", transactional=True), names, ORIGIN)[0] == 0
+    assert send_partition(iter([]), sea.options(topic="none"), names, ORIGIN) == (0, b"")
+    assert (
+        send_partition(iter([]), sea.options(topic="none", transactional=True), names, ORIGIN)[0]
+        == 0
+    )
 
 
 def test_two_tasks_have_other_keys() -> None:
-    assert not set(new_keys()(0, 9).to_pylist()) & set(new_keys()(0, 9).to_pylist())
+    assert not set(unique_key_maker()(0, 9).to_pylist()) & set(unique_key_maker()(0, 9).to_pylist())

@@ -16,8 +16,8 @@ from pyspark.sql.types import (
 
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.sink import writers
-from roquet.spark.sink.writers import BatchWriter, StreamWriter, Written, micro_batch
-from roquet.spark.source import RoquetDataSource
+from roquet.spark.sink.writers import BatchWriter, StreamWriter, TaskCommitMessage, micro_batch
+from roquet.spark.source.data_source import RoquetDataSource
 
 BODY = StructType([StructField("body", BinaryType())])
 
@@ -153,7 +153,10 @@ def test_in_plain_mode_there_is_nothing_to_commit() -> None:
         BatchWriter(options, BODY, overwrite=False),
         StreamWriter(options, BODY, overwrite=False),
     ):
-        arguments: Any = ([Written("q", 1)], *([3] if isinstance(writer, StreamWriter) else []))
+        arguments: Any = (
+            [TaskCommitMessage("q", 1)],
+            *([3] if isinstance(writer, StreamWriter) else []),
+        )
         writer.commit(*arguments)
         writer.abort(*arguments)
 

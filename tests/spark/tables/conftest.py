@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from roquet.spark.queue_offsets import Offsets
-from roquet.spark.tables.days import schema_of
+from roquet.spark.queue_offsets import QueueOffsets
 from roquet.spark.tables.disk import Disk
-from roquet.spark.tables.table import DataFile, Identity, State, Table
-from roquet.spark.tables.writing import Writer
+from roquet.spark.tables.parquet_writer import PartitionedWriter
+from roquet.spark.tables.partitioning import schema_of
+from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
 
 COLUMNS = ("topic", "broker", "queue_id", "queue_offset", "body", "properties", "stored_at")
-WANTED = Identity(topic="orders", columns=COLUMNS)
+WANTED = ArchiveIdentity(topic="orders", columns=COLUMNS)
 START = datetime(2026, 1, 31, 23, 50, tzinfo=UTC)
 QUEUES = (("orders", "broker-a", 0), ("orders", "broker-b", 1))
 
@@ -80,13 +80,13 @@ def batch(offsets: Iterable[int], *, broker: str = "broker-a", queue_id: int = 0
 
 def written(directory: Path, *batches: pa.RecordBatch) -> list[DataFile]:
     """What a task would write."""
-    writer = Writer(directory, schema_of(COLUMNS))
+    writer = PartitionedWriter(directory, schema_of(COLUMNS))
     for one in batches:
         writer.write(one)
     return writer.close()
 
 
-def archive(table: Table, before: int, after: int) -> None:
+def archive(table: ArchiveTable, before: int, after: int) -> None:
     """One batch, of both queues, as the driver does it."""
     state = table.state(QUEUES)
     directory = table.begin()
@@ -110,7 +110,7 @@ def whole(after: int) -> list[Place]:
     return sorted((broker, queue, at) for _, broker, queue in QUEUES for at in range(after))
 
 
-def offsets(after: int, queues: Sequence[tuple[str, str, int]] = QUEUES) -> Offsets:
+def offsets(after: int, queues: Sequence[tuple[str, str, int]] = QUEUES) -> QueueOffsets:
     return dict.fromkeys(queues, after)
 
 
@@ -120,7 +120,7 @@ class Kind:
     def __init__(self, name: str, root: Path) -> None:
         self.name, self.root = name, root
 
-    def open(self, disk: Disk | None = None, wanted: Identity = WANTED) -> Table:
+    def open(self, disk: Disk | None = None, wanted: ArchiveIdentity = WANTED) -> ArchiveTable:
         if self.name == "parquet":
             from roquet.spark.tables.parquet import ParquetTable
 
@@ -147,7 +147,7 @@ class Kind:
         with SqlCatalog("roquet", uri=f"sqlite:///{self.root}/catalog.db") as catalog:
             return catalog.load_table("roquet.orders").scan().to_arrow()
 
-    def state(self) -> State:
+    def state(self) -> TableState:
         with self.open() as table:
             return table.state(QUEUES)
 

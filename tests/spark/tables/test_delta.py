@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.delta import DeltaTable
-from roquet.spark.tables.table import State, TableConflict
+from roquet.spark.tables.table import TableConflict, TableState
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_offsets_outlive_the_entries_of_the_log(delta: Any) -> None:
     for entry in (delta.root / "_delta_log").glob("*.json"):
         entry.unlink()
     with delta.open() as table:
-        assert table.state(delta.queues) == State(1, delta.offsets(3))
+        assert table.state(delta.queues) == TableState(1, delta.offsets(3))
 
 
 def test_entries_of_others_are_no_hindrance(delta: Any) -> None:
@@ -43,7 +43,9 @@ def test_entries_of_others_are_no_hindrance(delta: Any) -> None:
         delta.archive(table, 0, 3)
         Log(str(delta.root)).optimize.compact()
         delta.archive(table, 3, 5)
-        assert table.state(()) == State(2, delta.offsets(5)), "queues are found by our own entries"
+        assert table.state(()) == TableState(2, delta.offsets(5)), (
+            "queues are found by our own entries"
+        )
     assert delta.places() == delta.whole(5)
 
 
@@ -72,7 +74,7 @@ def test_who_is_always_late_gives_up_and_leaves_no_file(
     monkeypatch.setattr(DeltaTable, "_entered", lambda self, commit: False)
     with delta.open() as table, pytest.raises(TableConflict):
         delta.archive(table, 0, 3)
-    assert delta.state() == State(0, {})
+    assert delta.state() == TableState(0, {})
     assert delta.on_disk() == set()
 
 

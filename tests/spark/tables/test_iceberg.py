@@ -9,7 +9,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.iceberg import IcebergTable
-from roquet.spark.tables.table import Identity, State, TableConflict
+from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableState
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_the_partition_is_the_day_of_the_stored_time(iceberg: Any) -> None:
 def test_topics_share_a_catalog(iceberg: Any) -> None:
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
-    with iceberg.open(wanted=Identity(topic="bills-2026", columns=())) as table:
-        assert table.state(()) == State(0, {})
+    with iceberg.open(wanted=ArchiveIdentity(topic="bills-2026", columns=())) as table:
+        assert table.state(()) == TableState(0, {})
     assert iceberg.places() == iceberg.whole(3)
     with catalog(iceberg.root) as found:
         assert sorted(found.list_tables("roquet")) == [
@@ -50,9 +50,9 @@ def test_topics_share_a_catalog(iceberg: Any) -> None:
 
 
 def test_topics_whose_names_make_the_same_table_are_told_apart(iceberg: Any) -> None:
-    iceberg.open(wanted=Identity(topic="a-b", columns=())).close()
+    iceberg.open(wanted=ArchiveIdentity(topic="a-b", columns=())).close()
     with pytest.raises(ConfigError, match="archive of topic 'a-b', not of 'a_b'"):
-        iceberg.open(wanted=Identity(topic="a_b", columns=()))
+        iceberg.open(wanted=ArchiveIdentity(topic="a_b", columns=()))
 
 
 def test_another_catalog_and_another_name(tmp_path: Path, iceberg: Any) -> None:
@@ -111,7 +111,7 @@ def test_who_is_always_late_gives_up_and_leaves_no_file(
     monkeypatch.setattr(IcebergTable, "_change", late)
     with iceberg.open() as table, pytest.raises(TableConflict, match="others change"):
         iceberg.archive(table, 0, 3)
-    assert iceberg.state() == State(0, {})
+    assert iceberg.state() == TableState(0, {})
     assert iceberg.on_disk() == set()
 
 
@@ -120,7 +120,7 @@ def test_a_change_that_was_refused_is_not_tried_again_by_itself(iceberg: Any) ->
     with iceberg.open() as first:
         iceberg.archive(first, 0, 3)
         stale = first._table
-        commit = State(1, iceberg.offsets(3)).then(iceberg.offsets(4), "", (), ())
+        commit = TableState(1, iceberg.offsets(3)).then(iceberg.offsets(4), "", (), ())
         assert stale.properties["commit.retry.num-retries"] == "0"
         with catalog(iceberg.root) as found:
             old = found.load_table("roquet.orders")

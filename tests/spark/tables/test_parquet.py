@@ -10,9 +10,11 @@ import pytest
 
 from roquet.spark.tables import parquet
 from roquet.spark.tables.parquet import ParquetTable
-from roquet.spark.tables.table import Identity, State, TableConflict, TableDamaged
+from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableDamaged, TableState
 
-WANTED = Identity(topic="orders", columns=("broker", "queue_id", "queue_offset", "stored_at"))
+WANTED = ArchiveIdentity(
+    topic="orders", columns=("broker", "queue_id", "queue_offset", "stored_at")
+)
 QUEUE = ("orders", "broker-a", 0)
 
 
@@ -37,7 +39,7 @@ def test_old_commits_go_and_the_newest_stays(
     monkeypatch.setattr(parquet, "KEPT", 3)
     with ParquetTable(tmp_path, WANTED) as table:
         advance(table, 9)
-        assert table.state() == State(9, {QUEUE: 9})
+        assert table.state() == TableState(9, {QUEUE: 9})
     names = sorted(path.stem for path in (tmp_path / "_roquet" / "commits").iterdir())
     assert names == ["0000000007", "0000000008", "0000000009"]
 
@@ -46,8 +48,8 @@ def test_of_two_commits_at_the_same_moment_one_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ParquetTable(tmp_path, WANTED) as table:
-        monkeypatch.setattr(parquet, "expect", lambda commit, found: None)
-        commit = State(0, {}).then({QUEUE: 1}, table.begin().name, (), ())
+        monkeypatch.setattr(parquet, "check_base", lambda commit, found: None)
+        commit = TableState(0, {}).then({QUEUE: 1}, table.begin().name, (), ())
         table.commit(commit)
         with pytest.raises(TableConflict, match="commit 1 was made by another archive"):
             table.commit(commit)

@@ -7,8 +7,8 @@ import pytest
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.disk import Disk
-from roquet.spark.tables.staging import MARKS, Staging, check_target
-from roquet.spark.tables.table import DataFile, State, TableConflict, TableDamaged
+from roquet.spark.tables.staging import KIND_MARKERS, Staging, check_target
+from roquet.spark.tables.table import DataFile, TableConflict, TableDamaged, TableState
 
 FILE = DataFile(name="roquet-1.parquet", day="2026-01-31", rows=3, size=4)
 
@@ -49,7 +49,7 @@ def test_a_new_attempt_ends_all_earlier_ones(staging: Staging) -> None:
 def test_what_was_placed_is_taken_back_unless_the_commit_was_made(
     staging: Staging, number: int, is_there: bool
 ) -> None:
-    commit = State(0, {}).then({}, waiting(staging), [FILE], ())
+    commit = TableState(0, {}).then({}, waiting(staging), [FILE], ())
     staging.intend(commit)
     staging.place(commit.attempt, commit.added)
     staging.settle(number)
@@ -73,11 +73,11 @@ def test_notes_that_were_not_whole_are_gone(tmp_path: Path, staging: Staging) ->
     assert not torn.exists()
 
 
-@pytest.mark.parametrize("kind", MARKS)
-@pytest.mark.parametrize("other", MARKS)
+@pytest.mark.parametrize("kind", KIND_MARKERS)
+@pytest.mark.parametrize("other", KIND_MARKERS)
 def test_a_table_of_another_kind_is_no_target(tmp_path: Path, kind: str, other: str) -> None:
-    (tmp_path / MARKS[other]).parent.mkdir(exist_ok=True)
-    (tmp_path / MARKS[other]).touch()
+    (tmp_path / KIND_MARKERS[other]).parent.mkdir(exist_ok=True)
+    (tmp_path / KIND_MARKERS[other]).touch()
     if kind == other:
         check_target(tmp_path, kind)
         return

@@ -8,7 +8,7 @@ import pytest
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables import table as tables
-from roquet.spark.tables.table import Identity, State, TableConflict
+from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableState
 
 STEPS_MAX = 200
 """More than any course of events has."""
@@ -21,7 +21,7 @@ STRIDES = {"parquet": 3, "delta": 5, "iceberg": 9}
 
 def test_a_new_table_is_nowhere(kind: Any) -> None:
     with kind.open() as table:
-        assert table.state(kind.queues) == State(0, {})
+        assert table.state(kind.queues) == TableState(0, {})
         assert table.files() == []
         assert table.identity == kind.wanted
 
@@ -30,9 +30,9 @@ def test_a_commit_publishes_rows_and_offsets(kind: Any) -> None:
     with kind.open() as table:
         kind.archive(table, 0, 5)
         kind.archive(table, 5, 25)
-        assert table.state(kind.queues) == State(2, kind.offsets(25))
+        assert table.state(kind.queues) == TableState(2, kind.offsets(25))
     assert kind.places() == kind.whole(25)
-    assert kind.state() == State(2, kind.offsets(25)), "also for the next run"
+    assert kind.state() == TableState(2, kind.offsets(25)), "also for the next run"
 
 
 def test_a_table_says_of_which_topics_its_offsets_are(kind: Any) -> None:
@@ -42,7 +42,7 @@ def test_a_table_says_of_which_topics_its_offsets_are(kind: Any) -> None:
         table.commit(state.then(kind.offsets(7), table.begin().name, (), (), ids))
         state = table.state(kind.queues)
         table.commit(state.then(kind.offsets(9), table.begin().name, (), ()))
-    assert kind.state() == State(2, kind.offsets(9), ids)
+    assert kind.state() == TableState(2, kind.offsets(9), ids)
 
 
 def test_rows_lie_in_the_day_in_which_they_were_stored(kind: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_commit_of_nothing_moves_the_offsets_alone(kind: Any) -> None:
     with kind.open() as table:
         state = table.state(())
         table.commit(state.then(kind.offsets(7), table.begin().name, (), ()))
-    assert kind.state() == State(1, kind.offsets(7))
+    assert kind.state() == TableState(1, kind.offsets(7))
     assert kind.on_disk() == set()
 
 
@@ -112,12 +112,12 @@ def test_a_commit_that_goes_on_from_elsewhere_is_refused(
     monkeypatch.setattr("roquet.spark.tables.staging.FileLock", NoLock)
     with kind.open() as first, kind.open() as second:
         kind.archive(first, 0, 5)
-        stale = State(0, {}).then(kind.offsets(5), second.begin().name, (), ())
+        stale = TableState(0, {}).then(kind.offsets(5), second.begin().name, (), ())
         with pytest.raises(TableConflict, match="at commit 1, not at 0"):
             second.commit(stale)
         kind.archive(first, 5, 9)
     assert kind.places() == kind.whole(9)
-    assert kind.state() == State(2, kind.offsets(9))
+    assert kind.state() == TableState(2, kind.offsets(9))
 
 
 def test_a_table_of_another_topic_is_left_alone(kind: Any) -> None:
@@ -125,15 +125,15 @@ def test_a_table_of_another_topic_is_left_alone(kind: Any) -> None:
     if kind.name == "iceberg":
         pytest.skip("an Iceberg catalog has many tables")
     with pytest.raises(ConfigError, match="archive of topic 'orders', not of 'bills'"):
-        kind.open(wanted=Identity(topic="bills", columns=()))
+        kind.open(wanted=ArchiveIdentity(topic="bills", columns=()))
 
 
 def test_the_columns_of_a_table_stay_as_they_are(kind: Any) -> None:
     kind.open().close()
-    with kind.open(wanted=Identity(topic="orders", columns=())) as table:
+    with kind.open(wanted=ArchiveIdentity(topic="orders", columns=())) as table:
         assert table.identity == kind.wanted, "who asks for none gets these"
     with pytest.raises(ConfigError, match="has the columns topic,broker"):
-        kind.open(wanted=Identity(topic="orders", columns=("broker", "body")))
+        kind.open(wanted=ArchiveIdentity(topic="orders", columns=("broker", "body")))
 
 
 def test_a_file_is_no_target(kind: Any) -> None:
@@ -169,7 +169,7 @@ def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: Any) -
         )
         table.commit(state.then(state.offsets, directory.name, new, old))
         assert [file.name for file in table.files()] == [file.name for file in new]
-        assert table.state(kind.queues) == State(5, kind.offsets(8))
+        assert table.state(kind.queues) == TableState(5, kind.offsets(8))
         kind.archive(table, 8, 10)
     assert kind.places() == kind.whole(10)
 
@@ -213,13 +213,13 @@ def test_whenever_the_world_ends_each_message_is_there_once(
         assert kind.places() == kind.whole(max(before.offsets.values(), default=0)), steps
         whole_life(kind, None)
         assert kind.places() == kind.whole(9), steps
-        assert kind.state() == State(3, kind.offsets(9)), steps
+        assert kind.state() == TableState(3, kind.offsets(9)), steps
         # The merged files of the others are named by their older commits.
         assert len(kind.on_disk()) == (1 if kind.name == "parquet" else 5), steps
     pytest.fail("it never comes to its end")
 
 
 def test_a_newer_format_is_not_touched() -> None:
-    newer = Identity(topic="orders", columns=("broker",), format=tables.FORMAT + 1)
+    newer = ArchiveIdentity(topic="orders", columns=("broker",), format=tables.FORMAT + 1)
     with pytest.raises(ConfigError, match="newer Roquet"):
-        tables.agreed(msgspec.structs.replace(newer, format=1), newer, "here")
+        tables.agree_identity(msgspec.structs.replace(newer, format=1), newer, "here")

@@ -22,7 +22,7 @@ async def test_a_kill_ends_a_hosts_tasks_and_what_they_began() -> None:
     other = hosts.run("10.0.0.2", work("two"))
     await asyncio.sleep(1)
     hosts.kill("10.0.0.1")
-    await hosts.bury("10.0.0.1")
+    await hosts.wait_ended("10.0.0.1")
     assert ended == ["one True"]
     assert not other.done()
     other.cancel()

@@ -12,7 +12,7 @@ from roquet.wire.call import Call, Reply
 from roquet.wire.command import ROCKETMQ, Command, decode
 from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
 from roquet.wire.frame import FrameReader
-from roquet.wire.shapes import SHAPES
+from roquet.wire.header_codec import HEADER_CODECS
 
 Struct = type[Call[Any]] | type[Reply]
 Agree = Callable[[str, Struct], None]
@@ -43,7 +43,7 @@ def check_encoded(given: dict[str, Any], out: dict[str, Any], ours: Struct) -> N
     of_json = bytes.fromhex(out["json_prefix"]) + out["json_header"].encode()
     for stream in (of_json, bytes.fromhex(out["binary_header"])):
         value = typed(decode(frame(stream + body)), ours)
-        names = {field.wire_name for field in SHAPES[ours].fields}
+        names = {field.wire_name for field in HEADER_CODECS[ours].fields}
         sent = {name: text for name, text in out["ext"].items() if name in names and text}
         assert to_ext(value).items() >= sent.items()
         assert value.body == body
@@ -56,14 +56,14 @@ def check_decoded(ext: dict[str, str], out: dict[str, Any], ours: Struct) -> Non
 
     A missing number or truth of Java's primitive types has its default here, too.
     """
-    missing = [f for f in SHAPES[ours].fields if f.required and f.wire_name not in ext]
+    missing = [f for f in HEADER_CODECS[ours].fields if f.required and f.wire_name not in ext]
     if missing:
         assert [out.get(f.wire_name) for f in missing] == [None] * len(missing)
         with pytest.raises(FieldError, match="is missing"):
             typed(Command(0, fields=ext), ours)
         return
     value = typed(Command(0, fields=ext), ours)
-    for field in SHAPES[ours].fields:
+    for field in HEADER_CODECS[ours].fields:
         if (expected := out.get(field.wire_name)) is not None:
             assert getattr(value, field.name) == expected, field.name
 

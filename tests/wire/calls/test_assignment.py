@@ -9,9 +9,9 @@ import pytest
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel
-from roquet.wire import dialect
 from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
-from roquet.wire.calls.bodies import AssignmentQuery, Assignments, RequestMode
+from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignments, RequestMode
+from roquet.wire.fastjson import codec
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "bodies.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
@@ -27,7 +27,7 @@ def test_the_codes_are_the_genuine_ones() -> None:
 
 def test_what_java_asks_is_read() -> None:
     one, another, nothing = (
-        dialect.loads(text, AssignmentQuery) for text in texts("QueryAssignmentRequestBody")
+        codec.loads(text, AssignmentQuery) for text in texts("QueryAssignmentRequestBody")
     )
     assert one.consumer_group == "", "Java leaves null out"
     assert another == AssignmentQuery(
@@ -37,34 +37,34 @@ def test_what_java_asks_is_read() -> None:
         strategy_name="strategyName2",
         message_model=MessageModel.BROADCASTING,
     )
-    assert dialect.dumps(another).decode() == texts("QueryAssignmentRequestBody")[1]
+    assert codec.dumps(another).decode() == texts("QueryAssignmentRequestBody")[1]
     assert nothing.message_model is MessageModel.CLUSTERING
 
 
 def test_what_java_answers_is_read_and_written_to_the_byte() -> None:
     _, text, nothing = texts("QueryAssignmentResponseBody")
-    found = dialect.loads(text, Assignments)
-    assert dialect.dumps(found).decode() == text
+    found = codec.loads(text, QueueAssignments)
+    assert codec.dumps(found).decode() == text
     assert found.message_queue_assignments is not None
     (one,) = found.message_queue_assignments
     assert one.message_queue == MessageQueue("Topic0", "broker-b", 1)
     assert (one.mode, one.attachments) == ("PULL", {"attachments2": "attachments4"})
-    assert dialect.loads(nothing, Assignments).message_queue_assignments is None
+    assert codec.loads(nothing, QueueAssignments).message_queue_assignments is None
 
 
 def test_a_mode_is_read_and_written_to_the_byte() -> None:
     text = texts("SetMessageRequestModeRequestBody")[0]
-    found = dialect.loads(text, RequestMode)
+    found = codec.loads(text, RequestMode)
     assert (found.consumer_group, found.pop_share_queue_num) == ("group_1", 133)
-    assert dialect.dumps(found).decode() == text
+    assert codec.dumps(found).decode() == text
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"messageModel":"SOMETIMES"}'])
 def test_a_broken_question_names_what_is_wrong(text: str) -> None:
     with pytest.raises(FieldError):
-        dialect.loads(text, AssignmentQuery)
+        codec.loads(text, AssignmentQuery)
 
 
 def test_numbers_may_come_as_texts() -> None:
     given: Any = '{"topic":"t","consumerGroup":"g","mode":"POP","popShareQueueNum":"-1"}'
-    assert dialect.loads(given, RequestMode).pop_share_queue_num == -1
+    assert codec.loads(given, RequestMode).pop_share_queue_num == -1

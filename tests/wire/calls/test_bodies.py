@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roquet.broker.tables.modes import ModeTable
+from roquet.broker.tables.request_modes import RequestModeTable
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
@@ -18,22 +18,22 @@ from roquet.model.topic import (
     TopicConfig,
     TopicTable,
 )
-from roquet.wire import dialect
+from roquet.wire.calls.admin.client_forwarding import PopInfo, QueueInfo, TopicRates
 from roquet.wire.calls.bodies import (
     CheckClientBody,
-    Connection,
+    ClientConnection,
     ConsumerIdList,
     GroupForbidden,
     KVTable,
     LockBody,
-    LockedBody,
+    LockedQueues,
     QueueProgress,
     RegisterBrokerBody,
     TopicList,
     TopicsOfBroker,
 )
-from roquet.wire.calls.relay import PopInfo, QueueInfo, TopicRates
-from roquet.wire.loose_json import quote_keys
+from roquet.wire.fastjson import codec
+from roquet.wire.fastjson.parser import quote_keys
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "bodies.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
@@ -42,7 +42,7 @@ CLASSES: dict[str, Any] = {
     "BrokerData": BrokerData,
     "CheckClientRequestBody": CheckClientBody,
     "ClusterInfo": ClusterInfo,
-    "Connection": Connection,
+    "Connection": ClientConnection,
     "ConsumeStatus": TopicRates,
     "ConsumerData": ConsumerData,
     "ConsumerOffsetSerializeWrapper": OffsetTable,
@@ -52,9 +52,9 @@ CLASSES: dict[str, Any] = {
     "HeartbeatData": HeartbeatData,
     "KVTable": KVTable,
     "LockBatchRequestBody": LockBody,
-    "LockBatchResponseBody": LockedBody,
+    "LockBatchResponseBody": LockedQueues,
     "MessageQueue": MessageQueue,
-    "MessageRequestModeSerializeWrapper": ModeTable,
+    "MessageRequestModeSerializeWrapper": RequestModeTable,
     "OffsetWrapper": QueueProgress,
     "PopProcessQueueInfo": PopInfo,
     "ProcessQueueInfo": QueueInfo,
@@ -101,12 +101,12 @@ def standard(text: str) -> Any:
 
 
 def value_of(given: dict[str, Any], text: str) -> Any:
-    return dialect.loads(text, CLASSES[given["class"]])
+    return codec.loads(text, CLASSES[given["class"]])
 
 
 def written(given: dict[str, Any], value: Any) -> str:
     form = given["form"]
-    return dialect.dumps(value, standard=form == "standard", pretty=form == "pretty").decode()
+    return codec.dumps(value, standard=form == "standard", pretty=form == "pretty").decode()
 
 
 WRITTEN = [(given, out["text"]) for given, out in lines("encode")]
@@ -129,32 +129,32 @@ def test_most_texts_of_java_are_written_to_the_byte() -> None:
 def test_what_other_clients_write_is_read_as_java_reads_it(
     given: dict[str, Any], out: dict[str, Any]
 ) -> None:
-    value = dialect.loads(given["text"], CLASSES[given["class"]])
-    assert dialect.dumps(value).decode() == out["reencoded"]
+    value = codec.loads(given["text"], CLASSES[given["class"]])
+    assert codec.dumps(value).decode() == out["reencoded"]
 
 
 @pytest.mark.parametrize("names", ["", '"brokerName":null,"topic":null,"queueId":0'])
 def test_names_that_java_leaves_out_are_empty(names: str) -> None:
-    queue = dialect.loads(f'{{"clientId":"c","mqSet":[{{{names}}}]}}', LockBody).mq_set[0]
+    queue = codec.loads(f'{{"clientId":"c","mqSet":[{{{names}}}]}}', LockBody).mq_set[0]
     assert queue == MessageQueue("", "", 0)
     text = f'{{"clientId":null,"subscriptionData":{{{names}}}}}'
-    checked = dialect.loads(text, CheckClientBody)
+    checked = codec.loads(text, CheckClientBody)
     assert (checked.client_id, checked.subscription_data) == ("", Subscription())
     assert (
-        dialect.loads(f'{{{names},"clientAddr":null}}'.replace("{,", "{"), Connection)
-        == Connection()
+        codec.loads(f'{{{names},"clientAddr":null}}'.replace("{,", "{"), ClientConnection)
+        == ClientConnection()
     )
 
 
 def test_members_of_a_group_are_named_as_java_names_them() -> None:
     body = ConsumerIdList(consumer_id_list=["a@1"])
-    assert dialect.dumps(body) == b'{"consumerIdList":["a@1"]}'
+    assert codec.dumps(body) == b'{"consumerIdList":["a@1"]}'
 
 
 def test_the_locks_of_clients_are_read() -> None:
     queues = '[{"brokerName":"b","queueId":3,"topic":"t"}]'
     cpp = f'{{"clientId":"c","consumerGroup":"g","mqSet":{queues}}}\n'
-    lock = dialect.loads(cpp, LockBody)
+    lock = codec.loads(cpp, LockBody)
     assert lock.mq_set == [MessageQueue("t", "b", 3)]
-    held = dialect.dumps(LockedBody(lock_ok_mq_set=lock.mq_set))
+    held = codec.dumps(LockedQueues(lock_ok_mq_set=lock.mq_set))
     assert held == b'{"lockOKMQSet":[{"brokerName":"b","queueId":3,"topic":"t"}]}'

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from roquet.wire.calls.send import STORED, Send, SendBack, SendBatch, SendLongNames, SendReply
+from roquet.wire.calls.send import STORED_CODES, Send, SendBack, SendBatch, SendLongNames, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, to_ext
-from roquet.wire.shapes import SHAPES
+from roquet.wire.header_codec import HEADER_CODECS
 
 Agree = Callable[[str, type[Any]], None]
 
@@ -29,8 +29,8 @@ def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> N
 
 
 def test_handlers_see_the_same_attributes_under_both_sets_of_names() -> None:
-    short = {field.name for field in SHAPES[Send].fields}
-    assert short - {field.name for field in SHAPES[SendLongNames].fields} == {"broker_name"}
+    short = {field.name for field in HEADER_CODECS[Send].fields}
+    assert short - {field.name for field in HEADER_CODECS[SendLongNames].fields} == {"broker_name"}
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_every_reply_names_region_and_trace_as_clients_expect() -> None:
 
 
 def test_a_message_that_is_not_yet_as_durable_as_promised_is_stored() -> None:
-    assert {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE} < STORED
-    assert ResponseCode.SERVICE_NOT_AVAILABLE not in STORED
+    assert {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE} < STORED_CODES
+    assert ResponseCode.SERVICE_NOT_AVAILABLE not in STORED_CODES

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from roquet.model.topic import DataVersion
-from roquet.wire import dialect
 from roquet.wire.calls.send import SendReply
-from roquet.wire.calls.timer import Recall, RecallReply, Timing, TimingTable
+from roquet.wire.calls.timer import Recall, RecallReply, TimerMetricsBody, TopicTimerCount
+from roquet.wire.fastjson import codec
 
 Agree = Callable[[str, type[Any]], None]
 
@@ -30,9 +30,9 @@ def test_the_metrics_are_the_genuine_ones() -> None:
         b'{"dataVersion":{"counter":6,"stateVersion":0,"timestamp":1795247573069},'
         b'"timingCount":{"TopicB":{"count":2,"timeStamp":1795247573069}}}'
     )
-    table = TimingTable(
-        timing_count={"TopicB": Timing(count=2, time_stamp=1_795_247_573_069)},
+    table = TimerMetricsBody(
+        timing_count={"TopicB": TopicTimerCount(count=2, time_stamp=1_795_247_573_069)},
         data_version=DataVersion(timestamp=1_795_247_573_069, counter=6),
     )
-    assert dialect.loads(text, TimingTable) == table
-    assert dialect.dumps(table) == text
+    assert codec.loads(text, TimerMetricsBody) == table
+    assert codec.dumps(table) == text

@@ -28,7 +28,7 @@ NOT_HERE: Mapping[str, str] = {
     r"^(Add|Remove)BrokerRequest": CONTAINER,
     r"Rocks[dD][bB]": ROCKSDB,
     r"InitConsumerOffset|RegisterOrderTopic|StatisticsMessages|ConsumeByWho|RollbackStats": NO_CODE,
-    r"^(Customized|Exponential|Group)RetryPolicy$": "part of SubscriptionGroup, see rules.schedule",
+    r"^(Customized|Exponential|Group)RetryPolicy$": "part of SubscriptionGroup: rules.delay",
 }
 """Names of classes of what Roquet has not."""
 
@@ -37,7 +37,7 @@ NOT_HERE: Mapping[str, str] = {
 def quoted() -> frozenset[str]:
     """Names in quotes in the tests of this folder."""
     texts = (
-        path.read_text("utf-8") for path in HERE.glob("*.py") if path.name != Path(__file__).name
+        path.read_text("utf-8") for path in HERE.rglob("*.py") if path.name != Path(__file__).name
     )
     return frozenset(name for text in texts for name in re.findall(r'"(\w+)"', text))
 

@@ -9,16 +9,16 @@ from roquet.broker.handlers import (
     ack,
     assignment,
     cleaning,
+    client_forwarding,
     cold_reads,
     group,
     heartbeat,
-    inquiry,
+    inspection,
     lock,
     offset,
     pop,
     pull,
     query,
-    relay,
     reply,
     reset,
     runtime,
@@ -30,33 +30,33 @@ from roquet.broker.handlers import (
     topic,
     transaction,
 )
-from roquet.net.router import Answer, Peer
+from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Call
 from roquet.wire.calls import assignment as assignment_calls
-from roquet.wire.calls import cleaning as cleaning_calls
-from roquet.wire.calls import cold_reads as cold_reads_calls
-from roquet.wire.calls import forbidden as forbidden_calls
-from roquet.wire.calls import group as group_calls
 from roquet.wire.calls import heartbeat as heartbeat_calls
-from roquet.wire.calls import inquiry as inquiry_calls
 from roquet.wire.calls import lock as lock_calls
 from roquet.wire.calls import offset as offset_calls
 from roquet.wire.calls import pop as pop_calls
 from roquet.wire.calls import pull as pull_calls
 from roquet.wire.calls import query as query_calls
-from roquet.wire.calls import relay as relay_calls
 from roquet.wire.calls import reply as reply_calls
-from roquet.wire.calls import reset as reset_calls
 from roquet.wire.calls import send as send_calls
-from roquet.wire.calls import settings as settings_calls
-from roquet.wire.calls import stats as stats_calls
 from roquet.wire.calls import timer as timer_calls
-from roquet.wire.calls import topic as topic_calls
 from roquet.wire.calls import transaction as transaction_calls
+from roquet.wire.calls.admin import cleanup as cleaning_calls
+from roquet.wire.calls.admin import client_forwarding as relay_calls
+from roquet.wire.calls.admin import cold_reads as cold_reads_calls
+from roquet.wire.calls.admin import group as group_calls
+from roquet.wire.calls.admin import group_forbidden as forbidden_calls
+from roquet.wire.calls.admin import inspection as inquiry_calls
+from roquet.wire.calls.admin import offset_reset as reset_calls
+from roquet.wire.calls.admin import settings as settings_calls
+from roquet.wire.calls.admin import stats as stats_calls
+from roquet.wire.calls.admin import topic as topic_calls
 
-Handler = Callable[[Broker, Any, Peer], Answer]
+BrokerHandler = Callable[[Broker, Any, Peer], HandlerReply]
 
-HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
+HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
     {
         send_calls.Send: send.send,
         send_calls.SendLongNames: send.send,
@@ -87,20 +87,20 @@ HANDLERS: Final[Mapping[type[Call[Any]], Handler]] = MappingProxyType(
         lock_calls.UnlockQueues: lock.unlock,
         assignment_calls.QueryAssignment: assignment.query,
         assignment_calls.SetRequestMode: assignment.set_mode,
-        relay_calls.GetRunningInfo: relay.running_info,
-        relay_calls.ConsumeDirectly: relay.consume_directly,
+        relay_calls.GetRunningInfo: client_forwarding.running_info,
+        relay_calls.ConsumeDirectly: client_forwarding.consume_directly,
         group_calls.GetConnections: group.connections,
         group_calls.GetConsumeStats: group.stats,
-        inquiry_calls.GetProducers: inquiry.producers,
-        inquiry_calls.GetAllProducers: inquiry.all_producers,
-        inquiry_calls.GetGroupsOfTopic: inquiry.groups_of_topic,
-        inquiry_calls.GetTopicsOfGroup: inquiry.topics_of_group,
-        inquiry_calls.GetSubscription: inquiry.subscription,
-        inquiry_calls.GetSystemTopics: inquiry.system_topics,
-        inquiry_calls.GetEntries: inquiry.entries,
-        inquiry_calls.GetAllOffsets: inquiry.all_offsets,
-        inquiry_calls.GetDelayOffsets: inquiry.delay_offsets,
-        inquiry_calls.GetRequestModes: inquiry.request_modes,
+        inquiry_calls.GetProducers: inspection.producers,
+        inquiry_calls.GetAllProducers: inspection.all_producers,
+        inquiry_calls.GetGroupsOfTopic: inspection.groups_of_topic,
+        inquiry_calls.GetTopicsOfGroup: inspection.topics_of_group,
+        inquiry_calls.GetSubscription: inspection.subscription,
+        inquiry_calls.GetSystemTopics: inspection.system_topics,
+        inquiry_calls.GetEntries: inspection.entries,
+        inquiry_calls.GetAllOffsets: inspection.all_offsets,
+        inquiry_calls.GetDelayOffsets: inspection.delay_offsets,
+        inquiry_calls.GetRequestModes: inspection.request_modes,
         stats_calls.GetTopicStats: stats.topic_stats,
         stats_calls.GetTimeSpan: stats.time_span,
         stats_calls.GetCorrections: stats.corrections,

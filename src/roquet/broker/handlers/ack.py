@@ -10,26 +10,26 @@ from roquet.broker.broker import Broker
 from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError
 from roquet.net.router import Peer
-from roquet.rules.ordered_pop import acknowledge, blocked_until, is_free
-from roquet.rules.pop import Checkpoint, Key
+from roquet.rules.consumption.ordered_pop import acknowledge, blocked_until, is_free
+from roquet.rules.consumption.pop import CheckpointKey, PopCheckpoint
 from roquet.wire.call import Reply
 from roquet.wire.calls.pop import (
     Ack,
-    AckOfPop,
     BatchAck,
     ChangeInvisible,
     ChangeInvisibleReply,
+    PopAck,
     decode_acks,
     decode_bits,
 )
 from roquet.wire.codes import HELP, ResponseCode
-from roquet.wire.pop_text import (
+from roquet.wire.receipt_handle import (
     LONG_MAX,
     ORDER_QUEUE,
-    Handle,
-    decode_handle,
-    real_topic,
+    ReceiptHandle,
+    decode_receipt_handle,
     retry_kind,
+    stored_topic,
 )
 
 ACKS_MAX = 4_096
@@ -63,13 +63,13 @@ def batch_ack(broker: Broker, call: BatchAck, _peer: Peer) -> Reply:
         _refuse(ResponseCode.INVALID_PARAMETER, f"{len(asked.acks)} pops: {ACKS_MAX} are allowed")
     bits = [decode_bits(one.bits) for one in asked.acks]  # all can be read, or none counts
     for one, its_bits in zip(asked.acks, bits, strict=True):
-        topic = real_topic(one.topic, one.group, one.retry)
+        topic = stored_topic(one.topic, one.group, one.retry)
         if one.revive_queue == ORDER_QUEUE:
             _ack_many_ordered(broker, one, topic, its_bits)
             continue
         key = (one.group, topic, one.queue_id, one.start, one.pop_ms)
         if (found := broker.revival.in_flight.find(key)) is not None:
-            broker.revival.settle(found, its_bits & found.given)
+            broker.revival.settle(found, its_bits & found.delivered)
     return Reply()
 
 
@@ -93,30 +93,30 @@ def change_invisible(broker: Broker, call: ChangeInvisible, _peer: Peer) -> Chan
             remark="the message is acknowledged, or its time has passed: it comes again",
         )
     place = (call.consumer_group, call.topic, call.queue_id, call.offset)
-    fresh = Checkpoint(
+    fresh = PopCheckpoint(
         group=call.consumer_group,
         topic=call.topic,
         queue_id=call.queue_id,
         start=call.offset,
         pop_ms=broker.revival.fresh_pop_ms(place, now_ms),
         invisible_ms=call.invisible_time,
-        given=1,
+        delivered=1,
         left=1,
-        lane=broker.revival.next_lane(),
-        lane_offset=0,
+        revive_queue_id=broker.revival.next_lane(),
+        revive_offset=0,
     )
     broker.revival.give(fresh)
     broker.revival.settle(found, bit)
     return ChangeInvisibleReply(
-        pop_time=fresh.pop_ms, invisible_time=fresh.invisible_ms, revive_qid=fresh.lane
+        pop_time=fresh.pop_ms, invisible_time=fresh.invisible_ms, revive_qid=fresh.revive_queue_id
     )
 
 
-def _key(call: Ack | ChangeInvisible, handle: Handle) -> Key:
+def _key(call: Ack | ChangeInvisible, handle: ReceiptHandle) -> CheckpointKey:
     return call.consumer_group, call.topic, call.queue_id, handle.start, handle.pop_ms
 
 
-def _too_late(broker: Broker, handle: Handle) -> Reply:
+def _too_late(broker: Broker, handle: ReceiptHandle) -> Reply:
     """What was given out in time is over: acknowledged twice, or given out again meanwhile."""
     if broker.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
         return Reply()
@@ -129,7 +129,7 @@ def _too_late(broker: Broker, handle: Handle) -> Reply:
 # -- ordered ---------------------------------------------------------------------------------
 
 
-def _ack_many_ordered(broker: Broker, one: AckOfPop, topic: str, bits: int) -> None:
+def _ack_many_ordered(broker: Broker, one: PopAck, topic: str, bits: int) -> None:
     place = (one.group, topic, one.queue_id)
     held = broker.orders.get(*place)
     if held is None or held.pop_ms != one.pop_ms:
@@ -158,7 +158,7 @@ def _ack_ordered(broker: Broker, place: tuple[str, str, int], offset: int, pop_m
 
 
 def _change_ordered(
-    broker: Broker, call: ChangeInvisible, handle: Handle, now_ms: int
+    broker: Broker, call: ChangeInvisible, handle: ReceiptHandle, now_ms: int
 ) -> ChangeInvisibleReply:
     held = broker.orders.get(call.consumer_group, call.topic, call.queue_id)
     if held is None or held.pop_ms != handle.pop_ms or call.offset not in held.offsets:
@@ -180,7 +180,7 @@ def _change_ordered(
 # -- what may be asked -----------------------------------------------------------------------
 
 
-def _handle(broker: Broker, call: Ack | ChangeInvisible) -> Handle:
+def _handle(broker: Broker, call: Ack | ChangeInvisible) -> ReceiptHandle:
     """The receipt handle, if it fits the request."""
     topic = broker.topics.get(call.topic)
     if topic is None:
@@ -195,7 +195,7 @@ def _handle(broker: Broker, call: Ack | ChangeInvisible) -> Handle:
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
     try:
-        handle = decode_handle(call.extra_info)
+        handle = decode_receipt_handle(call.extra_info)
     except FieldError as error:
         raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
     fits = (

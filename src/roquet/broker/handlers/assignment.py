@@ -9,26 +9,26 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from roquet.broker.broker import Broker
-from roquet.broker.services.neighbours import Home
+from roquet.broker.services.peer_brokers import TopicLocation
 from roquet.model.errors import CallRefused
 from roquet.model.names import is_retry, is_system_group
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel
-from roquet.net.router import Answer, Peer
-from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, Shares
-from roquet.rules.sharing import shared_by
-from roquet.wire import dialect
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, GroupAssignment
+from roquet.rules.consumption.pop_sharing import member_pop_queues
 from roquet.wire.call import Reply
 from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
 from roquet.wire.calls.bodies import (
     POP,
     PULL,
     AssignmentQuery,
-    Assignments,
     QueueAssignment,
+    QueueAssignments,
     RequestMode,
 )
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 SNAPSHOT: Final = "snapshot"
@@ -38,7 +38,7 @@ NAME_LENGTH_MAX: Final = 255
 """Characters of a strategy's name or a client's id that a remark repeats."""
 
 
-def query(broker: Broker, call: QueryAssignment, _peer: Peer) -> Answer:
+def query(broker: Broker, call: QueryAssignment, _peer: Peer) -> HandlerReply:
     """The queues of one member."""
     asked = decode_body(call.body, AssignmentQuery)
     _check_query(asked)
@@ -91,11 +91,15 @@ async def _answer(broker: Broker, asked: AssignmentQuery) -> Reply:
         )
     mine = shares.get(asked.client_id, ())
     if mode.mode == POP:
-        mine = shared_by(asked.client_id, home.queues, members, shares, mode.pop_share_queue_num)
+        mine = member_pop_queues(
+            asked.client_id, home.queues, members, shares, mode.pop_share_queue_num
+        )
     return _reply(mine, mode.mode, number)
 
 
-async def _decided(broker: Broker, asked: AssignmentQuery, home: Home) -> tuple[Shares, int | None]:
+async def _decided(
+    broker: Broker, asked: AssignmentQuery, home: TopicLocation
+) -> tuple[GroupAssignment, int | None]:
     """Everybody's share as this broker decides, and the number of the decision."""
     name = broker.config.broker_name
     if home.first != name:
@@ -131,8 +135,8 @@ def _reply(
         QueueAssignment(message_queue=queue, mode=mode, attachments=attachments)
         for queue in queues or ()
     ]
-    body = Assignments(message_queue_assignments=None if queues is None else found)
-    return Reply(body=dialect.dumps(body))
+    body = QueueAssignments(message_queue_assignments=None if queues is None else found)
+    return Reply(body=codec.dumps(body))
 
 
 def _refuse(code: ResponseCode, remark: str) -> NoReturn:

@@ -10,7 +10,7 @@ from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
-from roquet.wire.calls.cleaning import CleanQueues, CleanTopics, DeleteExpired
+from roquet.wire.calls.admin.cleanup import CleanQueues, CleanTopics, DeleteExpired
 
 log = logger(__name__)
 
@@ -32,7 +32,7 @@ async def clean_queues(broker: Broker, _call: CleanQueues, _peer: Peer) -> Reply
         return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
     store = broker.store
-    if spent := store.spent_queues(is_gone):
+    if spent := store.expired_queues(is_gone):
         for place in spent:
             broker.offsets.remove_queue(*place)
         broker.save_progress()

@@ -7,13 +7,12 @@ import re
 from typing import Final
 
 from roquet.broker.broker import Broker
-from roquet.broker.spelling import described
+from roquet.broker.settings.settings_format import all_settings
 from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.net.router import Peer
-from roquet.wire import dialect
 from roquet.wire.call import Reply
-from roquet.wire.calls.cold_reads import (
+from roquet.wire.calls.admin.cold_reads import (
     ColdReadLimitTable,
     GetColdReadLimits,
     RemoveColdReadLimit,
@@ -21,6 +20,7 @@ from roquet.wire.calls.cold_reads import (
     SetReadAhead,
 )
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import read_properties
 
 NO_EFFECT: Final = "without effect: reads here go through the page cache, which the kernel bounds"
@@ -48,13 +48,13 @@ def remove_limit(broker: Broker, call: RemoveColdReadLimit, _peer: Peer) -> Repl
 
 def limits(broker: Broker, _call: GetColdReadLimits, _peer: Peer) -> Reply:
     """All limits, and those of the settings; nothing is counted, so no group is said to read."""
-    settings = dict(described(broker.config))
+    settings = dict(all_settings(broker.config))
     table = ColdReadLimitTable(
         config_table=dict(broker.cold_read_limits.by_group),
         cg_cold_read_threshold=int(settings["cgColdReadThreshold"]),
         global_cold_read_threshold=int(settings["globalColdReadThreshold"]),
     )
-    return Reply(body=dialect.dumps(table))
+    return Reply(body=codec.dumps(table))
 
 
 def read_ahead(_broker: Broker, call: SetReadAhead, _peer: Peer) -> Reply:

@@ -5,26 +5,26 @@ from collections.abc import Iterator
 import msgspec
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.inquiry import language_of
+from roquet.broker.handlers.inspection import language_of
 from roquet.broker.handlers.paging import check_queues, each_queue, written
-from roquet.broker.tables.clients import ConsumerGroup, Member
+from roquet.broker.tables.clients import ConsumerGroup, GroupMember
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.net.router import Answer, Peer
+from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Reply
+from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.bodies import (
     POP,
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumeStats,
-    Decision,
     QueueProgress,
+    TopicAssignment,
 )
-from roquet.wire.calls.group import GetConnections, GetConsumeStats
 from roquet.wire.codes import ResponseCode
 
 
-def connections(broker: Broker, call: GetConnections, _peer: Peer) -> Answer:
+def connections(broker: Broker, call: GetConnections, _peer: Peer) -> HandlerReply:
     """The members of a group."""
     name = call.consumer_group
     group = broker.clients.consumers(name)
@@ -50,7 +50,7 @@ def connections(broker: Broker, call: GetConnections, _peer: Peer) -> Answer:
     return written(rows, body, lambda data: Reply(body=data))
 
 
-def stats(broker: Broker, call: GetConsumeStats, _peer: Peer) -> Answer:
+def stats(broker: Broker, call: GetConsumeStats, _peer: Peer) -> HandlerReply:
     """A group's progress in all its queues here, and how quickly it gets on."""
     group = call.consumer_group
     topics = _topics(broker, call, broker.clients.consumers(group))
@@ -96,9 +96,9 @@ def has_left(broker: Broker, group: str, topic: str) -> bool:
     return bool(members and members.subscriptions and topic not in members.subscriptions)
 
 
-def _connection(member: Member, asked: str | None, *, with_wishes: bool) -> Connection:
+def _connection(member: GroupMember, asked: str | None, *, with_wishes: bool) -> ClientConnection:
     peer = member.peer
-    return Connection(
+    return ClientConnection(
         client_id=member.client_id,
         client_addr=peer.address,
         language=language_of(peer),
@@ -144,10 +144,10 @@ def _owners(broker: Broker, group: str, topic: str, number: int) -> list[str] | 
     return broker.handover.owners(group, topic, number)
 
 
-def _decisions(broker: Broker, group: str) -> list[Decision]:
-    def each() -> Iterator[Decision]:
+def _decisions(broker: Broker, group: str) -> list[TopicAssignment]:
+    def each() -> Iterator[TopicAssignment]:
         for topic, snapshot in broker.assigning.table.of(group).items():
-            yield Decision(
+            yield TopicAssignment(
                 topic=topic,
                 strategy=snapshot.strategy,
                 number=snapshot.number,

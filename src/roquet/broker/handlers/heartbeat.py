@@ -4,21 +4,21 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from roquet.broker.broker import Broker
-from roquet.broker.filters import HEARD_SIZE_MAX, TAG_TYPES
-from roquet.broker.handlers.pull import parsed
+from roquet.broker.filtering.filter_cache import HEARTBEAT_SIZE_MAX, TAG_TYPES
+from roquet.broker.handlers.pull import parse_tag_codes
 from roquet.broker.tables.clients import ConsumerGroup
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.names import retry_topic
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
-from roquet.rules.consistency import factions, own_topics
-from roquet.rules.liveness import Sign
-from roquet.wire import dialect
+from roquet.rules.balance.group_consistency import members_by_value, without_retry_topics
+from roquet.rules.liveness import LastSeen
 from roquet.wire.call import Reply
 from roquet.wire.calls import heartbeat as calls
 from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 log = logger(__name__)
@@ -47,12 +47,12 @@ def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.Heartb
     if peer not in broker.clients:
         peer.on_close(broker.forget)
     limit_ms = broker.config.client_silence
-    broker.clients.seen(peer, Sign(seen_ms=broker.clock.monotonic_ms(), limit_ms=limit_ms))
+    broker.clients.seen(peer, LastSeen(seen_ms=broker.clock.monotonic_ms(), limit_ms=limit_ms))
     if data.without_sub:
         known = broker.clients.same_as_before(peer, data.heartbeat_fingerprint)
         return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
     _make_groups(broker, data)
-    left = HEARD_SIZE_MAX
+    left = HEARTBEAT_SIZE_MAX
     for consumer in data.consumer_data_set:
         wishes = consumer.subscription_data_set
         left = broker.filters.hear(broker.config, consumer.group_name, wishes, left)
@@ -80,7 +80,7 @@ def consumers(broker: Broker, call: calls.GetConsumers, _peer: Peer) -> Reply:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.consumer_group}"
         )
-    return Reply(body=dialect.dumps(ConsumerIdList(consumer_id_list=group.client_ids)))
+    return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=group.client_ids)))
 
 
 def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Peer) -> Reply:
@@ -89,7 +89,7 @@ def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Pee
     if subscription is not None:
         kind, expression = subscription.expression_type, subscription.sub_string
         if kind in TAG_TYPES:
-            parsed(expression)
+            parse_tag_codes(expression)
         else:
             broker.filters.find(broker.config, kind, expression)
     return Reply()
@@ -122,8 +122,10 @@ def _look_for_factions(broker: Broker, name: str) -> None:
 def _difference(group: ConsumerGroup) -> str:
     """The two most common wishes, as far as they differ, and how many members have each."""
     by_client = {member.client_id: member for member in group.members.values()}
-    found = factions({client_id: member.own_wish for client_id, member in by_client.items()})[:2]
-    one, other = (own_topics(by_client[members[0]].wishes) for _, members in found)
+    found = members_by_value(
+        {client_id: member.own_wish for client_id, member in by_client.items()}
+    )[:2]
+    one, other = (without_retry_topics(by_client[members[0]].wishes) for _, members in found)
     topics = sorted(t for t in {**one, **other} if one.get(t) != other.get(t))
     told = [
         f"{_told(wish, topics[:TOPICS_TOLD])} ({len(members)} members)"

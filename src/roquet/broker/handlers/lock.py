@@ -5,9 +5,9 @@ from typing import Final
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.paging import written
 from roquet.model.errors import FieldError
-from roquet.net.router import Answer, Peer
+from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Reply
-from roquet.wire.calls.bodies import LockBody, LockedBody
+from roquet.wire.calls.bodies import LockBody, LockedQueues
 from roquet.wire.calls.lock import LockQueues, UnlockQueues
 from roquet.wire.request_body import decode_body
 
@@ -15,12 +15,12 @@ QUEUES_MAX: Final = 16_384
 """Queues of one request: as many as a topic may have on a broker."""
 
 
-def lock(broker: Broker, call: LockQueues, _peer: Peer) -> Answer:
+def lock(broker: Broker, call: LockQueues, _peer: Peer) -> HandlerReply:
     """Locks queues for one member; the answer lists those that it holds now."""
     asked = _asked(call)
     now_ms = broker.clock.monotonic_ms()
     held = broker.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, now_ms)
-    return written(len(held), LockedBody(lock_ok_mq_set=held), lambda body: Reply(body=body))
+    return written(len(held), LockedQueues(lock_ok_mq_set=held), lambda body: Reply(body=body))
 
 
 def unlock(broker: Broker, call: UnlockQueues, _peer: Peer) -> Reply:

@@ -4,21 +4,21 @@ from struct import Struct
 from typing import Final
 
 from roquet.broker.broker import Broker
-from roquet.broker.homes import QUEUES_MAX
-from roquet.broker.services.handover import Taking
+from roquet.broker.ingest.destination import QUEUES_MAX
+from roquet.broker.services.handover import QueueTakeover
 from roquet.model.errors import CallRefused
-from roquet.net.router import Answer, Peer
-from roquet.rules import offsets as rules
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules.consumption import initial_offset as rules
 from roquet.wire.call import Reply
 from roquet.wire.calls import offset as calls
 from roquet.wire.codes import ResponseCode
-from roquet.wire.record import POSITION_AT
+from roquet.wire.records.record import POSITION_AT
 
 OFFSET_MAX: Final = 2**63 - 1
 POSITION: Final = Struct(">q")
 
 
-def query(broker: Broker, call: calls.QueryOffset, peer: Peer) -> Answer:
+def query(broker: Broker, call: calls.QueryOffset, peer: Peer) -> HandlerReply:
     """A group's progress in one queue; a member that takes it from another one may have to wait."""
     group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
     if broker.former_readers.pending:
@@ -32,7 +32,7 @@ def query(broker: Broker, call: calls.QueryOffset, peer: Peer) -> Answer:
 
 
 async def _query_after(
-    broker: Broker, call: calls.QueryOffset, taking: Taking
+    broker: Broker, call: calls.QueryOffset, taking: QueueTakeover
 ) -> calls.OffsetReply:
     await broker.handover.wait(taking)
     return _progress(broker, call)
@@ -41,11 +41,12 @@ async def _query_after(
 def _progress(broker: Broker, call: calls.QueryOffset) -> calls.OffsetReply:
     committed = broker.offsets.get(call.consumer_group, call.topic, call.queue_id)
     minimum, _ = broker.store.bounds(call.topic, call.queue_id)
-    found = rules.progress(
+    found = rules.queried_progress(
         committed,
         minimum,
         zero_if_absent=call.set_zero_if_not_found is not False,
-        is_recent=committed is not None or is_recent(broker, call.topic, call.queue_id),
+        is_in_page_cache=committed is not None
+        or is_in_page_cache(broker, call.topic, call.queue_id),
     )
     if found is None:
         raise CallRefused(
@@ -112,12 +113,12 @@ def earliest_time(broker: Broker, call: calls.EarliestTime, _peer: Peer) -> call
     return calls.TimeReply(timestamp=broker.store.earliest_time(call.topic, call.queue_id))
 
 
-def is_recent(broker: Broker, topic: str, queue_id: int) -> bool:
+def is_in_page_cache(broker: Broker, topic: str, queue_id: int) -> bool:
     """Whether the queue's first message is likely to be in memory; so is one yet to come."""
     first = broker.store.read(topic, queue_id, 0, count_max=1, bytes_max=1)
     if not first.parts:
         return True
     (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)
-    return rules.is_recent(
+    return rules.is_in_page_cache(
         position, broker.store.end_position, broker.memory, broker.config.memory_share
     )

@@ -10,9 +10,9 @@ import msgspec
 from roquet.model.errors import CallRefused
 from roquet.model.topic import DataVersion
 from roquet.net.threads import in_thread
-from roquet.wire import dialect
 from roquet.wire.call import Reply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 P = TypeVar("P")
@@ -54,19 +54,19 @@ def page(
 def written(rows: int, value: msgspec.Struct, reply: Callable[[bytes], R]) -> R | Awaitable[R]:
     """The reply whose body is a frozen value of so many rows; many are not written at once."""
     if rows <= ROWS_MAX:
-        return reply(dialect.dumps(value))
+        return reply(codec.dumps(value))
     return _written(value, reply)
 
 
 async def _written(value: msgspec.Struct, reply: Callable[[bytes], R]) -> R:
-    return reply(await in_thread(partial(dialect.dumps, value)))
+    return reply(await in_thread(partial(codec.dumps, value)))
 
 
 async def dumped(rows: int, value: object) -> bytes:
     """The JSON of a value of so many rows, which must not change; many are written in a thread."""
     if rows <= ROWS_MAX:
-        return dialect.dumps(value)
-    return await in_thread(partial(dialect.dumps, value))
+        return codec.dumps(value)
+    return await in_thread(partial(codec.dumps, value))
 
 
 def each_queue(
@@ -77,7 +77,7 @@ def each_queue(
     Of many queues ROWS_MAX are looked at before others have their turn. `check_queues` comes first.
     """
     if len(queues) <= ROWS_MAX:
-        return Reply(body=dialect.dumps(body([look(queue) for queue in queues])))
+        return Reply(body=codec.dumps(body([look(queue) for queue in queues])))
     return _each_queue(queues, look, body)
 
 
@@ -85,7 +85,7 @@ async def _each_queue(
     queues: Sequence[P], look: Callable[[P], V], body: Callable[[list[V]], msgspec.Struct]
 ) -> Reply:
     found = await in_slices(queues, look)
-    return Reply(body=await in_thread(lambda: dialect.dumps(body(found))))
+    return Reply(body=await in_thread(lambda: codec.dumps(body(found))))
 
 
 async def in_slices(items: Sequence[P], look: Callable[[P], V]) -> list[V]:

@@ -6,13 +6,14 @@ from typing import NoReturn
 import msgspec
 
 from roquet.broker.broker import Broker
-from roquet.broker.filters import TAG_TYPES, Filter
-from roquet.broker.handlers.popping import Asked, Popped, Wanted
-from roquet.broker.handlers.pull import parsed
+from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
+from roquet.broker.handlers.pop_collector import PopCollector, PopRequest
+from roquet.broker.handlers.pull import parse_tag_codes
+from roquet.broker.services.long_polling import TagCodes
 from roquet.model.errors import CallRefused
 from roquet.model.topic import TopicConfig
-from roquet.net.router import Answer, Peer
-from roquet.rules.pop import COUNT_MAX, LATE_MS
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules.consumption.pop import COUNT_MAX, LATE_MS
 from roquet.wire.calls.pop import (
     Notification,
     NotificationReply,
@@ -23,7 +24,7 @@ from roquet.wire.calls.pop import (
     PopReply,
 )
 from roquet.wire.codes import HELP, ResponseCode
-from roquet.wire.pop_text import LONG_MAX
+from roquet.wire.receipt_handle import LONG_MAX
 
 SUSPEND_MS_MAX = 300_000
 """Nobody is held longer; clients ask for 15 s."""
@@ -33,7 +34,7 @@ PEEK_INVISIBLE_MS = 1
 AnyPop = Pop | Peek | Notification | PollingInfo
 
 
-def pop(broker: Broker, call: Pop, _peer: Peer) -> Answer:
+def pop(broker: Broker, call: Pop, _peer: Peer) -> HandlerReply:
     """Messages that nobody else gets for a while, or a wait for them."""
     # A born time of 0 or none is now, as for the genuine broker: peers that do not wait send none.
     if call.born_time and broker.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
@@ -51,7 +52,7 @@ def peek(broker: Broker, call: Peek, _peer: Peer) -> PopReply:
     """The messages that a pop would give; they stay there for everybody."""
     topic = _check(broker, call)
     _check_count(call.max_msg_nums)
-    asked = Asked(
+    asked = PopRequest(
         group=call.consumer_group,
         topic=call.topic,
         queue_id=call.queue_id,
@@ -69,10 +70,10 @@ def peek(broker: Broker, call: Peek, _peer: Peer) -> PopReply:
     return msgspec.structs.replace(reply, code=ResponseCode.PULL_NOT_FOUND, remark="no message")
 
 
-def notification(broker: Broker, call: Notification, _peer: Peer) -> Answer:
+def notification(broker: Broker, call: Notification, _peer: Peer) -> HandlerReply:
     """Whether there is something to pop, or a wait for it."""
     asked = _asked_by_notification(broker, call)
-    found = Popped(broker, asked)
+    found = PopCollector(broker, asked)
     if found.has_any():
         return NotificationReply(has_msg=True)
     if call.poll_time <= 0:
@@ -88,7 +89,7 @@ def polling_info(broker: Broker, call: PollingInfo, _peer: Peer) -> PollingInfoR
     return PollingInfoReply(polling_num=broker.polls.waiting(call.consumer_group, call.topic))
 
 
-async def _hold(broker: Broker, call: Pop, asked: Asked, found: Popped) -> PopReply:
+async def _hold(broker: Broker, call: Pop, asked: PopRequest, found: PopCollector) -> PopReply:
     """What there is once there is something, or when the time for it is over."""
     deadline_ms = broker.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
     while not found.count:
@@ -105,21 +106,21 @@ async def _hold(broker: Broker, call: Pop, asked: Asked, found: Popped) -> PopRe
 
 
 async def _watch(
-    broker: Broker, call: Notification, asked: Asked, found: Popped
+    broker: Broker, call: Notification, asked: PopRequest, found: PopCollector
 ) -> NotificationReply:
     """Whether there is something once there is, or when the time for it is over."""
     deadline_ms = broker.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
     has_any = came = False
     while not has_any and (came or not _is_over(broker, deadline_ms)):
         came = await _wait(broker, asked, found, deadline_ms)
-        found = Popped(broker, asked)
+        found = PopCollector(broker, asked)
         has_any = found.has_any()
     if came:
         _wake_others(broker, asked, found)  # we only look, it is there for another
     return NotificationReply(has_msg=has_any)
 
 
-async def _wait(broker: Broker, asked: Asked, found: Popped, deadline_ms: int) -> bool:
+async def _wait(broker: Broker, asked: PopRequest, found: PopCollector, deadline_ms: int) -> bool:
     """Wait until it is worth looking again; an ordered queue that is held may be so by itself."""
     until_ms, clock = deadline_ms, broker.clock
     if found.blocked_until_ms is not None:
@@ -132,20 +133,20 @@ def _is_over(broker: Broker, deadline_ms: int) -> bool:
     return broker.polls.is_closed or broker.clock.monotonic_ms() >= deadline_ms
 
 
-def _wake_others(broker: Broker, asked: Asked, found: Popped) -> None:
+def _wake_others(broker: Broker, asked: PopRequest, found: PopCollector) -> None:
     for queue_id in found.others:
         broker.polls.wake(asked.group, asked.topic, queue_id)
 
 
-def _look(broker: Broker, asked: Asked) -> Popped:
-    found = Popped(broker, asked)
+def _look(broker: Broker, asked: PopRequest) -> PopCollector:
+    found = PopCollector(broker, asked)
     found.look()
     if found.count and not asked.peek:
         _wake_others(broker, asked, found)
     return found
 
 
-def _reply(asked: Asked, found: Popped) -> PopReply:
+def _reply(asked: PopRequest, found: PopCollector) -> PopReply:
     if not found.count:
         return PopReply(
             code=ResponseCode.POLLING_TIMEOUT,
@@ -156,7 +157,7 @@ def _reply(asked: Asked, found: Popped) -> PopReply:
         remark="FOUND",
         pop_time=found.pop_ms,
         invisible_time=asked.invisible_ms,
-        revive_qid=found.lane,
+        revive_qid=found.revive_queue_id,
         rest_num=found.rest,
         start_offset_info=";".join(found.starts),
         msg_offset_info=";".join(found.offsets),
@@ -168,7 +169,7 @@ def _reply(asked: Asked, found: Popped) -> PopReply:
 # -- what may be asked -----------------------------------------------------------------------
 
 
-def _asked(broker: Broker, call: Pop) -> Asked:
+def _asked(broker: Broker, call: Pop) -> PopRequest:
     if not broker.config.readable:
         name = broker.config.broker_name
         _refuse(ResponseCode.NO_PERMISSION, f"the broker[{name}] pop message is forbidden")
@@ -179,7 +180,7 @@ def _asked(broker: Broker, call: Pop) -> Asked:
             ResponseCode.INVALID_PARAMETER,
             f"invisibleTime {call.invisible_time} is not a time in ms over 0",
         )
-    return Asked(
+    return PopRequest(
         group=call.consumer_group,
         topic=call.topic,
         queue_id=call.queue_id,
@@ -193,16 +194,16 @@ def _asked(broker: Broker, call: Pop) -> Asked:
     )
 
 
-def _wanted(broker: Broker, call: Pop | Notification) -> Wanted | Filter:
+def _wanted(broker: Broker, call: Pop | Notification) -> TagCodes | CompiledFilter:
     """Tag codes or an expression; without one everything is wanted, whatever kind it is of."""
     if not call.exp or call.exp_type in TAG_TYPES:
-        return parsed(call.exp)
+        return parse_tag_codes(call.exp)
     return broker.filters.find(broker.config, call.exp_type, call.exp)
 
 
-def _asked_by_notification(broker: Broker, call: Notification) -> Asked:
+def _asked_by_notification(broker: Broker, call: Notification) -> PopRequest:
     topic = _check(broker, call)
-    return Asked(
+    return PopRequest(
         group=call.consumer_group,
         topic=call.topic,
         queue_id=call.queue_id,

@@ -6,31 +6,29 @@ from typing import Final, NoReturn, cast
 import msgspec
 
 from roquet.broker.broker import Broker
-from roquet.broker.filters import TAG_TYPES, Filter
-from roquet.broker.sift import sifted
+from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
+from roquet.broker.filtering.filter_scan import scan
+from roquet.broker.services.long_polling import TagCodes
 from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.model.flags import PullFlag
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.subscription import MessageModel, Subscription
 from roquet.model.topic import SubscriptionGroup
-from roquet.net.router import Answer, Peer
-from roquet.rules import filter as tag_filter
-from roquet.rules.offsets import is_recent
-from roquet.rules.pull import Corrected, Found, limits, outcome
-from roquet.store.reader import Slice
-from roquet.wire.calls.bodies import Alongside
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules import tag_filter
+from roquet.rules.consumption.initial_offset import is_in_page_cache
+from roquet.rules.consumption.pull import OffsetCorrected, OffsetFound, pull_outcome, reply_limits
+from roquet.store.reading.reader import Slice
+from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import HELP, Language, ResponseCode
-from roquet.wire.java import hash_code
+from roquet.wire.java_hash import hash_code
 from roquet.wire.request_body import decode_body
-
-Wanted = frozenset[int] | None
-"""Tag codes; None wants everything."""
 
 EXPRESSIONS_MAX: Final = 1_024
 """Tag expressions whose codes are remembered: a group has one or few."""
 
-SOUGHT_MAX: Final = 32_768
+SCAN_MAX: Final = 32_768
 """Entries that a pull with tags looks at when few are wanted: half a millisecond. The genuine
 broker gives up after 800, which makes forty answers of one."""
 
@@ -57,7 +55,7 @@ SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
 PYTHON: Final = int(Language.PYTHON)
 
 
-def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
+def pull(broker: Broker, call: Pull, peer: Peer) -> HandlerReply:
     """Messages of one queue, or a wait for them."""
     if (forbidden := _check(broker, call)) is not None:
         return forbidden
@@ -70,7 +68,7 @@ def pull(broker: Broker, call: Pull, peer: Peer) -> Answer:
         return _begun_anew(broker, call)
     if call.sys_flag & COMMIT and call.commit_offset >= 0:
         broker.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
-    if isinstance(wanted, Filter):
+    if isinstance(wanted, CompiledFilter):
         return _sifted(broker, call, wanted, peer)
     reply = _look(broker, call, wanted)
     if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
@@ -88,9 +86,9 @@ def _limited(broker: Broker, call: Pull) -> Pull:
     count, size = config.pull_count_memory, config.pull_bytes_memory
     if _is_cold(broker, call):
         count, size = config.pull_count_disk, config.pull_bytes_disk
-    asked = limits(call.max_msg_nums, call.max_msg_bytes or size)
+    asked = reply_limits(call.max_msg_nums, call.max_msg_bytes or size)
     allowed = min(asked[0], count), min(asked[1], size)
-    if limits(call.max_msg_nums, call.max_msg_bytes) == allowed:
+    if reply_limits(call.max_msg_nums, call.max_msg_bytes) == allowed:
         return call
     return msgspec.structs.replace(call, max_msg_nums=allowed[0], max_msg_bytes=allowed[1])
 
@@ -98,13 +96,13 @@ def _limited(broker: Broker, call: Pull) -> Pull:
 def _is_cold(broker: Broker, call: Pull) -> bool:
     """Whether what a pull asks for is likely to be on the disk alone."""
     store, memory, share = broker.store, broker.memory, broker.config.memory_share
-    if is_recent(store.begin_position, store.end_position, memory, share):
+    if is_in_page_cache(store.begin_position, store.end_position, memory, share):
         return False  # the whole log is in memory: no need to look where the message lies
-    entries = store.census.entries(call.topic, call.queue_id, call.queue_offset, 1)
-    return bool(entries) and not is_recent(entries[0][0], store.end_position, memory, share)
+    entries = store.queue_stats.entries(call.topic, call.queue_id, call.queue_offset, 1)
+    return bool(entries) and not is_in_page_cache(entries[0][0], store.end_position, memory, share)
 
 
-async def _hold(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
+async def _hold(broker: Broker, call: Pull, wanted: TagCodes) -> PullReply:
     """What a queue holds once there is something new, or when the time for it is over."""
     next_offset = call.queue_offset + 1
     if broker.store.bounds(call.topic, call.queue_id)[1] < next_offset:
@@ -160,11 +158,11 @@ def _sent_to(broker: Broker, call: Pull, offset: int | None, remark: str) -> Pul
     )
 
 
-def _look(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
+def _look(broker: Broker, call: Pull, wanted: TagCodes) -> PullReply:
     """What a queue holds now."""
     asked = call.queue_offset
     minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
-    if isinstance(outcome(asked, minimum, maximum), Found):
+    if isinstance(pull_outcome(asked, minimum, maximum), OffsetFound):
         return _found(broker, call, wanted, minimum, maximum)
     return _elsewhere(broker, call, asked, minimum, maximum)
 
@@ -172,8 +170,8 @@ def _look(broker: Broker, call: Pull, wanted: Wanted) -> PullReply:
 def _elsewhere(broker: Broker, call: Pull, asked: int, minimum: int, maximum: int) -> PullReply:
     """The answer to an offset that the queue does not hold."""
     committed = broker.offsets.get(call.consumer_group, call.topic, call.queue_id)
-    match outcome(asked, minimum, maximum, committed):
-        case Corrected(offset, reason):
+    match pull_outcome(asked, minimum, maximum, committed):
+        case OffsetCorrected(offset, reason):
             code, next_offset, remark = MOVED, offset, reason
         case _:
             broker.statistics.missed()
@@ -187,9 +185,9 @@ def _elsewhere(broker: Broker, call: Pull, asked: int, minimum: int, maximum: in
     )
 
 
-def _found(broker: Broker, call: Pull, wanted: Wanted, minimum: int, maximum: int) -> PullReply:
+def _found(broker: Broker, call: Pull, wanted: TagCodes, minimum: int, maximum: int) -> PullReply:
     """The records of a queue that a subscription wants, if there are any among the next ones."""
-    count, size = limits(call.max_msg_nums, call.max_msg_bytes)
+    count, size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
     together = _together(broker, call, size) if call.body and wanted is None else None
     found = together or broker.store.read(
         call.topic,
@@ -198,7 +196,7 @@ def _found(broker: Broker, call: Pull, wanted: Wanted, minimum: int, maximum: in
         count_max=count,
         bytes_max=size,
         wanted=wanted,
-        scan_max=SOUGHT_MAX,
+        scan_max=SCAN_MAX,
     )
     return _given(broker, call, found, minimum, maximum)
 
@@ -221,7 +219,7 @@ def _given(broker: Broker, call: Pull, found: Slice, minimum: int, maximum: int)
 # -- with a filter expression ----------------------------------------------------------------
 
 
-async def _sifted(broker: Broker, call: Pull, wanted: Filter, peer: Peer) -> PullReply:
+async def _sifted(broker: Broker, call: Pull, wanted: CompiledFilter, peer: Peer) -> PullReply:
     """What of a queue an expression wants; waits as any pull, but for a message that matches."""
     at = call.queue_offset
     reply = await _sift(broker, call, wanted, at)
@@ -243,21 +241,21 @@ async def _sifted(broker: Broker, call: Pull, wanted: Filter, peer: Peer) -> Pul
     return reply
 
 
-async def _sift(broker: Broker, call: Pull, wanted: Filter, asked: int) -> PullReply:
+async def _sift(broker: Broker, call: Pull, wanted: CompiledFilter, asked: int) -> PullReply:
     """What of a queue an expression wants now, if there is any among the next messages."""
     minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
-    if not isinstance(outcome(asked, minimum, maximum), Found):
+    if not isinstance(pull_outcome(asked, minimum, maximum), OffsetFound):
         return _elsewhere(broker, call, asked, minimum, maximum)
     place = call.topic, call.queue_id, asked
-    size = limits(call.max_msg_nums, call.max_msg_bytes)
-    found = await sifted(broker.store, broker.filters.turn, place, wanted, size)
+    size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
+    found = await scan(broker.store, broker.filters.turn, place, wanted, size)
     return _given(broker, call, found, minimum, maximum)
 
 
 def _together(broker: Broker, call: Pull, size: int) -> Slice | None:
     """What the queue and others hold, as it lies in the log; the size alone is its limit."""
     try:
-        others = decode_body(call.body, Alongside).offsets
+        others = decode_body(call.body, MultiQueueOffsets).offsets
     except FieldError:
         return None  # a genuine broker looks at no body
     topic = broker.topics.get(call.topic)
@@ -329,15 +327,17 @@ def _group(broker: Broker, name: str) -> SubscriptionGroup:
     return group
 
 
-def _wanted(broker: Broker, call: Pull) -> Wanted | Filter:
+def _wanted(broker: Broker, call: Pull) -> TagCodes | CompiledFilter:
     """What the pull, or the group's heartbeats, ask for: tag codes or an expression."""
     if call.sys_flag & SUBSCRIPTION:
         if call.expression_type in TAG_TYPES:
-            return parsed(call.subscription)
+            return parse_tag_codes(call.subscription)
         return broker.filters.find(broker.config, call.expression_type, call.subscription)
     subscription = _subscription(broker, call)
     if subscription.expression_type in TAG_TYPES:
-        return parsed(subscription.sub_string)  # its codes are not believed: C++ sends wrong ones
+        return parse_tag_codes(
+            subscription.sub_string
+        )  # its codes are not believed: C++ sends wrong ones
     return broker.filters.told(broker.config, subscription)
 
 
@@ -354,7 +354,7 @@ def _subscription(broker: Broker, call: Pull) -> Subscription:
     return subscription
 
 
-def parsed(expression: str | None) -> Wanted:
+def parse_tag_codes(expression: str | None) -> TagCodes:
     """The tag codes of an expression; refused when it names none."""
     try:
         return _codes(expression)
@@ -366,8 +366,8 @@ def parsed(expression: str | None) -> Wanted:
 
 
 @lru_cache(EXPRESSIONS_MAX)
-def _codes(expression: str | None) -> Wanted:
-    return tag_filter.codes(expression, hash_code)
+def _codes(expression: str | None) -> TagCodes:
+    return tag_filter.tag_codes(expression, hash_code)
 
 
 def _forbidden(kind: int, remark: str) -> PullReply:

@@ -6,15 +6,15 @@ from typing import Final
 from roquet.broker.broker import Broker
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, RecordError
-from roquet.net.router import Answer, Peer
-from roquet.rules.pull import BYTES_MAX
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules.consumption.pull import BYTES_MAX
 from roquet.store.store import Store
 from roquet.wire.call import Reply
 from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
 from roquet.wire.codes import ResponseCode
-from roquet.wire.java import hash_code
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode
 
 UNIQUE_COUNT: Final = 32
 """Messages that may share a unique key: retries of a producer, and of consumers."""
@@ -33,7 +33,7 @@ MATCH_COUNT: Final = 4
 a tenth of a millisecond, the largest some milliseconds each."""
 
 
-def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> Answer:
+def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> HandlerReply:
     """The newest messages of a topic that carry a key, as many as fit in an answer."""
     wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
     if wished < 0:
@@ -90,7 +90,9 @@ async def _tagged(store: Store, topic: str, code: int) -> list[int]:
         least, end = store.bounds(topic, queue_id)
         least = max(least, end - TAG_LOOK_COUNT // len(queue_ids))
         for start in range(least, end, LOOK_COUNT):
-            entries = store.census.entries(topic, queue_id, start, min(LOOK_COUNT, end - start))
+            entries = store.queue_stats.entries(
+                topic, queue_id, start, min(LOOK_COUNT, end - start)
+            )
             positions += [position for position, _, tag_code in entries if tag_code == code]
             await asyncio.sleep(0)
     return positions

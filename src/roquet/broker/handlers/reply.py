@@ -6,16 +6,16 @@ from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import send
-from roquet.broker.stamp import text_of
+from roquet.broker.ingest.property_normalizer import properties_text
 from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import CallError, CallRefused, MessageIllegal, StoreError
-from roquet.net.router import Answer, Peer
+from roquet.net.router import HandlerReply, Peer
 from roquet.wire.calls.reply import PushReply, SendReplyLongNames, SendReplyMessage
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
-from roquet.wire.host import decode_host
-from roquet.wire.property_text import decode_properties
+from roquet.wire.records.host_bytes import decode_host
+from roquet.wire.records.property_text import decode_properties
 
 log = logger(__name__)
 
@@ -25,7 +25,7 @@ PUSH_TIMEOUT_MS: Final = 10_000
 ReplyCall = SendReplyMessage | SendReplyLongNames
 
 
-def reply(broker: Broker, call: ReplyCall, peer: Peer) -> Answer:
+def reply(broker: Broker, call: ReplyCall, peer: Peer) -> HandlerReply:
     """Pushes an answer to the requester; keeps it, too, when the settings say so."""
     try:
         queue_id = send.queue_of(broker, call)
@@ -78,7 +78,7 @@ def _pushed(broker: Broker, call: ReplyCall, properties: dict[str, str], peer: P
         sys_flag=call.sys_flag,
         born_timestamp=call.born_timestamp,
         flag=call.flag,
-        properties=text_of(told),
+        properties=properties_text(told),
         reconsume_times=call.reconsume_times,
         unit_mode=call.unit_mode,
         born_host=peer.address,

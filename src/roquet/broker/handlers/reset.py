@@ -11,17 +11,17 @@ from typing import Final, TypeGuard
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.paging import dumped, in_slices
-from roquet.broker.tables.clients import Member
+from roquet.broker.tables.clients import GroupMember
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import TopicConfig
 from roquet.net.router import Peer
-from roquet.wire import dialect
 from roquet.wire.call import Reply
-from roquet.wire.calls import reset as calls
+from roquet.wire.calls.admin import offset_reset as calls
 from roquet.wire.calls.bodies import ClientStatus, OffsetOfQueue, ResetOffsetBody, ResetOffsetList
 from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 log = logger(__name__)
@@ -189,9 +189,9 @@ def _body(found: Mapping[int, int], topic: str, broker: str, *, as_list: bool) -
             OffsetOfQueue(topic=topic, broker_name=broker, queue_id=queue_id, offset=offset)
             for queue_id, offset in found.items()
         ]
-        return dialect.dumps(ResetOffsetList(offset_table=rows))
+        return codec.dumps(ResetOffsetList(offset_table=rows))
     table = {MessageQueue(topic, broker, queue_id): at for queue_id, at in found.items()}
-    return dialect.dumps(ResetOffsetBody(offset_table=table))
+    return codec.dumps(ResetOffsetBody(offset_table=table))
 
 
 # -- how far members are -------------------------------------------------------------------------
@@ -211,10 +211,10 @@ async def status(broker: Broker, call: calls.GetGroupStatus, _peer: Peer) -> Rep
     answers = await asyncio.gather(*(_ask(member, call) for member in asked))
     told = zip((member.client_id for member in asked), answers, strict=True)
     table = {client_id: answer for client_id, answer in told if answer is not None}
-    return Reply(body=dialect.dumps(ClientStatus(consumer_table=table)))
+    return Reply(body=codec.dumps(ClientStatus(consumer_table=table)))
 
 
-async def _ask(member: Member, call: calls.GetGroupStatus) -> dict[MessageQueue, int] | None:
+async def _ask(member: GroupMember, call: calls.GetGroupStatus) -> dict[MessageQueue, int] | None:
     question = calls.GetClientStatus(topic=call.topic, group=call.group)
     try:
         reply = await member.peer.call(question, STATUS_TIMEOUT_MS)
@@ -225,7 +225,7 @@ async def _ask(member: Member, call: calls.GetGroupStatus) -> dict[MessageQueue,
     return found.message_queue_table or {}
 
 
-def _members(broker: Broker, group: str) -> Sequence[Member]:
+def _members(broker: Broker, group: str) -> Sequence[GroupMember]:
     found = broker.clients.consumers(group)
     return list(found.members.values()) if found else []
 

@@ -10,15 +10,15 @@ from typing import Final
 from roquet import __version__
 from roquet.broker import admission
 from roquet.broker.broker import Broker
-from roquet.broker.statistics import COUNT, TIMES, Tally
+from roquet.broker.statistics import COUNT, TIMES, StatsCounter
 from roquet.model.names import SCHEDULE_TOPIC
 from roquet.net.router import Peer
 from roquet.store.store import Store
-from roquet.wire import dialect
 from roquet.wire.call import Reply
+from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
-from roquet.wire.calls.stats import GetRuntimeInfo
-from roquet.wire.record import decode
+from roquet.wire.fastjson import codec
+from roquet.wire.records.record import decode
 
 VERSION_NAME: Final = "V5_5_0"
 """What the genuine tools call the version that we say we are."""
@@ -49,7 +49,7 @@ async def runtime_info(broker: Broker, _call: GetRuntimeInfo, _peer: Peer) -> Re
         **dict(_pools(broker)),
         **_slow_requests(broker),
     }
-    return Reply(body=dialect.dumps(KVTable(table=table)))
+    return Reply(body=codec.dumps(KVTable(table=table)))
 
 
 def _identity(broker: Broker) -> dict[str, str]:
@@ -69,7 +69,7 @@ def _rates(broker: Broker) -> dict[str, str]:
     statistics = broker.statistics
     puts, gets, misses = statistics.broker_puts, statistics.broker_gets, statistics.misses
 
-    def texts(*tallies: Tally, number: int = TIMES) -> str:
+    def texts(*tallies: StatsCounter, number: int = TIMES) -> str:
         found = zip(*(statistics.rates(tally, number) for tally in tallies), strict=True)
         return " ".join(str(sum(rates)) for rates in found)
 

@@ -8,16 +8,16 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
-from roquet.broker.put import SendCall
+from roquet.broker.ingest.append import SendCall
 from roquet.model import names
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError, StoreFailed
 from roquet.model.topic import TopicConfig
-from roquet.net.router import Answer, Peer
+from roquet.net.router import HandlerReply, Peer
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
 
 
-def send(broker: Broker, call: SendCall, peer: Peer) -> Answer:
+def send(broker: Broker, call: SendCall, peer: Peer) -> HandlerReply:
     """Stores one message, or those of a batch that comes under the same code."""
     try:
         queue_id = queue_of(broker, call)
@@ -42,7 +42,7 @@ def send(broker: Broker, call: SendCall, peer: Peer) -> Answer:
     return reply
 
 
-def send_batch(broker: Broker, call: SendCall, peer: Peer) -> Answer:
+def send_batch(broker: Broker, call: SendCall, peer: Peer) -> HandlerReply:
     """Stores several messages of one queue: all of them or none."""
     try:
         return _batch(broker, call, queue_of(broker, call), peer)
@@ -50,7 +50,7 @@ def send_batch(broker: Broker, call: SendCall, peer: Peer) -> Answer:
         return refusal(broker, error)
 
 
-def _batch(broker: Broker, call: SendCall, queue_id: int, peer: Peer) -> Answer:
+def _batch(broker: Broker, call: SendCall, queue_id: int, peer: Peer) -> HandlerReply:
     stored = broker.put.batch(call, queue_id, peer)
     appended = stored.appended
     reply = SendReply(
@@ -107,7 +107,7 @@ def _admitted(broker: Broker, call: SendCall) -> TopicConfig:
         )
     if fault := names.topic_remark(topic):
         _refuse(ResponseCode.INVALID_PARAMETER, fault)
-    if not names.takes_clients(topic):
+    if not names.can_clients_send_to(topic):
         _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     made = broker.topics.create_for_send(
         topic,

@@ -12,27 +12,27 @@ from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
-from roquet.net.router import Answer, Peer
-from roquet.rules.retry import (
-    DEAD,
-    for_dead_letters,
-    for_retry,
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules.delay.retry import (
+    DEAD_LETTER,
+    dead_letter_properties,
     next_level,
+    retry_properties,
     times_after,
     tries_limit,
 )
-from roquet.store.store import Appended
+from roquet.store.store import AppendResult
 from roquet.wire.call import Reply
 from roquet.wire.calls.send import SendBack
 from roquet.wire.codes import ResponseCode
-from roquet.wire.message_id import offset_message_id
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode
+from roquet.wire.records.message_id import offset_message_id
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
 
 
-def send_back(broker: Broker, call: SendBack, _peer: Peer) -> Answer:
+def send_back(broker: Broker, call: SendBack, _peer: Peer) -> HandlerReply:
     """Stores the message once more; the answer comes when it is as durable as any message."""
     group = broker.retries.group(call.group)
     if not broker.config.writable:
@@ -50,19 +50,19 @@ def send_back(broker: Broker, call: SendBack, _peer: Peer) -> Answer:
     return Reply()
 
 
-def _stored(broker: Broker, call: SendBack, group: SubscriptionGroup) -> Appended:
+def _stored(broker: Broker, call: SendBack, group: SubscriptionGroup) -> AppendResult:
     """The message stored anew: to wait for its next try, or among the dead."""
     record = _record(broker, call.offset)
     limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
     level = next_level(call.delay_level, record.reconsume_times, limit)
     held, own_id = _properties(record)
     broker.statistics.sent_back(held.get(props.RETRY_TOPIC, record.topic), group.group_name)
-    if level == DEAD:
+    if level == DEAD_LETTER:
         topic = broker.retries.dlq_topic(group.group_name)
-        properties = for_dead_letters(held, record.topic, own_id)
+        properties = dead_letter_properties(held, record.topic, own_id)
     else:
         topic = broker.retries.retry_topic(group, call.unit_mode)
-        properties = for_retry(held, record.topic, own_id, level)
+        properties = retry_properties(held, record.topic, own_id, level)
     times = times_after(record.reconsume_times)
     try:
         return broker.put.again(

@@ -11,12 +11,12 @@ from roquet.broker.statistics import COUNT
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import TopicConfig
-from roquet.net.router import Answer, Peer
-from roquet.wire import dialect
+from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Reply
-from roquet.wire.calls import stats as calls
+from roquet.wire.calls.admin import stats as calls
 from roquet.wire.calls.bodies import ConsumeStats
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 OFFSET_MAX: Final = 2**63 - 1
 
@@ -24,7 +24,7 @@ OFFSETS_COUNT: Final = 2_000
 """Offsets that are compared before others have their turn: about a millisecond."""
 
 
-def topic_stats(broker: Broker, call: calls.GetTopicStats, _peer: Peer) -> Answer:
+def topic_stats(broker: Broker, call: calls.GetTopicStats, _peer: Peer) -> HandlerReply:
     """What each queue of a topic holds."""
     config = _topic(broker, call.topic)
     queues = [_queue(broker, call.topic, number) for number in range(config.write_queue_nums)]
@@ -38,7 +38,7 @@ def topic_stats(broker: Broker, call: calls.GetTopicStats, _peer: Peer) -> Answe
     )
 
 
-def time_span(broker: Broker, call: calls.GetTimeSpan, _peer: Peer) -> Answer:
+def time_span(broker: Broker, call: calls.GetTimeSpan, _peer: Peer) -> HandlerReply:
     """Of which time the messages of a topic's queues are, and how late a group is in each."""
     config = _topic(broker, call.topic)
     return each_queue(
@@ -86,7 +86,7 @@ async def view(broker: Broker, call: calls.ViewStats, _peer: Peer) -> Reply:
         if counted is None:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         found = counted
-    return Reply(body=dialect.dumps(found))
+    return Reply(body=codec.dumps(found))
 
 
 _WHOLE: Final = {"BROKER_PUT_NUMS": "broker_puts", "BROKER_GET_NUMS": "broker_gets"}
@@ -108,7 +108,7 @@ async def all_consume_stats(broker: Broker, call: calls.GetAllConsumeStats, _pee
         inflight += sum(queue.pull_offset - queue.consumer_offset for queue in table)
         parts.append(await dumped(len(table), {group: found}))
         await asyncio.sleep(0)
-    whole = dialect.dumps(
+    whole = codec.dumps(
         calls.ConsumeStatsList(
             broker_addr=broker.address, total_diff=total, total_inflight_diff=inflight
         )
@@ -124,7 +124,7 @@ _NO_GROUPS: Final = b'"consumeStatsList":[]'
 def ha_status(broker: Broker, _call: calls.GetHaStatus, _peer: Peer) -> Reply:
     """A leader without followers."""
     status = calls.HaStatus(master=True, master_commit_log_max_offset=broker.store.end_position)
-    return Reply(body=dialect.dumps(status))
+    return Reply(body=codec.dumps(status))
 
 
 def epochs(_broker: Broker, _call: calls.GetEpochs, _peer: Peer) -> Reply:

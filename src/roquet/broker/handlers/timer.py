@@ -6,21 +6,21 @@ from roquet.broker.broker import Broker
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError, StoreFailed
 from roquet.model.flags import SysFlag
-from roquet.net.router import Answer, Peer
-from roquet.store.timer_layout import encode_checkpoint
-from roquet.wire import dialect
+from roquet.net.router import HandlerReply, Peer
+from roquet.store.timer.layout import encode_checkpoint
 from roquet.wire.call import Reply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, Recall, RecallReply
 from roquet.wire.codes import ResponseCode
-from roquet.wire.host import HOST_SIZES
-from roquet.wire.recall import TAG, RecallHandle, decode_recall_handle
-from roquet.wire.record import Record
+from roquet.wire.fastjson import codec
+from roquet.wire.recall_handle import TAG, RecallHandle, decode_recall_handle
+from roquet.wire.records.host_bytes import HOST_SIZES
+from roquet.wire.records.record import Record
 
 BODY: Final = b"0"
 """Of the message that takes another back: nobody reads it, but none is empty."""
 
 
-def recall(broker: Broker, call: Recall, peer: Peer) -> Answer:
+def recall(broker: Broker, call: Recall, peer: Peer) -> HandlerReply:
     """Takes a message back that waits for its delivery time."""
     region = broker.config.region
     try:
@@ -42,7 +42,7 @@ def checkpoint(broker: Broker, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
 
 def metrics(broker: Broker, _call: GetTimerMetrics, _peer: Peer) -> Reply:
     """How many messages wait for which topic."""
-    return Reply(body=dialect.dumps(broker.timer.parts.timings.content()))
+    return Reply(body=codec.dumps(broker.timer.parts.timings.content()))
 
 
 def _allowed(broker: Broker, call: Recall) -> RecallHandle:

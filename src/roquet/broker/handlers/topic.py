@@ -7,25 +7,25 @@ import msgspec
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.paging import page, written
-from roquet.broker.homes import QUEUES_MAX
-from roquet.broker.tables.table import Change
+from roquet.broker.ingest.destination import QUEUES_MAX
+from roquet.broker.tables.saved_table import TableChange
 from roquet.broker.tables.topics import is_system_topic
 from roquet.model import names
 from roquet.model.errors import CallRefused, UsageError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
-from roquet.net.router import Answer, Peer
-from roquet.rules import attributes
-from roquet.wire import dialect
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules import topic_attributes
 from roquet.wire.call import Reply
-from roquet.wire.calls import topic as calls
+from roquet.wire.calls.admin import topic as calls
+from roquet.wire.calls.admin.group_forbidden import ForbidGroup
 from roquet.wire.calls.bodies import (
     GroupForbidden,
     SubscriptionGroups,
     TopicConfigs,
     TopicsOfBroker,
 )
-from roquet.wire.calls.forbidden import ForbidGroup
 from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
@@ -46,7 +46,7 @@ async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> 
         order=call.order,
     )
     try:
-        changes = attributes.changes(call.attributes or "")
+        changes = topic_attributes.parse_changes(call.attributes or "")
     except UsageError as error:
         raise _invalid(str(error)) from error
     await broker.topics.change(
@@ -60,7 +60,7 @@ async def create_topics(broker: Broker, call: calls.CreateTopics, _peer: Peer) -
     """Creates topics, or changes their settings: all of them or none."""
     wanted = decode_body(call.body, TopicConfigs).topic_config_list
 
-    def begin() -> Change:
+    def begin() -> TableChange:
         made = [
             _checked(
                 broker,
@@ -94,7 +94,7 @@ def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
     return names.pop_retry_topic(group, topic), f"{names.retry_topic(group)}+{topic}"
 
 
-def topics(broker: Broker, call: calls.GetTopics, _peer: Peer) -> Answer:
+def topics(broker: Broker, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
     """All topics of this broker, or a page of them."""
     table = broker.topics.content()
     version, configs = table.data_version, table.topic_config_table
@@ -120,7 +120,7 @@ def topic(broker: Broker, call: calls.GetTopic, _peer: Peer) -> Reply:
             ResponseCode.TOPIC_NOT_EXIST,
             f"No topic in this broker. topic: {call.topic}",
         )
-    return Reply(body=dialect.dumps(found))
+    return Reply(body=codec.dumps(found))
 
 
 async def create_group(broker: Broker, call: calls.CreateGroup, _peer: Peer) -> Reply:
@@ -136,7 +136,7 @@ async def create_groups(broker: Broker, call: calls.CreateGroups, _peer: Peer) -
     """Creates consumer groups, or changes their settings: all of them or none."""
     wanted = decode_body(call.body, SubscriptionGroups).group_config_list
 
-    def begin() -> Change:
+    def begin() -> TableChange:
         made = [_checked_group(broker, group) for group in wanted]
         return broker.groups.begin_put(made, broker.clock.now_ms())
 
@@ -174,10 +174,10 @@ async def forbid_group(broker: Broker, call: ForbidGroup, _peer: Peer) -> Reply:
         topic=call.topic,
         readable=broker.groups.may_read(call.group, call.topic),
     )
-    return Reply(remark="", body=dialect.dumps(found))
+    return Reply(remark="", body=codec.dumps(found))
 
 
-def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> Answer:
+def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
     """All consumer groups of this broker, or a page of them."""
     table = broker.groups.content()
     configs = table.subscription_group_table
@@ -210,7 +210,7 @@ def group(broker: Broker, call: calls.GetGroup, peer: Peer) -> Reply:
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"No group in this broker. group: {call.group}",
         )
-    return Reply(body=dialect.dumps(found))
+    return Reply(body=codec.dumps(found))
 
 
 def _check_topic(broker: Broker, topic: str) -> None:
@@ -235,7 +235,7 @@ def _checked(broker: Broker, topic: TopicConfig, changes: Mapping[str, str]) -> 
     if topic.topic_filter_type not in FILTER_TYPES:
         raise _invalid(f"topic {name}: no filter type {topic.topic_filter_type!r}")
     try:
-        found = attributes.changed(known.attributes if known else None, changes)
+        found = topic_attributes.apply_changes(known.attributes if known else None, changes)
     except UsageError as error:
         raise _invalid(str(error)) from error
     return msgspec.structs.replace(topic, attributes=found)

@@ -6,27 +6,35 @@ An end mostly comes one way: what is refused here is known to the log alone, and
 from typing import Final, NoReturn
 
 from roquet.broker.broker import Broker
-from roquet.broker.halves import HalfMessage, IndexBehind
+from roquet.broker.services.transactions.half_messages import HalfMessage, IndexBehind
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model.errors import CallRefused, MessageIllegal, RecordError, StoreError
-from roquet.net.router import Answer, Peer
-from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN, Fault, Place, is_too_late, mismatch
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules.transaction import (
+    COMMIT,
+    ROLL_BACK,
+    UNKNOWN,
+    HalfMessagePosition,
+    TransactionFault,
+    is_too_late,
+    mismatch,
+)
 from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
 from roquet.wire.codes import ResponseCode
-from roquet.wire.message_id import parse_offset_message_id
-from roquet.wire.record import Record, decode
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
 
-CODES: Final = {Fault.LATE: ResponseCode.ILLEGAL_OPERATION}
+CODES: Final = {TransactionFault.LATE: ResponseCode.ILLEGAL_OPERATION}
 """Of all others the genuine broker says 1, and only the remark tells them apart."""
 
 PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
 """Topics from which messages are put back, one by one."""
 
 
-def end(broker: Broker, call: EndTransaction, peer: Peer) -> Answer:
+def end(broker: Broker, call: EndTransaction, peer: Peer) -> HandlerReply:
     """Delivers a half message, or sees that nobody gets it; each only once."""
     if call.commit_or_rollback == UNKNOWN:
         return None  # its producer does not know either: it is asked again
@@ -66,18 +74,18 @@ def _found(broker: Broker, call: EndTransaction, peer: Peer) -> HalfMessage:
     """The half message that a call may end, wherever it stands by now."""
     transactions = broker.transactions
     half = transactions.queue.find(call.position)
-    if half is None or not half.topic or not names.takes_clients(half.topic):
-        _fault(Fault.UNKNOWN, call, peer)
+    if half is None or not half.topic or not names.can_clients_send_to(half.topic):
+        _fault(TransactionFault.UNKNOWN, call, peer)
     if half.has_immunity and not call.from_transaction_check:
         timeout_ms, now_ms = broker.config.transaction_timeout, broker.clock.now_ms()
         if is_too_late(half.facts, timeout_ms, now_ms):
-            _fault(Fault.LATE, call, peer)
-    said = Place(call.producer_group, call.half_offset, call.position)
+            _fault(TransactionFault.LATE, call, peer)
+    said = HalfMessagePosition(call.producer_group, call.half_offset, call.position)
     if fault := mismatch(half.place, said):
         _fault(fault, call, peer)
     current = transactions.current(half)
     if current is None:
-        _fault(Fault.ENDED, call, peer)
+        _fault(TransactionFault.ENDED, call, peer)
     return current
 
 
@@ -86,7 +94,7 @@ def _is_doubtful(broker: Broker, call: EndTransaction, half: HalfMessage) -> boo
     return call.from_transaction_check or half.was_put_back or broker.transactions.is_old(half)
 
 
-def resume(broker: Broker, call: ResumeCheck, _peer: Peer) -> Answer:
+def resume(broker: Broker, call: ResumeCheck, _peer: Peer) -> HandlerReply:
     """Has the producer of a message that was given up asked from the beginning.
 
     A message that a service has set aside goes back to that service, likewise.
@@ -119,7 +127,7 @@ def _put_away(broker: Broker, message_id: str) -> Record:
     return record
 
 
-def _fault(fault: Fault, call: EndTransaction, peer: Peer) -> NoReturn:
+def _fault(fault: TransactionFault, call: EndTransaction, peer: Peer) -> NoReturn:
     log.warning(
         "%s of group %s cannot end the half message at %d: %s",
         peer.address, call.producer_group, call.position, fault.value,

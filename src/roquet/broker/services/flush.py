@@ -13,11 +13,11 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.errors import StoreFailed
+from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
-from roquet.net.waiting import Mark
 from roquet.store.store import Store
 
 log = logger(__name__)
@@ -53,7 +53,7 @@ class Flush:
         self._store = store
         self._clock = clock
         self._timeout_ms = config.sync_flush_timeout
-        self._mark = Mark(store.flushed_position, clock=clock)
+        self._mark = AsyncWatermark(store.flushed_position, clock=clock)
         self._asked = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="roquet-flush")
         self._checkpointing = asyncio.Lock()
@@ -119,13 +119,13 @@ class Flush:
         if end == self._complete_position:
             return
         if not at_once and self._is_too_soon():
-            await run(self._threads, self._store.letting_go())
+            await run(self._threads, self._store.release_task())
             return
         self._complete_ms = self._clock.monotonic_ms()
-        flushing = self._store.flushing(now_ms)
-        while flushing.write(FILES_AT_ONCE):
+        flush_task = self._store.flush_task(now_ms)
+        while flush_task.write(FILES_AT_ONCE):
             await self._clock.sleep(PAUSE_MS)
-        await run(self._threads, flushing)
+        await run(self._threads, flush_task)
         self._complete_position = end
         self._mark.advance(self._store.flushed_position)
 

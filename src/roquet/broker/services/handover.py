@@ -1,6 +1,6 @@
 """Handover: who takes a queue over reads on where the one before it stopped.
 
-What happens is told here; `rules.handover` says who waits, and how long.
+What happens is told here; `rules.balance.handover` says who waits, and how long.
 """
 
 import asyncio
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 import msgspec
 
 from roquet.broker.tables.clients import Clients
-from roquet.broker.tables.holders import Holders, Place
+from roquet.broker.tables.observed_owners import ObservedOwners, TopicQueue
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 
 
-class Taking(msgspec.Struct, frozen=True):
+class QueueTakeover(msgspec.Struct, frozen=True):
     """A wait for the commit of a queue's former owner."""
 
     group: str
-    place: Place
+    place: TopicQueue
     loser: str
     deadline_ms: int
 
@@ -29,8 +29,8 @@ class Handover:
     def __init__(self, clients: Clients, clock: Clock) -> None:
         self._clients = clients
         self._clock = clock
-        self._holders = Holders()
-        self._waiting: dict[asyncio.Event, Taking] = {}
+        self._holders = ObservedOwners()
+        self._waiting: dict[asyncio.Event, QueueTakeover] = {}
         self._closed = False
 
     def seen(self, group: str, topic: str, queue_id: int, peer: Peer) -> None:
@@ -48,7 +48,7 @@ class Handover:
             if (taking.group, taking.place) == (group, place):
                 event.set()
 
-    def taking(self, group: str, topic: str, queue_id: int, peer: Peer) -> Taking | None:
+    def taking(self, group: str, topic: str, queue_id: int, peer: Peer) -> QueueTakeover | None:
         """Somebody asks where to read on: what it has to wait for, if anything."""
         member = self._clients.member(group, peer)
         if member is None or self._closed:
@@ -57,9 +57,9 @@ class Handover:
         loser, wait_ms = self._holders.taken(group, place, member, now_ms)
         if loser is None or wait_ms <= 0:
             return None
-        return Taking(group, place, loser, now_ms + wait_ms)
+        return QueueTakeover(group, place, loser, now_ms + wait_ms)
 
-    async def wait(self, taking: Taking) -> None:
+    async def wait(self, taking: QueueTakeover) -> None:
         """Return at the commit, when it can no longer come, or when the time is over."""
         event = asyncio.Event()
         self._waiting[event] = taking

@@ -16,23 +16,22 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.broker.put import Put
-from roquet.broker.services.delay import records_of
-from roquet.broker.set_aside import REVIVE, SetAside, may_pass, place_in
+from roquet.broker.ingest.append import Ingest
+from roquet.broker.ingest.set_aside import REVIVE, SetAside, is_transient, location_in
+from roquet.broker.services.delayed_delivery import decode_records
 from roquet.broker.tables.groups import Groups
-from roquet.broker.tables.offsets import Offsets
+from roquet.broker.tables.offsets import ConsumerOffsets
 from roquet.broker.tables.topics import Topics
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import FieldError, MessageIllegal, RecordError, StoreError
 from roquet.net.clock import Clock
-from roquet.rules.pop import Checkpoint, InFlight, bits_of, offsets_of
-from roquet.rules.retry import for_dead_letters, times_after
+from roquet.rules.consumption.pop import OpenCheckpoints, PopCheckpoint, bits_of, offsets_of
+from roquet.rules.delay.retry import dead_letter_properties, times_after
 from roquet.store.store import Draft, Store
-from roquet.wire.java import hash_code
-from roquet.wire.message_id import offset_message_id
-from roquet.wire.pop_text import (
+from roquet.wire.java_hash import hash_code
+from roquet.wire.receipt_handle import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_TAG,
@@ -42,10 +41,11 @@ from roquet.wire.pop_text import (
     decode_ack,
     decode_checkpoint,
     encode_body,
-    note_properties,
+    revive_properties,
 )
-from roquet.wire.property_text import decode_properties
-from roquet.wire.record import Record, decode
+from roquet.wire.records.message_id import offset_message_id
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
 
@@ -80,17 +80,17 @@ DELAYS: Final = (props.DELAY, props.POP_CK)
 CODES: Final = {tag: hash_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
 
 
-class Revival:
+class PopRevive:
     """What is given out, and gives out again what was not acknowledged."""
 
     def __init__(  # noqa: PLR0913 - each is a part of its own
         self,
         *,
         store: Store,
-        put: Put,
+        put: Ingest,
         topics: Topics,
         groups: Groups,
-        offsets: Offsets,
+        offsets: ConsumerOffsets,
         clock: Clock,
         broker: tuple[str, str],
         set_aside: SetAside,
@@ -110,21 +110,21 @@ class Revival:
         self._lanes = max(1, config.write_queue_nums if config else 1)
         self._turn = 0
         self._complained: set[type[Exception]] = set()
-        self.in_flight = InFlight()
+        self.in_flight = OpenCheckpoints()
 
     # -- given out and acknowledged ----------------------------------------------------------
 
     def next_lane(self) -> int:
         """The revive queue of the next pop: all in turn."""
-        self._turn = lane = (self._turn + 1) % self._lanes
-        return lane
+        self._turn = revive_queue_id = (self._turn + 1) % self._lanes
+        return revive_queue_id
 
-    def give(self, found: Checkpoint) -> None:
+    def give(self, found: PopCheckpoint) -> None:
         """Note what is given out; StoreError says that it must not be."""
         self._note(found)
         self.in_flight.add(found)
 
-    def settle(self, found: Checkpoint, bits: int) -> None:
+    def settle(self, found: PopCheckpoint, bits: int) -> None:
         """Note what was acknowledged; StoreError says that it was not."""
         bits &= found.left
         if not bits:
@@ -141,7 +141,7 @@ class Revival:
             start=found.start,
             topic=found.topic,
         )
-        self._append(found.lane, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body))
+        self._append(found.revive_queue_id, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body))
         self.in_flight.settle(found, bits)
 
     def forget(self, topics: Iterable[str]) -> None:
@@ -156,8 +156,8 @@ class Revival:
             now_ms += 1
         return now_ms
 
-    def _note(self, found: Checkpoint) -> None:
-        offsets = offsets_of(found.given, found.start)
+    def _note(self, found: PopCheckpoint) -> None:
+        offsets = offsets_of(found.delivered, found.start)
         acked = bits_of((n for n, o in enumerate(offsets) if not found.left & found.bit(o)), 0)
         body = CheckpointBody(
             acked=acked,
@@ -171,13 +171,15 @@ class Revival:
             start=found.start,
             topic=found.topic,
         )
-        found.lane_offset = self._append(found.lane, CHECKPOINT_TAG, encode_body(body))
+        found.revive_offset = self._append(found.revive_queue_id, CHECKPOINT_TAG, encode_body(body))
 
-    def _append(self, lane: int, tag: str, body: bytes) -> int:
+    def _append(self, revive_queue_id: int, tag: str, body: bytes) -> int:
         now_ms = self._clock.now_ms()
-        draft = Draft(self._topic, lane, body, note_properties(tag, now_ms), CODES[tag])
+        draft = Draft(
+            self._topic, revive_queue_id, body, revive_properties(tag, now_ms), CODES[tag]
+        )
         offset = self._store.append(draft, now_ms).queue_offset
-        self._offsets.commit(NOTED_GROUP, self._topic, lane, offset + 1)
+        self._offsets.commit(NOTED_GROUP, self._topic, revive_queue_id, offset + 1)
         return offset
 
     # -- coming again ------------------------------------------------------------------------
@@ -206,7 +208,7 @@ class Revival:
             self.in_flight.clock_set_back(now_ms)
         self._seen_ms = now_ms
 
-    def _give_up(self, found: Checkpoint, now_ms: int, error: Exception) -> None:
+    def _give_up(self, found: PopCheckpoint, now_ms: int, error: Exception) -> None:
         """Set the messages of a checkpoint aside that cannot come again, each with its goal."""
         try:
             for offset in offsets_of(found.left, found.start):
@@ -216,7 +218,7 @@ class Revival:
             self.in_flight.retry(found, now_ms + FAILURE_PAUSE_MS)
             self._complain(refused)
 
-    def _keep(self, found: Checkpoint, offset: int, error: Exception) -> None:
+    def _keep(self, found: PopCheckpoint, offset: int, error: Exception) -> None:
         """Set one message aside; when it is tried again it goes to the group's retry topic."""
         raw = self._raw(found.topic, found.queue_id, offset)
         if raw is None:
@@ -224,33 +226,33 @@ class Revival:
         topic = found.topic
         if not names.is_retry(topic):
             topic = names.pop_retry_topic(found.group, topic)
-        place = place_in(raw, found.topic, found.queue_id)
+        place = location_in(raw, found.topic, found.queue_id)
         self._set_aside.keep(REVIVE, place, error, raw, (topic, 0))
 
     def commit(self) -> None:
         """Note how far the revive topic is settled."""
-        for lane in range(self._lanes):
-            _, end = self._store.bounds(self._topic, lane)
-            oldest = self.in_flight.oldest(lane)
+        for revive_queue_id in range(self._lanes):
+            _, end = self._store.bounds(self._topic, revive_queue_id)
+            oldest = self.in_flight.oldest(revive_queue_id)
             first = end - self.in_flight.lag_max()
             for _ in range(max(1, RENOTE_COUNT // self._lanes)):
-                if oldest is None or oldest.lane_offset >= first:
+                if oldest is None or oldest.revive_offset >= first:
                     break
                 self._note(oldest)
-                self.in_flight.moved(oldest, oldest.lane_offset)
-                oldest = self.in_flight.oldest(lane)
-            self._settled(lane, end if oldest is None else oldest.lane_offset)
+                self.in_flight.moved(oldest, oldest.revive_offset)
+                oldest = self.in_flight.oldest(revive_queue_id)
+            self._settled(revive_queue_id, end if oldest is None else oldest.revive_offset)
 
-    def _settled(self, lane: int, offset: int) -> None:
+    def _settled(self, revive_queue_id: int, offset: int) -> None:
         """Everything before an offset is done.
 
         Genuine brokers read it, too: their progress here is the last note that is done with, not
         the next one.
         """
         if offset > 0:
-            self._offsets.commit(names.REVIVE_GROUP, self._topic, lane, offset - 1)
+            self._offsets.commit(names.REVIVE_GROUP, self._topic, revive_queue_id, offset - 1)
 
-    def _revive(self, found: Checkpoint) -> None:
+    def _revive(self, found: PopCheckpoint) -> None:
         """Some of what is left of a checkpoint comes again."""
         done = 0
         try:
@@ -258,14 +260,14 @@ class Revival:
                 try:
                     self._again(found, offset)
                 except Exception as error:  # the others must not wait behind it
-                    if may_pass(error):
+                    if is_transient(error):
                         raise
                     self._bury(found, offset, error)
                 done |= found.bit(offset)
         finally:
             self.settle(found, done)
 
-    def _again(self, found: Checkpoint, offset: int) -> None:
+    def _again(self, found: PopCheckpoint, offset: int) -> None:
         """One message comes again, or is a dead letter; one that retention deleted is neither."""
         # A kill may have forgotten a group that was made at first sight, with its heartbeat or pop.
         group = self._groups.get(found.group) or self._groups.default(found.group)
@@ -280,7 +282,7 @@ class Revival:
             topic = names.dlq_topic(found.group)
             message_id = offset_message_id(record.store_host, record.position)
             origin = found.topic.removeprefix(names.pop_retry_topic(found.group, ""))
-            kept = for_dead_letters(kept, origin, message_id)
+            kept = dead_letter_properties(kept, origin, message_id)
             kept.pop(props.DELAY, None)
         elif names.is_retry(found.topic):
             topic = found.topic
@@ -301,7 +303,7 @@ class Revival:
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )
 
-    def _bury(self, found: Checkpoint, offset: int, why: Exception) -> None:
+    def _bury(self, found: PopCheckpoint, offset: int, why: Exception) -> None:
         """What cannot come again is a dead letter, with no more properties than it has."""
         log.error(
             "offset %d of %s queue %d cannot come again: %s",
@@ -312,7 +314,7 @@ class Revival:
         except Exception as error:  # nor can it be a dead letter
             self._keep(found, offset, error)
 
-    def _store_among_dead(self, found: Checkpoint, offset: int) -> None:
+    def _store_among_dead(self, found: PopCheckpoint, offset: int) -> None:
         record = self._record(found.topic, found.queue_id, offset)
         if record is None:
             raise RecordError("the message is gone")
@@ -346,30 +348,30 @@ class Revival:
 
     def restore(self) -> None:
         """Read what was noted: what was given out is so still, and no group gets it twice."""
-        for lane in self._store.queue_ids(self._topic):
-            begin, end = self._store.bounds(self._topic, lane)
-            settled = self._offsets.get(names.REVIVE_GROUP, self._topic, lane)
-            noted = self._offsets.get(NOTED_GROUP, self._topic, lane) or 0
+        for revive_queue_id in self._store.queue_ids(self._topic):
+            begin, end = self._store.bounds(self._topic, revive_queue_id)
+            settled = self._offsets.get(names.REVIVE_GROUP, self._topic, revive_queue_id)
+            noted = self._offsets.get(NOTED_GROUP, self._topic, revive_queue_id) or 0
             at = begin if settled is None else max(begin, settled + 1)
             while at < end:
                 found = self._store.read(
-                    self._topic, lane, at, count_max=1_000, bytes_max=READ_BYTES
+                    self._topic, revive_queue_id, at, count_max=1_000, bytes_max=READ_BYTES
                 )
-                unreadable = partial(self._unreadable, lane)
-                for record in records_of(found.parts, unreadable):
-                    self._take(record, lane, is_new=record.queue_offset >= noted)
+                unreadable = partial(self._unreadable, revive_queue_id)
+                for record in decode_records(found.parts, unreadable):
+                    self._take(record, revive_queue_id, is_new=record.queue_offset >= noted)
                 at = max(found.next_offset, at + 1)
         self.in_flight.clock_set_back(self._clock.now_ms())
         log.info("%d pops are in flight", len(self.in_flight))
 
-    def _unreadable(self, lane: int, raw: bytes, error: RecordError) -> None:
-        self._set_aside.keep(REVIVE, place_in(raw, self._topic, lane), error, raw)
+    def _unreadable(self, revive_queue_id: int, raw: bytes, error: RecordError) -> None:
+        self._set_aside.keep(REVIVE, location_in(raw, self._topic, revive_queue_id), error, raw)
 
     def retried(self, record: Record) -> None:
         """A note that had been set aside was put back."""
         self._take(record, record.queue_id, is_new=True)
 
-    def noted(self, record: Record, lane: int, offset: int) -> None:
+    def noted(self, record: Record, revive_queue_id: int, offset: int) -> None:
         """A note of a genuine broker came, which had waited in its timer until now.
 
         What was given out is waited for a little longer: acknowledgements come the same way, at
@@ -377,21 +379,23 @@ class Revival:
         """
         note = replace(record, queue_offset=offset)
         waits_until_ms = self._clock.now_ms() + NOTED_GRACE_MS
-        self._take(note, lane, is_new=True, waits_until_ms=waits_until_ms)
-        self._offsets.commit(NOTED_GROUP, self._topic, lane, offset + 1)
+        self._take(note, revive_queue_id, is_new=True, waits_until_ms=waits_until_ms)
+        self._offsets.commit(NOTED_GROUP, self._topic, revive_queue_id, offset + 1)
 
-    def _take(self, record: Record, lane: int, *, is_new: bool, waits_until_ms: int = 0) -> None:
+    def _take(
+        self, record: Record, revive_queue_id: int, *, is_new: bool, waits_until_ms: int = 0
+    ) -> None:
         try:
             tag = decode_properties(record.properties).get(props.TAGS)
             if tag == CHECKPOINT_TAG:
-                self._take_checkpoint(record, lane, is_new, waits_until_ms)
+                self._take_checkpoint(record, revive_queue_id, is_new, waits_until_ms)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(decode_ack(record.body))
         except Exception as error:  # the other notes count
             self._set_aside.keep_record(REVIVE, record, error)
 
     def _take_checkpoint(
-        self, record: Record, lane: int, is_new: bool, waits_until_ms: int
+        self, record: Record, revive_queue_id: int, is_new: bool, waits_until_ms: int
     ) -> None:
         body = decode_checkpoint(record.body)
         if record.position < self._store.deleted_before(body.topic):
@@ -402,17 +406,17 @@ class Revival:
             raise FieldError(f"it gives out messages up to {max(offsets)}, there are {end}")
         given = bits_of(offsets, body.start)
         acked = bits_of((o for n, o in enumerate(offsets) if body.acked >> n & 1), body.start)
-        found = Checkpoint(
+        found = PopCheckpoint(
             group=body.group,
             topic=body.topic,
             queue_id=body.queue_id,
             start=body.start,
             pop_ms=body.pop_ms,
             invisible_ms=max(body.invisible_ms, waits_until_ms - body.pop_ms),
-            given=given,
+            delivered=given,
             left=given & ~acked,
-            lane=lane,
-            lane_offset=record.queue_offset,
+            revive_queue_id=revive_queue_id,
+            revive_offset=record.queue_offset,
         )
         self.in_flight.add(found)
         progress = self._offsets.get(body.group, body.topic, body.queue_id)

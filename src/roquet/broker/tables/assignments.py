@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from roquet.model.queue import MessageQueue
-from roquet.rules.allocate import Shares
+from roquet.rules.allocate import GroupAssignment
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class AssignmentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One decision: whose queue is whose."""
 
     number: int = 0
     strategy: str
     members: tuple[str, ...]
     queues: tuple[MessageQueue, ...]
-    shares: Shares
+    shares: GroupAssignment
     decided_ms: int = 0
     """When it was made, or last found to be good still."""
 
@@ -29,31 +29,31 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return {queue: member for member, share in self.shares.items() for queue in share}
 
 
-class Assignments:
+class AssignmentTable:
     """The latest snapshot of each group and topic, and which strategy each member asked for."""
 
     def __init__(self) -> None:
-        self._snapshots: dict[str, dict[str, Snapshot]] = {}
+        self._snapshots: dict[str, dict[str, AssignmentSnapshot]] = {}
         self._asked: dict[str, dict[str, str]] = {}
-        self._worked_out: dict[str, dict[tuple[str, str], Snapshot]] = {}
+        self._worked_out: dict[str, dict[tuple[str, str], AssignmentSnapshot]] = {}
 
-    def get(self, group: str, topic: str) -> Snapshot | None:
+    def get(self, group: str, topic: str) -> AssignmentSnapshot | None:
         """How a topic is divided now."""
         return self._snapshots.get(group, {}).get(topic)
 
-    def put(self, group: str, topic: str, snapshot: Snapshot) -> None:
+    def put(self, group: str, topic: str, snapshot: AssignmentSnapshot) -> None:
         """Note a decision."""
         self._snapshots.setdefault(group, {})[topic] = snapshot
 
-    def worked_out(self, group: str, topic: str, strategy: str) -> Snapshot | None:
+    def worked_out(self, group: str, topic: str, strategy: str) -> AssignmentSnapshot | None:
         """What a rule that members could follow themselves gave last."""
         return self._worked_out.get(group, {}).get((topic, strategy))
 
-    def work_out(self, group: str, topic: str, snapshot: Snapshot) -> None:
+    def work_out(self, group: str, topic: str, snapshot: AssignmentSnapshot) -> None:
         """Note that, for the others who will ask."""
         self._worked_out.setdefault(group, {})[topic, snapshot.strategy] = snapshot
 
-    def of(self, group: str) -> Mapping[str, Snapshot]:
+    def of(self, group: str) -> Mapping[str, AssignmentSnapshot]:
         """How a group's topics are divided."""
         return self._snapshots.get(group, {})
 

@@ -13,11 +13,11 @@ from roquet.model.subscription import (
     Subscription,
 )
 from roquet.net.router import Peer
-from roquet.rules.consistency import own_topics
-from roquet.rules.liveness import Sign
+from roquet.rules.balance.group_consistency import without_retry_topics
+from roquet.rules.liveness import LastSeen
 
 
-class Member(msgspec.Struct):
+class GroupMember(msgspec.Struct):
     """One client of a group, on one connection."""
 
     client_id: str
@@ -35,7 +35,7 @@ class ConsumerGroup:
     """The members of a consumer group and what they listen to."""
 
     def __init__(self) -> None:
-        self.members: dict[Peer, Member] = {}
+        self.members: dict[Peer, GroupMember] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.consume_type = ConsumeType.CONSUME_PASSIVELY
         self.message_model = MessageModel.CLUSTERING
@@ -81,7 +81,7 @@ class Clients:
         self._consuming: dict[Peer, dict[str, None]] = {}
         """The groups of each connection, so that its end costs what it had, whatever others have.
         In the order in which they came: what happens must not depend on a set's."""
-        self._signs: dict[Peer, Sign] = {}
+        self._signs: dict[Peer, LastSeen] = {}
         self._fingerprints: dict[Peer, int] = {}
 
     def __contains__(self, peer: Peer) -> bool:
@@ -143,7 +143,7 @@ class Clients:
         sign = self._signs.get(peer)
         return sign.seen_ms if sign else None
 
-    def seen(self, peer: Peer, sign: Sign) -> None:
+    def seen(self, peer: Peer, sign: LastSeen) -> None:
         """Note a sign of life."""
         self._signs[peer] = sign
 
@@ -203,11 +203,11 @@ class Clients:
         wishes = {wish.topic: wish.sub_string for wish in data.subscription_data_set}
         if known is None or known.wishes != wishes:
             group.is_changed = True
-            own_wish = hash(frozenset(own_topics(wishes).items()))
+            own_wish = hash(frozenset(without_retry_topics(wishes).items()))
         else:
             wishes, own_wish = known.wishes, known.own_wish
         self._consuming.setdefault(peer, {})[data.group_name] = None
-        group.members[peer] = Member(
+        group.members[peer] = GroupMember(
             client_id, peer, data.message_model, wishes, data.strategy, own_wish
         )
         news = group.subscribe(data)

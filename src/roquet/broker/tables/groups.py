@@ -5,8 +5,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.tables.table import NO_CHANGE, Change, Table, TableFile
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.saved_table import NO_CHANGE, SavedTable, TableChange, TableFile
 from roquet.model import names
 from roquet.model.topic import GroupTable, SubscriptionGroup
 
@@ -14,7 +14,7 @@ FORBIDDEN_READ: Final = 1 << 2
 """The bit of a forbidden table that says: not to be read (Java's PermName.INDEX_PERM_READ)."""
 
 
-class Groups(Table[GroupTable]):
+class Groups(SavedTable[GroupTable]):
     """The consumer groups of this broker."""
 
     kind = GroupTable
@@ -67,7 +67,7 @@ class Groups(Table[GroupTable]):
         """Create a group, or change its settings; not at all when the disk does not take it."""
         self.change_now(self.begin_put([config], now_ms))
 
-    def begin_put(self, configs: Iterable[SubscriptionGroup], now_ms: int) -> Change:
+    def begin_put(self, configs: Iterable[SubscriptionGroup], now_ms: int) -> TableChange:
         """Begin to create groups, or to change their settings: all of them or none."""
         fresh = {c.group_name: c for c in configs if self._configs.get(c.group_name) != c}
         if not fresh:
@@ -83,9 +83,9 @@ class Groups(Table[GroupTable]):
                     self._configs |= {} if config is None else {name: config}
             self.touch(now_ms)
 
-        return Change(undo, NO_CHANGE.done)
+        return TableChange(undo, NO_CHANGE.done)
 
-    def begin_remove(self, group: str, now_ms: int) -> Change:
+    def begin_remove(self, group: str, now_ms: int) -> TableChange:
         """Begin to forget a group."""
         config, forbidden = self._configs.pop(group, None), self.forbidden.pop(group, None)
         if config is None:
@@ -98,14 +98,14 @@ class Groups(Table[GroupTable]):
                 self.forbidden.setdefault(group, forbidden)
             self.touch(now_ms)
 
-        return Change(undo, NO_CHANGE.done)
+        return TableChange(undo, NO_CHANGE.done)
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether nobody forbade a group to read a topic."""
         topics = self.forbidden.get(group)
         return topics is None or not topics.get(topic, 0) & FORBIDDEN_READ
 
-    def begin_forbid(self, group: str, topic: str, now_ms: int, *, readable: bool) -> Change:
+    def begin_forbid(self, group: str, topic: str, now_ms: int, *, readable: bool) -> TableChange:
         """Begin to allow a group to read a topic, or to forbid it."""
         if self.may_read(group, topic) == readable:
             return NO_CHANGE
@@ -115,7 +115,7 @@ class Groups(Table[GroupTable]):
             if self.may_read(group, topic) == readable:
                 self._flip(group, topic, now_ms)
 
-        return Change(undo, NO_CHANGE.done)
+        return TableChange(undo, NO_CHANGE.done)
 
     def _flip(self, group: str, topic: str, now_ms: int) -> None:
         bits = self.forbidden.setdefault(group, {}).get(topic, 0) ^ FORBIDDEN_READ

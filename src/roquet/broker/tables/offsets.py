@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from roquet.broker.tables.table import Table, TableFile
+from roquet.broker.tables.saved_table import SavedTable, TableFile
 from roquet.model.topic import OffsetTable
 
 SEPARATOR = "@"
 """Between topic and group in a key: neither may hold it."""
 
 
-class Offsets(Table[OffsetTable]):
+class ConsumerOffsets(SavedTable[OffsetTable]):
     """Progress by group, topic and queue: the offset of the next message to handle."""
 
     kind = OffsetTable

@@ -5,13 +5,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.tables.table import NO_CHANGE, Change, Table, TableFile
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.saved_table import NO_CHANGE, SavedTable, TableChange, TableFile
 from roquet.model import names
 from roquet.model.flags import Permission
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
 from roquet.rules import topic_id
-from roquet.rules.schedule import DEFAULT_LEVELS
+from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 
 UNIT: Final = 1
 UNIT_SUBSCRIPTION: Final = 2
@@ -20,7 +20,7 @@ UNIT_SUBSCRIPTION: Final = 2
 INHERITABLE: Final = READ_WRITE | Permission.INHERIT
 
 
-class Topics(Table[TopicTable]):
+class Topics(SavedTable[TopicTable]):
     """The topics of this broker; a new one is on the disk before its first message is."""
 
     kind = TopicTable
@@ -64,7 +64,7 @@ class Topics(Table[TopicTable]):
         self.change_now(self.begin_put(configs, now_ms))
         self._confirm(list(self._provisional))
 
-    def begin_put(self, configs: Iterable[TopicConfig], now_ms: int) -> Change:
+    def begin_put(self, configs: Iterable[TopicConfig], now_ms: int) -> TableChange:
         """Begin to create topics, or to change their settings: senders see them when it is done."""
         fresh = {c.topic_name: c for c in configs if self._configs.get(c.topic_name) != c}
         if not fresh:
@@ -87,7 +87,7 @@ class Topics(Table[TopicTable]):
             self._confirm(name for name in fresh if name in self._configs)
             self._tell()
 
-        return Change(undo, done)
+        return TableChange(undo, done)
 
     def remove(self, topic: str, now_ms: int) -> None:
         """Forget a topic."""
@@ -110,7 +110,7 @@ class Topics(Table[TopicTable]):
         """
         known = [topic for topic in topics if topic in self._configs]
         edition = self.version.counter + 1
-        self.ids |= dict.fromkeys(known, topic_id.created(now_ms, edition))
+        self.ids |= dict.fromkeys(known, topic_id.new_id(now_ms, edition))
         if known:
             self.touch(now_ms)
             self.save()
@@ -196,7 +196,7 @@ class Topics(Table[TopicTable]):
     def _keep(self, config: TopicConfig) -> None:
         name = config.topic_name
         self._configs[name] = config
-        if names.topic_fault(name) is None and names.takes_clients(name):
+        if names.topic_fault(name) is None and names.can_clients_send_to(name):
             self.sendable[name] = config
 
     def _drop(self, topic: str) -> None:
@@ -247,7 +247,7 @@ class Topics(Table[TopicTable]):
 
         A table of topics that was lost is made anew by those who send: that makes no other topics.
         """
-        give = topic_id.adopted if self._has_messages(topic) else topic_id.created
+        give = topic_id.adopted_id if self._has_messages(topic) else topic_id.new_id
         self.ids[topic] = give(now_ms, self.version.counter + 1)
 
     def _adopt(self, config: BrokerConfig, now_ms: int) -> None:
@@ -256,7 +256,7 @@ class Topics(Table[TopicTable]):
         system = {topic.topic_name for topic in system_topics(config)}
         without = self._configs.keys() - self.ids.keys() - system
         gone = self.ids.keys() - self._configs.keys()
-        self.ids |= dict.fromkeys(sorted(without), topic_id.adopted(now_ms, edition))
+        self.ids |= dict.fromkeys(sorted(without), topic_id.adopted_id(now_ms, edition))
         for topic in gone:
             del self.ids[topic]
         if without:
@@ -295,7 +295,7 @@ def system_topic_names(config: BrokerConfig) -> frozenset[str]:
 def is_system_topic(topic: str, config: BrokerConfig) -> bool:
     """Whether a topic belongs to the broker itself: nobody may create or delete it."""
     return (
-        topic in names.NOT_FOR_CLIENTS
+        topic in names.BROKER_ONLY_TOPICS
         or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
         or any(topic == system.topic_name for system in system_topics(config))
     )

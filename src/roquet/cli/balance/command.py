@@ -5,8 +5,8 @@ from typing import Annotated, Final
 
 import typer
 
-from roquet.cli import output
-from roquet.cli.balance.situation import Then
+from roquet.cli.balance.situation import MemberChange
+from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
 
 QUEUES_MAX: Final = 10_000
@@ -25,7 +25,7 @@ def balance(  # noqa: PLR0913 - the command's options
         typer.Option(min=1, help="Brokers and members are in them in turn; two if brokers can be."),
     ] = None,
     strategy: Annotated[str, typer.Option(help="`all` or one name.")] = "all",
-    then: Annotated[Then | None, typer.Option(help="What happens to the members.")] = None,
+    then: Annotated[MemberChange | None, typer.Option(help="What happens to the members.")] = None,
     who: Annotated[str | None, typer.Option(help="Who leaves; the last when not given.")] = None,
     lag: Annotated[str, typer.Option(help="Messages that wait in each queue: 5,0,9,…")] = "",
     json: Annotated[bool, typer.Option("--json", help="JSON, with every name.")] = False,
@@ -38,16 +38,16 @@ def balance(  # noqa: PLR0913 - the command's options
     """
     from roquet.cli.balance import compare, report, screen, situation
 
-    given = situation.situation(
+    given = situation.build_situation(
         queues=queues, brokers=brokers, members=members, rooms=rooms, lag=lag, then=then, who=who
     )
-    results = compare.compare(given, compare.names_of(strategy))
+    results = compare.compare(given, compare.strategy_names(strategy))
     if html is not None:
         _write(html, report.html(given, results, [*screen.verdict(results)]))
     if svg is not None:
         _write(svg, report.svg(given, results))
     if json:
-        output.echo_lines(output.json_text(compare.fields(given, results), pretty=True))
+        output.echo_lines(output.json_text(compare.json_fields(given, results), pretty=True))
     else:
         screen.show(given, results)
 

@@ -10,12 +10,11 @@ import msgspec
 from roquet.cli.balance.situation import Situation
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.model.settings import nearest
-from roquet.rules import moves
+from roquet.model.settings import suggest
 from roquet.rules.allocate import (
     STRATEGIES,
-    Queues,
-    Shares,
+    GroupAssignment,
+    MessageQueues,
     allocate,
     average,
     lag_weighted,
@@ -24,33 +23,38 @@ from roquet.rules.allocate import (
     sticky,
     unowned,
 )
-from roquet.rules.moves import Spread
+from roquet.rules.balance import rebalance_cost
+from roquet.rules.balance.rebalance_cost import ShareSpread
 
-Answer: TypeAlias = Callable[[Situation, Sequence[str], Shares], Shares]
+StrategyFunction: TypeAlias = Callable[[Situation, Sequence[str], GroupAssignment], GroupAssignment]
 """What a strategy gives these members, when they had those shares before."""
 
 ALL: Final = "all"
 NEARBY: Final = "MACHINE_ROOM_NEARBY-"
 
 
-def _rule(name: str) -> Answer:
+def _rule(name: str) -> StrategyFunction:
     strategy = STRATEGIES[name]
     return lambda given, members, _before: allocate(given.queues, members, strategy)
 
 
-def _config(given: Situation, members: Sequence[str], before: Shares) -> Shares:
+def _config(given: Situation, members: Sequence[str], before: GroupAssignment) -> GroupAssignment:
     """As an operator may have configured it once; nobody changes it when members change."""
     if not before:
         return allocate(given.queues, members, average)
     return {member: before.get(member, ()) for member in members}
 
 
-def _machine_room(given: Situation, members: Sequence[str], _before: Shares) -> Shares:
+def _machine_room(
+    given: Situation, members: Sequence[str], _before: GroupAssignment
+) -> GroupAssignment:
     return allocate(given.queues, members, machine_room(given.rooms))
 
 
-def _nearby(inner: str) -> Answer:
-    def answer(given: Situation, members: Sequence[str], _before: Shares) -> Shares:
+def _nearby(inner: str) -> StrategyFunction:
+    def answer(
+        given: Situation, members: Sequence[str], _before: GroupAssignment
+    ) -> GroupAssignment:
         strategy = nearby(STRATEGIES[inner], _room_of_broker, given.room_of_member)
         return allocate(given.queues, members, strategy)
 
@@ -61,16 +65,18 @@ def _room_of_broker(name: str) -> str:
     return name.partition("@")[0]
 
 
-def _sticky(given: Situation, members: Sequence[str], before: Shares) -> Shares:
-    return sticky(given.queues, members, moves.owners(before))
+def _sticky(given: Situation, members: Sequence[str], before: GroupAssignment) -> GroupAssignment:
+    return sticky(given.queues, members, rebalance_cost.owner_map(before))
 
 
-def _lag_weighted(given: Situation, members: Sequence[str], before: Shares) -> Shares:
+def _lag_weighted(
+    given: Situation, members: Sequence[str], before: GroupAssignment
+) -> GroupAssignment:
     # Each message counts: who asks here wants to see the rule, and chance is no part of it.
-    return lag_weighted(given.queues, members, moves.owners(before), given.lag, noise=1)
+    return lag_weighted(given.queues, members, rebalance_cost.owner_map(before), given.lag, noise=1)
 
 
-ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
+STRATEGY_FUNCTIONS: Final[Mapping[str, StrategyFunction]] = MappingProxyType(
     {
         "AVG": _rule("AVG"),
         "AVG_BY_CIRCLE": _rule("AVG_BY_CIRCLE"),
@@ -86,19 +92,19 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
 )
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class StrategyResult(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy's answers."""
 
     name: str
-    before: Shares
-    after: Shares
+    before: GroupAssignment
+    after: GroupAssignment
     """The same as before when nothing happens."""
-    moved: Queues
+    moved: MessageQueues
     fewest: int
     """Queues that have to move, at the least, before shares are even."""
-    unowned: Queues
-    sizes: Spread
-    waiting: Spread
+    unowned: MessageQueues
+    sizes: ShareSpread
+    waiting: ShareSpread
 
     @property
     def is_even(self) -> bool:
@@ -111,40 +117,40 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_even and len(self.moved) <= self.fewest
 
 
-def names_of(strategy: str) -> Sequence[str]:
+def strategy_names(strategy: str) -> Sequence[str]:
     """The strategies that a word stands for."""
     if strategy.lower() == ALL:
-        return [n for n in ANSWERS if not n.startswith(NEARBY) or n == f"{NEARBY}AVG"]
-    known = {name.upper(): name for name in ANSWERS}
+        return [n for n in STRATEGY_FUNCTIONS if not n.startswith(NEARBY) or n == f"{NEARBY}AVG"]
+    known = {name.upper(): name for name in STRATEGY_FUNCTIONS}
     if strategy.upper() not in known:
         raise UsageError(
-            f"--strategy: there is no {strategy!r}{nearest(strategy, [ALL, *ANSWERS])}"
+            f"--strategy: there is no {strategy!r}{suggest(strategy, [ALL, *STRATEGY_FUNCTIONS])}"
         )
     return [known[strategy.upper()]]
 
 
-def compare(given: Situation, names: Sequence[str]) -> Sequence[Result]:
+def compare(given: Situation, names: Sequence[str]) -> Sequence[StrategyResult]:
     """What each of these strategies does."""
     return [_result(given, name) for name in names]
 
 
-def _result(given: Situation, name: str) -> Result:
-    answer = partial(ANSWERS[name], given)
+def _result(given: Situation, name: str) -> StrategyResult:
+    answer = partial(STRATEGY_FUNCTIONS[name], given)
     before = answer(given.members, {})
     after = answer(given.remaining, before) if given.then else before
-    return Result(
+    return StrategyResult(
         name=name,
         before=before,
         after=after,
-        moved=moves.moved(before, after),
-        fewest=moves.fewest(before, given.queues, given.remaining),
+        moved=rebalance_cost.moved_queues(before, after),
+        fewest=rebalance_cost.fewest_moves(before, given.queues, given.remaining),
         unowned=unowned(after, given.queues),
-        sizes=moves.sizes(after),
-        waiting=moves.loads(after, given.lag),
+        sizes=rebalance_cost.queue_spread(after),
+        waiting=rebalance_cost.lag_spread(after, given.lag),
     )
 
 
-def fields(given: Situation, results: Sequence[Result]) -> dict[str, Any]:
+def json_fields(given: Situation, results: Sequence[StrategyResult]) -> dict[str, Any]:
     """Everything, for JSON."""
     return {
         "queues": [str(queue) for queue in given.queues],
@@ -156,7 +162,7 @@ def fields(given: Situation, results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _one(given: Situation, result: Result) -> dict[str, Any]:
+def _one(given: Situation, result: StrategyResult) -> dict[str, Any]:
     content: dict[str, Any] = {
         "name": result.name,
         "shares": _texts(result.before),
@@ -176,12 +182,14 @@ def _one(given: Situation, result: Result) -> dict[str, Any]:
     return content
 
 
-def _texts(shares: Shares) -> Mapping[str, Sequence[str]]:
+def _texts(shares: GroupAssignment) -> Mapping[str, Sequence[str]]:
     return {member: [str(queue) for queue in share] for member, share in shares.items()}
 
 
-def owners_in_order(given: Situation, shares: Shares) -> Sequence[tuple[MessageQueue, int | None]]:
+def owners_in_order(
+    given: Situation, shares: GroupAssignment
+) -> Sequence[tuple[MessageQueue, int | None]]:
     """Each queue, and the number of its owner among everybody."""
-    owner_of = moves.owners(shares)
+    owner_of = rebalance_cost.owner_map(shares)
     numbers = {member: number for number, member in enumerate(given.everybody)}
     return [(q, numbers[owner_of[q]] if q in owner_of else None) for q in given.queues]

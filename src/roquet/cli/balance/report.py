@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 
-from roquet.cli.balance.compare import Result, owners_in_order
+from roquet.cli.balance.compare import StrategyResult, owners_in_order
 from roquet.cli.balance.situation import Situation
+from roquet.pictures.ownership_grid import (
+    OwnershipGrid,
+    OwnershipRow,
+    ownership_grid,
+    standalone_svg,
+)
 from roquet.pictures.page import Cell, Section, page, table
-from roquet.pictures.strips import Strip, Strips, standalone, strips
 
 
-def html(given: Situation, results: Sequence[Result], lines: Sequence[str]) -> str:
+def html(given: Situation, results: Sequence[StrategyResult], lines: Sequence[str]) -> str:
     """The whole page."""
     sections = [
         Section(
@@ -28,41 +33,41 @@ _NUMBERS = (
 )
 
 
-def picture(given: Situation, results: Sequence[Result]) -> str:
+def picture(given: Situation, results: Sequence[StrategyResult]) -> str:
     """A strip for each strategy, or two when something happens."""
-    return strips(_drawn(given, results))
+    return ownership_grid(_drawn(given, results))
 
 
-def svg(given: Situation, results: Sequence[Result]) -> str:
+def svg(given: Situation, results: Sequence[StrategyResult]) -> str:
     """The picture as a file."""
-    return standalone(_drawn(given, results))
+    return standalone_svg(_drawn(given, results))
 
 
-def _drawn(given: Situation, results: Sequence[Result]) -> Strips:
-    rows: list[Strip] = []
+def _drawn(given: Situation, results: Sequence[StrategyResult]) -> OwnershipGrid:
+    rows: list[OwnershipRow] = []
     for result in results:
         before = [owner for _, owner in owners_in_order(given, result.before)]
         if not given.then:
-            rows.append(Strip(name=result.name, owners=before, note=_share(result)))
+            rows.append(OwnershipRow(name=result.name, owners=before, note=_share(result)))
             continue
         after = owners_in_order(given, result.after)
         changed = frozenset(result.moved)
-        rows.append(Strip(name=result.name, owners=before))
+        rows.append(OwnershipRow(name=result.name, owners=before))
         rows.append(
-            Strip(
+            OwnershipRow(
                 owners=[owner for _, owner in after],
                 marked=[queue in changed for queue, _ in after],
                 note=f"{_share(result)} · {len(result.moved)} moved",
             )
         )
-    return Strips(
+    return OwnershipGrid(
         rows=rows,
         columns=[given.label(queue) for queue in given.queues],
         owners=given.everybody,
     )
 
 
-def _share(result: Result) -> str:
+def _share(result: StrategyResult) -> str:
     least, most = result.sizes.least, result.sizes.most
     return f"{least} each" if least == most else f"{least} to {most}"
 
@@ -74,14 +79,14 @@ def _picture_text(given: Situation) -> str:
     return f"{what} Above before, below after; a ring is around each queue that has moved."
 
 
-def _table(given: Situation, results: Sequence[Result]) -> str:
+def _table(given: Situation, results: Sequence[StrategyResult]) -> str:
     header = ["strategy", "smallest share", "largest share"]
     header += ["least waiting", "most waiting"] if given.lag else []
     header += ["moves", "least"] if given.then else []
     return table([*header, "without an owner"], [_numbers(given, result) for result in results])
 
 
-def _numbers(given: Situation, result: Result) -> Sequence[Cell | object]:
+def _numbers(given: Situation, result: StrategyResult) -> Sequence[Cell | object]:
     even = result.is_even or None
     row: list[Cell | object] = [
         result.name,

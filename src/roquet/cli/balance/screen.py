@@ -7,12 +7,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from roquet.cli.balance.compare import Result, owners_in_order
-from roquet.cli.balance.situation import Situation, Then
-from roquet.cli.printable_console import PrintableConsole
+from roquet.cli.balance.compare import StrategyResult, owners_in_order
+from roquet.cli.balance.situation import MemberChange, Situation
+from roquet.cli.terminal.printable_console import PrintableConsole
+from roquet.model.printable_text import printable
 from roquet.model.queue import MessageQueue
-from roquet.model.text import printable
-from roquet.rules.allocate import Queues, Shares
+from roquet.rules.allocate import GroupAssignment, MessageQueues
 
 STRIP_MAX: Final = 160
 """Queues that are shown one by one; beyond that only the numbers say something."""
@@ -28,7 +28,9 @@ COLOURS: Final = (
 NOBODY: Final = "-"
 
 
-def show(given: Situation, results: Sequence[Result], console: Console | None = None) -> None:
+def show(
+    given: Situation, results: Sequence[StrategyResult], console: Console | None = None
+) -> None:
     """Print everything."""
     console = console or PrintableConsole()
     console.print(given.told(), style="bold")
@@ -50,7 +52,7 @@ def _members(given: Situation) -> Text:
     return text.append(f"and {more} more") if more > 0 else text
 
 
-def _table(given: Situation, results: Sequence[Result]) -> Table:
+def _table(given: Situation, results: Sequence[StrategyResult]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     strips = len(given.queues) <= STRIP_MAX
     table.add_column("strategy", no_wrap=True)
@@ -67,7 +69,7 @@ def _table(given: Situation, results: Sequence[Result]) -> Table:
     return table
 
 
-def _row(given: Situation, result: Result, *, strips: bool) -> Iterator[Text | str]:
+def _row(given: Situation, result: StrategyResult, *, strips: bool) -> Iterator[Text | str]:
     """How it is in the end."""
     if strips:
         yield _strip(given, result.after, result.moved)
@@ -79,7 +81,7 @@ def _row(given: Situation, result: Result, *, strips: bool) -> Iterator[Text | s
         yield f"{result.fewest:,}"
 
 
-def _judged(result: Result) -> str:
+def _judged(result: StrategyResult) -> str:
     if result.unowned:
         return "bold red"
     return "green" if result.is_even else ""
@@ -89,7 +91,7 @@ def _range(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,}-{most:,}"
 
 
-def _strip(given: Situation, shares: Shares, moved: Collection[MessageQueue]) -> Text:
+def _strip(given: Situation, shares: GroupAssignment, moved: Collection[MessageQueue]) -> Text:
     """A cell for each queue: its owner's number, with a star when it was somebody else's."""
     width = _width(given)
     changed = frozenset(moved)
@@ -121,7 +123,7 @@ def _style(owner: int | None) -> str:
     return "bold red" if owner is None else f"bold #ffffff on {COLOURS[owner % len(COLOURS)]}"
 
 
-def _notes(given: Situation, results: Sequence[Result]) -> Iterator[str]:
+def _notes(given: Situation, results: Sequence[StrategyResult]) -> Iterator[str]:
     """What the numbers mean, and what they say."""
     if any(result.unowned for result in results):
         yield ""
@@ -133,9 +135,15 @@ def _notes(given: Situation, results: Sequence[Result]) -> Iterator[str]:
     yield ""
     yield f"* this queue has moved. least: {_LEAST}"
     yield {
-        Then.JOIN: "Each move is a pause of its queue, and messages in flight may come twice.",
-        Then.LEAVE: f"{given.who} commits before it leaves: nothing that it had comes twice.",
-        Then.KILL: f"{given.who} commits nothing more: what it had in flight comes twice.",
+        MemberChange.JOIN: (
+            "Each move is a pause of its queue, and messages in flight may come twice."
+        ),
+        MemberChange.LEAVE: (
+            f"{given.who} commits before it leaves: nothing that it had comes twice."
+        ),
+        MemberChange.KILL: (
+            f"{given.who} commits nothing more: what it had in flight comes twice."
+        ),
     }[given.then]
     yield from verdict(results)
 
@@ -143,7 +151,7 @@ def _notes(given: Situation, results: Sequence[Result]) -> Iterator[str]:
 _LEAST = "so many must move before shares are even, one apart at most."
 
 
-def verdict(results: Sequence[Result]) -> Iterator[str]:
+def verdict(results: Sequence[StrategyResult]) -> Iterator[str]:
     """Of those that end even: who moves how many, and how many would do."""
     even = [result for result in results if result.is_even]
     for fewest in sorted({result.fewest for result in even}):
@@ -154,6 +162,6 @@ def verdict(results: Sequence[Result]) -> Iterator[str]:
         yield f"{told}; {fewest:,} is the least."
 
 
-def _listed(given: Situation, queues: Queues) -> str:
+def _listed(given: Situation, queues: MessageQueues) -> str:
     shown = ", ".join(given.label(queue) for queue in queues[:12])
     return f"{shown} and {len(queues) - 12:,} more" if len(queues) > 12 else shown

@@ -8,13 +8,13 @@ import msgspec
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.model.settings import nearest
+from roquet.model.settings import suggest
 
 TOPIC: Final = "Orders"
 """Strategies that hash names see it."""
 
 
-class Then(Enum):
+class MemberChange(Enum):
     """What happens to the members."""
 
     JOIN = "join"
@@ -29,19 +29,19 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     members: Sequence[str]
     rooms: Sequence[str]
     lag: Mapping[MessageQueue, int]
-    then: Then | None = None
+    then: MemberChange | None = None
     who: str = ""
     """Who joins, leaves or is killed."""
 
     @property
     def everybody(self) -> Sequence[str]:
         """Members before and after."""
-        return [*self.members, self.who] if self.then is Then.JOIN else self.members
+        return [*self.members, self.who] if self.then is MemberChange.JOIN else self.members
 
     @property
     def remaining(self) -> Sequence[str]:
         """Members after it happened."""
-        if self.then is Then.JOIN:
+        if self.then is MemberChange.JOIN:
             return self.everybody
         return [member for member in self.members if member != self.who]
 
@@ -60,9 +60,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         brokers = len({queue.broker_name for queue in self.queues})
         what = {
             None: "",
-            Then.JOIN: f"; then {self.who} joins",
-            Then.LEAVE: f"; then {self.who} leaves",
-            Then.KILL: f"; then {self.who} is killed",
+            MemberChange.JOIN: f"; then {self.who} joins",
+            MemberChange.LEAVE: f"; then {self.who} leaves",
+            MemberChange.KILL: f"; then {self.who} is killed",
         }[self.then]
         rooms = f" in {len(self.rooms)} rooms" if len(self.rooms) > 1 else ""
         return (
@@ -75,10 +75,16 @@ def _number(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def situation(
-    *, queues: int, brokers: int, members: int, rooms: int | None, lag: str, then: Then | None,
+def build_situation(
+    *,
+    queues: int,
+    brokers: int,
+    members: int,
+    rooms: int | None,
+    lag: str,
+    then: MemberChange | None,
     who: str | None,
-) -> Situation:  # fmt: skip
+) -> Situation:
     """From numbers; a UsageError says what makes no sense."""
     if queues < brokers:
         raise UsageError(f"{queues} queues are too few for {brokers} brokers to have one each")
@@ -118,8 +124,10 @@ def _lags(text: str, queues: int) -> Sequence[int]:
     return found
 
 
-def _who(then: Then | None, asked: str | None, members: Sequence[str], newcomer: str) -> str:
-    if then not in (Then.LEAVE, Then.KILL):
+def _who(
+    then: MemberChange | None, asked: str | None, members: Sequence[str], newcomer: str
+) -> str:
+    if then not in (MemberChange.LEAVE, MemberChange.KILL):
         if asked is not None:
             raise UsageError("--who says who leaves or is killed: use it with --then leave or kill")
         return newcomer if then else ""
@@ -127,5 +135,5 @@ def _who(then: Then | None, asked: str | None, members: Sequence[str], newcomer:
         raise UsageError("nobody would be left: --then leave and kill need two members")
     who = members[-1] if asked is None else asked
     if who not in members:
-        raise UsageError(f"--who: there is no member {who!r}{nearest(who, members)}")
+        raise UsageError(f"--who: there is no member {who!r}{suggest(who, members)}")
     return who

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def of(table: "DataFrame") -> TableFacts:
+def table_facts(table: "DataFrame") -> TableFacts:
     """What is in the table, and what is wrong with it."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -20,13 +20,13 @@ def of(table: "DataFrame") -> TableFacts:
     return TableFacts(
         rows=totals["rows"] if totals else 0,
         distinct=totals["distinct"] if totals else 0,
-        gaps=gaps(table),
-        disordered=disordered(table),
+        gaps=offset_gaps(table),
+        disordered=disordered_aircraft(table),
         carriers=carriers,
     )
 
 
-def gaps(table: "DataFrame") -> int:
+def offset_gaps(table: "DataFrame") -> int:
     """Queue offsets below the highest that no row has."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -35,7 +35,7 @@ def gaps(table: "DataFrame") -> int:
     return sum(int(queue["missing"]) for queue in queues.collect())
 
 
-def disordered(table: "DataFrame") -> int:
+def disordered_aircraft(table: "DataFrame") -> int:
     """Aircraft whose flights do not stand in one queue in the order of the file."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812

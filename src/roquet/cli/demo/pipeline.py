@@ -32,7 +32,7 @@ BATCHES: Final = 10
 POLL_S: Final = 1
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the pipeline."""
 
     namesrv: str
@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to write what is in the table at the end."""
 
 
-class Moved(msgspec.Struct, frozen=True):
+class RowsWritten(msgspec.Struct, frozen=True):
     """What the process says on stdout: so many rows are in the table."""
 
     rows: int
@@ -68,7 +68,7 @@ def transform(messages: "DataFrame") -> "DataFrame":
     )
 
 
-def stream(spark: "SparkSession", settings: Settings) -> "StreamingQuery":
+def stream(spark: "SparkSession", settings: PipelineSettings) -> "StreamingQuery":
     """The topic to the table: from where the checkpoint stands to the end of the queues."""
     messages = (
         spark.readStream.format("roquet")
@@ -87,7 +87,7 @@ def stream(spark: "SparkSession", settings: Settings) -> "StreamingQuery":
     )
 
 
-def run(settings: Settings) -> None:
+def run(settings: PipelineSettings) -> None:
     """Streams, stops in the middle when told to, and judges the table when told to."""
     from roquet.spark.session import session
 
@@ -96,28 +96,28 @@ def run(settings: Settings) -> None:
     query = stream(spark, settings)
     follow(query, settings)
     if settings.facts is not None:
-        found = audit.of(spark.read.parquet(settings.table))
-        say(Moved(found.rows))
+        found = audit.table_facts(spark.read.parquet(settings.table))
+        say(RowsWritten(found.rows))
         Path(settings.facts).write_bytes(msgspec.json.encode(found))
     spark.stop()
 
 
-def follow(query: "StreamingQuery", settings: Settings) -> None:
+def follow(query: "StreamingQuery", settings: PipelineSettings) -> None:
     """Says how far the stream is until it has ended, or until it is time to stop it."""
     ended = False
     while not ended:
         ended = bool(query.awaitTermination(POLL_S))  # raises what ended it
         rows = settings.before + sum(step.numInputRows for step in query.recentProgress)
-        say(Moved(rows))
+        say(RowsWritten(rows))
         if settings.stop_after is not None and rows >= settings.stop_after:
             query.stop()
             ended = True
 
 
-def say(moved: Moved) -> None:
+def say(moved: RowsWritten) -> None:
     """A line for the parent process."""
     print(msgspec.json.encode(moved).decode(), flush=True)
 
 
 if __name__ == "__main__":
-    run(msgspec.json.decode(sys.argv[1], type=Settings))
+    run(msgspec.json.decode(sys.argv[1], type=PipelineSettings))

@@ -4,28 +4,28 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from roquet.cli.demo import accounts
-from roquet.cli.demo.accounts import Curve, Note, Owned
-from roquet.cli.demo.facts import Facts, TableFacts, checks, failed, verdict
+from roquet.cli.demo import event_log
+from roquet.cli.demo.event_log import HandledFlight, QueuesOwned, TimeCurve
+from roquet.cli.demo.facts import DemoFacts, TableFacts, checks, failed, verdict
 from roquet.pictures import plots
 from roquet.pictures.page import Cell, Section, page, table
-from roquet.pictures.plots import Moment, Series, Span
+from roquet.pictures.plots import OwnershipSpan, PlotEvent, PlotSeries
 
 
-class Journey(msgspec.Struct, frozen=True, kw_only=True):
+class DemoTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """What happened when; times in ms since the start."""
 
     sent_ms: Sequence[int]
-    books: Mapping[str, Sequence[Note]]
-    owned: Mapping[str, Sequence[Owned]]
+    books: Mapping[str, Sequence[HandledFlight]]
+    owned: Mapping[str, Sequence[QueuesOwned]]
     ends_ms: Mapping[str, int]
     moments: Sequence[tuple[int, str]] = ()
     end_ms: int
 
 
-def html(facts: Facts, journey: Journey) -> str:
+def html(facts: DemoFacts, journey: DemoTimeline) -> str:
     """The report as one page."""
-    moments = [Moment(ms / 1000, name) for ms, name in journey.moments]
+    moments = [PlotEvent(ms / 1000, name) for ms, name in journey.moments]
     return page(
         "Roquet: the flights' whole way",
         Cell(verdict(facts), not failed(facts)),
@@ -57,7 +57,7 @@ _TABLE = (
 )
 
 
-def _books(facts: Facts) -> str:
+def _books(facts: DemoFacts) -> str:
     rows = [
         [check.name, check.wanted, Cell(check.found, check.kept), "" if check.kept else "wrong"]
         for check in checks(facts)
@@ -66,13 +66,13 @@ def _books(facts: Facts) -> str:
     return table(["", "wanted", "found", ""], rows)
 
 
-def _rates(journey: Journey, moments: Sequence[Moment]) -> str:
-    sent = accounts.rate(journey.sent_ms, journey.end_ms)
+def _rates(journey: DemoTimeline, moments: Sequence[PlotEvent]) -> str:
+    sent = event_log.rate(journey.sent_ms, journey.end_ms)
     areas = [
-        _series(name, accounts.rate((note.at_ms for note in notes), journey.end_ms))
+        _series(name, event_log.rate((note.at_ms for note in notes), journey.end_ms))
         for name, notes in journey.books.items()
     ]
-    return plots.lines(
+    return plots.line_plot(
         [_series("sent", sent)],
         stacked=areas,
         x="seconds",
@@ -81,23 +81,23 @@ def _rates(journey: Journey, moments: Sequence[Moment]) -> str:
     )
 
 
-def _lag(journey: Journey, moments: Sequence[Moment]) -> str:
-    curve = accounts.lag(journey.sent_ms, journey.books.values(), journey.end_ms)
-    return plots.lines([_series("lag", curve)], x="seconds", y="messages", moments=moments)
+def _lag(journey: DemoTimeline, moments: Sequence[PlotEvent]) -> str:
+    curve = event_log.lag(journey.sent_ms, journey.books.values(), journey.end_ms)
+    return plots.line_plot([_series("lag", curve)], x="seconds", y="messages", moments=moments)
 
 
-def _owned(journey: Journey, moments: Sequence[Moment]) -> str:
+def _owned(journey: DemoTimeline, moments: Sequence[PlotEvent]) -> str:
     members = list(journey.books)
     spans = [
-        Span(
+        OwnershipSpan(
             row=one.queue,
             start=one.start_ms / 1000,
             end=one.end_ms / 1000,
             owner=members.index(one.member),
         )
-        for one in accounts.whiles(journey.owned, journey.ends_ms)
+        for one in event_log.ownership_spans(journey.owned, journey.ends_ms)
     ]
-    return plots.ownership(spans, members, x="seconds", moments=moments)
+    return plots.ownership_timeline(spans, members, x="seconds", moments=moments)
 
 
 def _hours(in_table: TableFacts) -> str:
@@ -107,8 +107,8 @@ def _hours(in_table: TableFacts) -> str:
         for hour, count in hours.items()
     }
     biggest = sorted(in_table.carriers, key=lambda name: -sum(in_table.carriers[name].values()))
-    return plots.heat(cells, x="hour of departure", y="", rows=biggest)
+    return plots.heatmap(cells, x="hour of departure", y="", rows=biggest)
 
 
-def _series(name: str, curve: Curve) -> Series:
-    return Series(name=name, x=curve.at, y=curve.values)
+def _series(name: str, curve: TimeCurve) -> PlotSeries:
+    return PlotSeries(name=name, x=curve.at, y=curve.values)

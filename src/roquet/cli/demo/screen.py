@@ -17,14 +17,14 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from roquet.cli.demo.facts import Facts, checks, failed, verdict
-from roquet.cli.printable_console import PrintableColumn, PrintableConsole
+from roquet.cli.demo.facts import DemoFacts, checks, failed, verdict
+from roquet.cli.terminal.printable_console import PrintableColumn, PrintableConsole
 
 STEP: Final = 1_000
 """Messages between two moves of a bar: to move it costs more than to send one."""
 
 
-class Bar:
+class DemoProgressBar:
     """How far something is."""
 
     def __init__(self, progress: Progress, task: TaskID, total: int) -> None:
@@ -40,7 +40,7 @@ class Bar:
             self._progress.update(self._task, completed=done)
 
 
-class Rate(ProgressColumn):
+class RateColumn(ProgressColumn):
     """How quickly it goes."""
 
     def render(self, task: Task) -> Text:
@@ -65,19 +65,19 @@ class Screen:
             self.step(f"    {name:<12} {'  '.join(queues)}")
 
     @contextmanager
-    def bar(self, text: str, total: int) -> Iterator[Bar]:
+    def bar(self, text: str, total: int) -> Iterator[DemoProgressBar]:
         """A bar that moves, above which other lines may appear."""
         columns = (
             PrintableColumn("  {task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            Rate(),
+            RateColumn(),
             TimeElapsedColumn(),
         )
         with Progress(*columns, console=self._console) as progress:
-            yield Bar(progress, progress.add_task(text, total=total), total)
+            yield DemoProgressBar(progress, progress.add_task(text, total=total), total)
 
-    def verdict(self, facts: Facts) -> None:
+    def verdict(self, facts: DemoFacts) -> None:
         """Every check, and what became of it."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("")

@@ -5,18 +5,19 @@ from typing import Final
 
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.topic import MASTER_ID, DataVersion
-from roquet.namesrv.state import State
-from roquet.namesrv.values import ORDER_NAMESPACE
-from roquet.net.router import Answer, Peer
+from roquet.namesrv.kv_store import ORDER_NAMESPACE
+from roquet.namesrv.state import NameServerState
+from roquet.net.router import HandlerReply, Peer
 from roquet.rules import routing
-from roquet.rules.liveness import SILENCE_MS_MAX, Sign
-from roquet.rules.routing import Registration, Verdict
-from roquet.wire import dialect, registration
+from roquet.rules.liveness import SILENCE_MS_MAX, LastSeen
+from roquet.rules.routing import BrokerRegistration, RegistrationVerdict
+from roquet.wire import registration
 from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
+from roquet.wire.calls.admin.namesrv import BrokerMembers, BrokerMembersBody, GetBrokerMembers
 from roquet.wire.calls.bodies import KVTable, RegisterBrokerBody
-from roquet.wire.calls.namesrv import GetMembers, Members, MembersBody
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 UNFOLD_SIZE: Final = 4 * 1024
@@ -24,7 +25,7 @@ UNFOLD_SIZE: Final = 4 * 1024
 unfolded in a thread."""
 
 
-def register(state: State, call: calls.RegisterBroker, peer: Peer) -> Answer:
+def register(state: NameServerState, call: calls.RegisterBroker, peer: Peer) -> HandlerReply:
     """Takes what a broker says of itself; tells a follower who leads.
 
     Large registrations are decoded in slices, one after the other, and those that come meanwhile
@@ -43,13 +44,13 @@ def register(state: State, call: calls.RegisterBroker, peer: Peer) -> Answer:
 
 
 async def _register_in_slices(
-    state: State, call: calls.RegisterBroker, peer: Peer
+    state: NameServerState, call: calls.RegisterBroker, peer: Peer
 ) -> calls.RegisterBrokerReply:
     async with state.registering:
         body = call.body
         try:
             if call.compressed:
-                body = await asyncio.to_thread(registration.unfold, body)
+                body = await asyncio.to_thread(registration.decompress, body)
             slices = registration.decode_slices(body, compressed=call.compressed)
             while True:
                 try:
@@ -66,63 +67,67 @@ def _undecodable(error: FieldError) -> CallRefused:
 
 
 def _taken(
-    state: State, call: calls.RegisterBroker, peer: Peer, body: RegisterBrokerBody
+    state: NameServerState, call: calls.RegisterBroker, peer: Peer, body: RegisterBrokerBody
 ) -> calls.RegisterBrokerReply:
     """The answer to a registration, which counts from now on."""
     new = _registration(call, body)
-    sign = Sign(
+    sign = LastSeen(
         seen_ms=state.clock.monotonic_ms(),
         limit_ms=call.heartbeat_timeout_millis or SILENCE_MS_MAX,
     )
     whole = state.config.whole_registrations
-    if state.brokers.take(new, peer, sign, whole=whole) is Verdict.INCOMPLETE:
+    if state.brokers.take(new, peer, sign, whole=whole) is RegistrationVerdict.INCOMPLETE:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
     leader = state.brokers.registrations.get((new.broker_name, MASTER_ID))
     follows = leader is not None and new.broker_id != MASTER_ID
     return calls.RegisterBrokerReply(
         master_addr=leader.address if leader and follows else None,
         ha_server_addr=leader.ha_address if leader and follows else None,
-        body=dialect.dumps(KVTable(table=dict(state.values.all(ORDER_NAMESPACE)))),
+        body=codec.dumps(KVTable(table=dict(state.values.all(ORDER_NAMESPACE)))),
     )
 
 
-def unregister(state: State, call: calls.UnregisterBroker, _peer: Peer) -> Reply:
+def unregister(state: NameServerState, call: calls.UnregisterBroker, _peer: Peer) -> Reply:
     """Forgets a broker that leaves."""
-    if seat := state.brokers.seated(call.broker_name, call.broker_addr):
-        state.brokers.forget([seat], "leaves")
+    if broker_key := state.brokers.key_of(call.broker_name, call.broker_addr):
+        state.brokers.forget([broker_key], "leaves")
     return Reply()
 
 
-def heartbeat(state: State, call: calls.BrokerHeartbeat, _peer: Peer) -> Reply:
+def heartbeat(state: NameServerState, call: calls.BrokerHeartbeat, _peer: Peer) -> Reply:
     """Notes that a broker lives."""
-    if seat := state.brokers.seated(call.broker_name, call.broker_addr):
+    if broker_key := state.brokers.key_of(call.broker_name, call.broker_addr):
         now_ms = state.clock.monotonic_ms()
-        state.brokers.spoke(seat, now_ms, call.heartbeat_timeout_mills)
+        state.brokers.spoke(broker_key, now_ms, call.heartbeat_timeout_mills)
     return Reply()
 
 
-def data_version(state: State, call: calls.QueryDataVersion, _peer: Peer) -> calls.DataVersionReply:
+def data_version(
+    state: NameServerState, call: calls.QueryDataVersion, _peer: Peer
+) -> calls.DataVersionReply:
     """Whether a broker has to register again; if not, that it lives."""
-    seat = state.brokers.seated(call.broker_name, call.broker_addr)
-    if seat is None:
+    broker_key = state.brokers.key_of(call.broker_name, call.broker_addr)
+    if broker_key is None:
         return calls.DataVersionReply(changed=True)
-    held = state.brokers.registrations[seat].version
+    held = state.brokers.registrations[broker_key].version
     changed = decode_body(call.body, DataVersion) != held
     if not changed:
-        state.brokers.spoke(seat, state.clock.monotonic_ms())
-    return calls.DataVersionReply(changed=changed, body=dialect.dumps(held))
+        state.brokers.spoke(broker_key, state.clock.monotonic_ms())
+    return calls.DataVersionReply(changed=changed, body=codec.dumps(held))
 
 
-def members(state: State, call: GetMembers, _peer: Peer) -> Reply:
+def members(state: NameServerState, call: GetBrokerMembers, _peer: Peer) -> Reply:
     """The brokers of one name."""
     found = routing.members(state.brokers.registrations, call.broker_name)
-    group = Members(cluster=call.cluster_name, broker_name=call.broker_name, broker_addrs=found)
-    return Reply(body=dialect.dumps(MembersBody(broker_member_group=group)))
+    group = BrokerMembers(
+        cluster=call.cluster_name, broker_name=call.broker_name, broker_addrs=found
+    )
+    return Reply(body=codec.dumps(BrokerMembersBody(broker_member_group=group)))
 
 
-def _registration(call: calls.RegisterBroker, body: RegisterBrokerBody) -> Registration:
+def _registration(call: calls.RegisterBroker, body: RegisterBrokerBody) -> BrokerRegistration:
     wrapper = body.topic_config_serialize_wrapper
-    return Registration(
+    return BrokerRegistration(
         cluster=call.cluster_name,
         broker_name=call.broker_name,
         broker_id=call.broker_id,

@@ -10,11 +10,11 @@ from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConfigError, FieldError
 from roquet.model.settings import parse_bool
 from roquet.namesrv.config import NameServerConfig
-from roquet.namesrv.state import State
-from roquet.namesrv.values import FILE
+from roquet.namesrv.kv_store import FILE
+from roquet.namesrv.state import NameServerState
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
-from roquet.wire.calls.namesrv import GetNameServerSettings, UpdateNameServerSettings
+from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
 from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import read_properties, write_properties
 
@@ -75,7 +75,7 @@ UNUSED: Final[Mapping[str, str]] = MappingProxyType(
 that depend on the machine, which count threads, 1 for the one loop."""
 
 
-def settings(state: State, _call: GetNameServerSettings, _peer: Peer) -> Reply:
+def settings(state: NameServerState, _call: GetNameServerSettings, _peer: Peer) -> Reply:
     """All settings that genuine tools know."""
     told = {**UNUSED, "rocketmqHome": "", "configStorePath": ""}
     told |= {key: _text(getattr(state.config, name)) for key, name in KEYS.items()}
@@ -86,7 +86,7 @@ def settings(state: State, _call: GetNameServerSettings, _peer: Peer) -> Reply:
     return Reply(body=write_properties(told).encode())
 
 
-def update(state: State, call: UpdateNameServerSettings, peer: Peer) -> Reply:
+def update(state: NameServerState, call: UpdateNameServerSettings, peer: Peer) -> Reply:
     """Changes settings until the next start: all of those that are given, or none."""
     try:
         given = read_properties(call.body.decode())

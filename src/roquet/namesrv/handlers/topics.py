@@ -3,22 +3,22 @@
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.route import TopicRoute
-from roquet.namesrv.state import State
-from roquet.namesrv.values import ORDER_NAMESPACE
+from roquet.namesrv.kv_store import ORDER_NAMESPACE
+from roquet.namesrv.state import NameServerState
 from roquet.net.router import Peer
 from roquet.rules import routing
-from roquet.wire import dialect
 from roquet.wire.call import Reply
-from roquet.wire.calls import namesrv as admin
 from roquet.wire.calls import route as calls
+from roquet.wire.calls.admin import namesrv as admin
 from roquet.wire.calls.bodies import TopicList
 from roquet.wire.codes import HELP, VERSION_STANDARD_JSON, ResponseCode
+from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 log = logger(__name__)
 
 
-def route(state: State, call: calls.GetRoute, peer: Peer) -> Reply:
+def route(state: NameServerState, call: calls.GetRoute, peer: Peer) -> Reply:
     """Where a topic lives, in the JSON that the client can read."""
     order = state.values.get(ORDER_NAMESPACE, call.topic) if state.config.order_messages else None
     found = routing.route(state.brokers.registrations, call.topic, order)
@@ -28,46 +28,50 @@ def route(state: State, call: calls.GetRoute, peer: Peer) -> Reply:
             f"No topic route info in name server for the topic: {call.topic}{HELP}",
         )
     standard = bool(call.accept_standard_json_only) or peer.version >= VERSION_STANDARD_JSON
-    return Reply(body=dialect.dumps(found, standard=standard))
+    return Reply(body=codec.dumps(found, standard=standard))
 
 
-def cluster(state: State, _call: calls.GetClusterInfo, _peer: Peer) -> Reply:
+def cluster(state: NameServerState, _call: calls.GetClusterInfo, _peer: Peer) -> Reply:
     """All brokers and clusters."""
-    return Reply(body=dialect.dumps(routing.cluster(state.brokers.registrations)))
+    return Reply(body=codec.dumps(routing.cluster(state.brokers.registrations)))
 
 
-def all_topics(state: State, _call: calls.GetAllTopics, _peer: Peer) -> Reply:
+def all_topics(state: NameServerState, _call: calls.GetAllTopics, _peer: Peer) -> Reply:
     """The names of all topics."""
     if not state.config.all_topics:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "disable")
     names = routing.topics(state.brokers.registrations)
-    return Reply(body=dialect.dumps(TopicList(topic_list=names)))
+    return Reply(body=codec.dumps(TopicList(topic_list=names)))
 
 
-def topics_of_cluster(state: State, call: admin.TopicsOfCluster, _peer: Peer) -> Reply:
+def topics_of_cluster(state: NameServerState, call: admin.TopicsOfCluster, _peer: Peer) -> Reply:
     """The names of a cluster's topics."""
     return _names(routing.topics(state.brokers.registrations, call.cluster))
 
 
-def system_topics(state: State, _call: admin.SystemTopics, _peer: Peer) -> Reply:
+def system_topics(state: NameServerState, _call: admin.SystemTopics, _peer: Peer) -> Reply:
     """The topics named after clusters and brokers, and one broker who knows the others."""
     known = state.brokers.registrations
     names = sorted({name for r in known.values() for name in (r.cluster, r.broker_name)})
-    address = next((known[seat].address for seat in sorted(known)), None)
-    return Reply(body=dialect.dumps(TopicList(topic_list=names, broker_addr=address)))
+    address = next((known[broker_key].address for broker_key in sorted(known)), None)
+    return Reply(body=codec.dumps(TopicList(topic_list=names, broker_addr=address)))
 
 
-def unit_topics(state: State, _call: admin.UnitTopics, _peer: Peer) -> Reply:
+def unit_topics(state: NameServerState, _call: admin.UnitTopics, _peer: Peer) -> Reply:
     """The topics of one unit."""
     return _names(routing.topics_with(state.brokers.registrations, routing.UNIT))
 
 
-def unit_subscribed(state: State, _call: admin.UnitSubscribedTopics, _peer: Peer) -> Reply:
+def unit_subscribed(
+    state: NameServerState, _call: admin.UnitSubscribedTopics, _peer: Peer
+) -> Reply:
     """The topics that groups of a unit listen to."""
     return _names(routing.topics_with(state.brokers.registrations, routing.UNIT_SUBSCRIBED))
 
 
-def others_subscribed(state: State, _call: admin.OthersSubscribedTopics, _peer: Peer) -> Reply:
+def others_subscribed(
+    state: NameServerState, _call: admin.OthersSubscribedTopics, _peer: Peer
+) -> Reply:
     """Those of them that are of no unit."""
     known = state.brokers.registrations
     of_units = set(routing.topics_with(known, routing.UNIT))
@@ -75,27 +79,33 @@ def others_subscribed(state: State, _call: admin.OthersSubscribedTopics, _peer: 
     return _names([name for name in subscribed if name not in of_units])
 
 
-def wipe(state: State, call: admin.WipeWritePermission, peer: Peer) -> admin.WipedReply:
+def wipe(
+    state: NameServerState, call: admin.WipeWritePermission, peer: Peer
+) -> admin.WipeWritePermissionReply:
     """Lets nobody write to a broker."""
     count = _permit(state, call.broker_name, peer, may_write=False)
-    return admin.WipedReply(wipe_topic_count=count)
+    return admin.WipeWritePermissionReply(wipe_topic_count=count)
 
 
-def permit(state: State, call: admin.AddWritePermission, peer: Peer) -> admin.AddedReply:
+def permit(
+    state: NameServerState, call: admin.AddWritePermission, peer: Peer
+) -> admin.AddWritePermissionReply:
     """Lets everybody write to a broker again."""
     count = _permit(state, call.broker_name, peer, may_write=True)
-    return admin.AddedReply(add_topic_count=count)
+    return admin.AddWritePermissionReply(add_topic_count=count)
 
 
-def _permit(state: State, broker_name: str, peer: Peer, *, may_write: bool) -> int:
+def _permit(state: NameServerState, broker_name: str, peer: Peer, *, may_write: bool) -> int:
     who = "everybody" if may_write else "nobody"
     log.info("%s has it that %s may write to %s", peer.address, who, broker_name)
     known = state.brokers.registrations
-    state.brokers.registrations = routing.permitted(known, broker_name, may_write=may_write)
+    state.brokers.registrations = routing.with_write_permission(
+        known, broker_name, may_write=may_write
+    )
     return routing.topic_count(known, broker_name)
 
 
-def forget(state: State, call: admin.ForgetTopic, peer: Peer) -> Reply:
+def forget(state: NameServerState, call: admin.ForgetTopic, peer: Peer) -> Reply:
     """Forgets where a topic lives, until a broker registers it anew."""
     log.info("%s forgets topic %s", peer.address, call.topic)
     known = state.brokers.registrations
@@ -103,7 +113,7 @@ def forget(state: State, call: admin.ForgetTopic, peer: Peer) -> Reply:
     return Reply()
 
 
-def register(state: State, call: admin.RegisterTopic, peer: Peer) -> Reply:
+def register(state: NameServerState, call: admin.RegisterTopic, peer: Peer) -> Reply:
     """Believes that a topic lives on some brokers; on none, when one of them is not known."""
     try:
         given = decode_body(call.body, TopicRoute).queue_datas if call.body else []
@@ -116,4 +126,4 @@ def register(state: State, call: admin.RegisterTopic, peer: Peer) -> Reply:
 
 
 def _names(names: list[str]) -> Reply:
-    return Reply(body=dialect.dumps(TopicList(topic_list=names)))
+    return Reply(body=codec.dumps(TopicList(topic_list=names)))

@@ -9,26 +9,31 @@ from types import MappingProxyType
 from typing import Final
 
 from roquet.model.errors import UsageError
-from roquet.rules.allocate.check import checked, faults, unowned
-from roquet.rules.allocate.genuine import Config, average, circle, from_config, leaves_out
+from roquet.rules.allocate.assignment import (
+    GroupAssignment,
+    MessageQueues,
+    QueueOwners,
+    Strategy,
+    in_java_order,
+)
 from roquet.rules.allocate.hashing import bounded_load, consistent_hash, md5_high, rendezvous
-from roquet.rules.allocate.remembering import lag_weighted, sticky
-from roquet.rules.allocate.rooms import MachineRoom, machine_room, nearby
-from roquet.rules.allocate.shares import Owners, Queues, Shares, Strategy, in_order
+from roquet.rules.allocate.machine_rooms import MachineRoomStrategy, machine_room, nearby
+from roquet.rules.allocate.rocketmq import ConfigStrategy, average, circle, from_config, leaves_out
+from roquet.rules.allocate.sticky_strategies import lag_weighted, sticky
+from roquet.rules.allocate.validation import faults, unowned, validated_assignment
 
 __all__ = [
     "BROKER_DECIDED",
     "STRATEGIES",
-    "Config",
-    "MachineRoom",
-    "Owners",
-    "Queues",
-    "Shares",
+    "ConfigStrategy",
+    "GroupAssignment",
+    "MachineRoomStrategy",
+    "MessageQueues",
+    "QueueOwners",
     "Strategy",
     "allocate",
     "average",
     "bounded_load",
-    "checked",
     "circle",
     "consistent_hash",
     "faults",
@@ -43,6 +48,7 @@ __all__ = [
     "share_of",
     "sticky",
     "unowned",
+    "validated_assignment",
 ]
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
@@ -60,9 +66,11 @@ BROKER_DECIDED: Final = frozenset({"STICKY", "LAG_WEIGHTED"})
 """They need the previous owners and the lag, which only the broker knows."""
 
 
-def allocate(queues: Queues, members: Sequence[str], strategy: Strategy = average) -> Shares:
+def allocate(
+    queues: MessageQueues, members: Sequence[str], strategy: Strategy = average
+) -> GroupAssignment:
     """Everybody's share; the order in which queues and members are given does not matter."""
-    return strategy(*in_order(queues, members))
+    return strategy(*in_java_order(queues, members))
 
 
 def name_of(strategy: Strategy) -> str:
@@ -70,15 +78,15 @@ def name_of(strategy: Strategy) -> str:
     for name, known in STRATEGIES.items():
         if strategy is known:
             return name
-    if isinstance(strategy, Config):
+    if isinstance(strategy, ConfigStrategy):
         return "CONFIG"
-    if isinstance(strategy, MachineRoom):
+    if isinstance(strategy, MachineRoomStrategy):
         return "MACHINE_ROOM"
     name = getattr(strategy, "__qualname__", type(strategy).__qualname__)
     return name.partition(".<locals>")[0]
 
 
-def share_of(member: str, shares: Shares) -> Queues:
+def share_of(member: str, shares: GroupAssignment) -> MessageQueues:
     """One member's share: a look-up. Who is not listed has none."""
     if not member:
         raise UsageError("a member without an id has no share")

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.rules.allocate.shares import Queues, Shares, Strategy
+from roquet.rules.allocate.assignment import GroupAssignment, MessageQueues, Strategy
 
 Hasher: TypeAlias = Callable[[str], int]
 
@@ -41,7 +41,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES, hasher: Hasher = md5_hig
     if virtual_nodes < 0:
         raise UsageError(f"a ring cannot hold {virtual_nodes} places of each member")
 
-    def shared(queues: Queues, members: Sequence[str]) -> Shares:
+    def shared(queues: MessageQueues, members: Sequence[str]) -> GroupAssignment:
         shares: dict[str, list[MessageQueue]] = {member: [] for member in members}
         ring, places = _ring(members, virtual_nodes, hasher)
         if not places:  # without places nobody has a queue, as in Java
@@ -69,7 +69,7 @@ def bounded_load(
     if virtual_nodes < 1:
         raise UsageError("a ring needs at least one place of each member")
 
-    def shared(queues: Queues, members: Sequence[str]) -> Shares:
+    def shared(queues: MessageQueues, members: Sequence[str]) -> GroupAssignment:
         shares: dict[str, list[MessageQueue]] = {member: [] for member in members}
         bound = -(-len(queues) * percent // (100 * len(shares)))
         ring, places = _ring(tuple(shares), virtual_nodes, hasher)
@@ -84,7 +84,7 @@ def bounded_load(
     return shared
 
 
-def rendezvous(queues: Queues, members: Sequence[str]) -> Shares:
+def rendezvous(queues: MessageQueues, members: Sequence[str]) -> GroupAssignment:
     """RENDEZVOUS: every member scores every queue, and the highest score has it.
 
     One that joins takes queues only for itself, about 1/n of each; one that leaves gives them to

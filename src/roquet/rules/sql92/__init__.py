@@ -9,58 +9,73 @@ decimal one as decimal numbers; what cannot be read so is an error, and the mess
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from roquet.rules.sql92.evaluate import Get, Look, Source, Test, compiled
-from roquet.rules.sql92.hints import Either, Every, Lack, Shown, Sign, Signs, shown, ways
+from roquet.rules.sql92.evaluate import (
+    Predicate,
+    PropertyGetter,
+    PropertyLookup,
+    Source,
+    compile_predicate,
+)
+from roquet.rules.sql92.number_parsing import NotComparable
 from roquet.rules.sql92.parse import DEPTH_MAX, TERMS_MAX, parse
-from roquet.rules.sql92.reading import Unsuitable
+from roquet.rules.sql92.prefilter import (
+    AbsentProperty,
+    AllRequired,
+    AnyRequired,
+    PropertyAlternatives,
+    RequiredProperty,
+    Requirement,
+    property_alternatives,
+    requirement,
+)
+from roquet.rules.sql92.syntax_tree import Node, term_count, text
 from roquet.rules.sql92.tokens import SIZE_MAX, ExpressionError
-from roquet.rules.sql92.tree import Node, term_count, text
 
 __all__ = [
     "DEPTH_MAX",
     "SIZE_MAX",
     "TERMS_MAX",
-    "Either",
-    "Every",
+    "AbsentProperty",
+    "AllRequired",
+    "AnyRequired",
     "ExpressionError",
-    "Get",
-    "Lack",
-    "Look",
     "Node",
-    "Properties",
-    "Shown",
-    "Sign",
-    "Signs",
-    "Test",
-    "Unsuitable",
+    "NotComparable",
+    "Predicate",
+    "PropertyAlternatives",
+    "PropertyGetter",
+    "PropertyLookup",
+    "PropertyMap",
+    "RequiredProperty",
+    "Requirement",
     "matcher",
     "of_mapping",
     "parse",
-    "shown",
+    "property_alternatives",
+    "requirement",
     "term_count",
     "text",
-    "ways",
 ]
 
-Properties = Mapping[str, str]
+PropertyMap = Mapping[str, str]
 
 
-def of_mapping(name: str) -> Get[Properties]:
+def of_mapping(name: str) -> PropertyGetter[PropertyMap]:
     """Finds a property in a mapping."""
     return lambda properties: properties.get(name)
 
 
-_: Final[Look[Properties]] = of_mapping
+_: Final[PropertyLookup[PropertyMap]] = of_mapping
 
 
-def matcher(node: Node, look: Look[Source]) -> Callable[[Source], bool]:
+def matcher(node: Node, look: PropertyLookup[Source]) -> Callable[[Source], bool]:
     """Whether a message matches: not, where that is unknown or cannot be said. Never raises."""
-    test = compiled(node, look)
+    test = compile_predicate(node, look)
 
     def matches(source: Source) -> bool:
         try:
             return test(source) is True
-        except Unsuitable:
+        except NotComparable:
             return False
 
     return matches

@@ -17,31 +17,37 @@ from types import MappingProxyType
 from typing import Any as AnyType
 from typing import Final, TypeAlias, TypeVar
 
-from roquet.rules.sql92 import tree
-from roquet.rules.sql92.reading import Number, Unsuitable, number_of, rank, read_decimal
-from roquet.rules.sql92.tree import Node
+from roquet.rules.sql92 import syntax_tree
+from roquet.rules.sql92.number_parsing import (
+    NotComparable,
+    NumberLiteral,
+    java_order_key,
+    number_of,
+    read_decimal,
+)
+from roquet.rules.sql92.syntax_tree import Node
 
 Source = TypeVar("Source")
 
-Get: TypeAlias = Callable[[Source], str | None]
+PropertyGetter: TypeAlias = Callable[[Source], str | None]
 """The value of one property of a message; None when it has none."""
 
-Look: TypeAlias = Callable[[str], Get[Source]]
+PropertyLookup: TypeAlias = Callable[[str], PropertyGetter[Source]]
 """Given a name, gives what finds its value."""
 
-Test: TypeAlias = Callable[[Source], bool | None]
+Predicate: TypeAlias = Callable[[Source], bool | None]
 """True, false or unknown for a message; raises Unsuitable."""
 
-Value: TypeAlias = Callable[[Source], AnyType]
+ValueGetter: TypeAlias = Callable[[Source], AnyType]
 """A text, a number, true, false or nothing; which of them, the tree says."""
 
-Order = Callable[[AnyType, AnyType], bool]
+OrderFunction = Callable[[AnyType, AnyType], bool]
 
-ORDERS: Final[Mapping[str, Order]] = MappingProxyType(
+ORDERS: Final[Mapping[str, OrderFunction]] = MappingProxyType(
     {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 )
 
-TURNED: Final[Mapping[Order, Order]] = MappingProxyType(
+MIRRORED: Final[Mapping[OrderFunction, OrderFunction]] = MappingProxyType(
     {
         operator.lt: operator.gt,
         operator.le: operator.ge,
@@ -56,67 +62,80 @@ SEARCHES: Final[Mapping[str, Callable[[str, str], bool]]] = MappingProxyType(
 )
 
 
-def compiled(node: Node, look: Look[Source]) -> Test[Source]:  # noqa: PLR0911 - kinds of nodes
+def compile_predicate(node: Node, look: PropertyLookup[Source]) -> Predicate[Source]:  # noqa: PLR0911 - kinds of nodes
     """The function that a tree stands for where something true or false is wanted."""
     match node:
-        case tree.All(parts):
-            return _all([compiled(part, look) for part in parts])
-        case tree.Any(parts):
-            return _any([compiled(part, look) for part in parts])
-        case tree.Not(of):
-            return _not(compiled(of, look))
-        case tree.Equal() | tree.Missing():
+        case syntax_tree.And(parts):
+            return _and([compile_predicate(part, look) for part in parts])
+        case syntax_tree.Or(parts):
+            return _or([compile_predicate(part, look) for part in parts])
+        case syntax_tree.Not(of):
+            return _not(compile_predicate(of, look))
+        case syntax_tree.Equal() | syntax_tree.IsNull():
             return _equality(node, look)
-        case tree.Ordered() | tree.Between() | tree.Among() | tree.Holds():
+        case (
+            syntax_tree.Comparison()
+            | syntax_tree.Between()
+            | syntax_tree.InList()
+            | syntax_tree.TextMatch()
+        ):
             return _comparison(node, look)
-        case tree.Truth(value):
+        case syntax_tree.TruthLiteral(value):
             return lambda _: value
-        case tree.Property(name):
+        case syntax_tree.PropertyRef(name):
             return _cast(look(name))
         case _:
             raise AssertionError(f"{node} is neither true nor false")
 
 
-def _equality(node: tree.Equal | tree.Missing, look: Look[Source]) -> Test[Source]:
+def _equality(
+    node: syntax_tree.Equal | syntax_tree.IsNull, look: PropertyLookup[Source]
+) -> Predicate[Source]:
     match node:
-        case tree.Equal(left, right, inverse):
+        case syntax_tree.Equal(left, right, inverse):
             return _equal(left, right, look, inverse=inverse)
-        case tree.Missing(value, inverse):
-            return _missing(_value(value, look), inverse=inverse)
+        case syntax_tree.IsNull(value, inverse):
+            return _is_null(_value(value, look), inverse=inverse)
 
 
 def _comparison(
-    node: tree.Ordered | tree.Between | tree.Among | tree.Holds, look: Look[Source]
-) -> Test[Source]:
+    node: syntax_tree.Comparison | syntax_tree.Between | syntax_tree.InList | syntax_tree.TextMatch,
+    look: PropertyLookup[Source],
+) -> Predicate[Source]:
     match node:
-        case tree.Ordered(left, sign, right):
+        case syntax_tree.Comparison(left, sign, right):
             return _ordered(left, ORDERS[sign], right, look)
-        case tree.Between(value, low, high, inverse):
+        case syntax_tree.Between(value, low, high, inverse):
             signs = ("<", ">") if inverse else (">=", "<=")
-            parts = (tree.Ordered(value, signs[0], low), tree.Ordered(value, signs[1], high))
-            return compiled(tree.Any(parts) if inverse else tree.All(parts), look)
-        case tree.Among(found, values, inverse):
-            return _among(look(found.name), frozenset(values), inverse=inverse)
-        case tree.Holds(value, word, sought, inverse):
-            return _holds(_value(value, look), word, sought, inverse=inverse)
+            parts = (
+                syntax_tree.Comparison(value, signs[0], low),
+                syntax_tree.Comparison(value, signs[1], high),
+            )
+            return compile_predicate(
+                syntax_tree.Or(parts) if inverse else syntax_tree.And(parts), look
+            )
+        case syntax_tree.InList(found, values, inverse):
+            return _in_list(look(found.name), frozenset(values), inverse=inverse)
+        case syntax_tree.TextMatch(value, word, sought, inverse):
+            return _text_match(_value(value, look), word, sought, inverse=inverse)
 
 
-def _value(node: Node, look: Look[Source]) -> Value[Source]:
+def _value(node: Node, look: PropertyLookup[Source]) -> ValueGetter[Source]:
     """The function that a tree stands for where any value will do."""
     if (number := number_of(node)) is not None:
         return lambda _: number.value
     match node:
-        case tree.Property(name):
+        case syntax_tree.PropertyRef(name):
             return look(name)
-        case tree.Text(value):
+        case syntax_tree.TextLiteral(value):
             return lambda _: value
-        case tree.Negated(of):
+        case syntax_tree.Negative(of):
             return _nothing(_value(of, look))
         case _:
-            return compiled(node, look)
+            return compile_predicate(node, look)
 
 
-def _nothing(value: Value[Source]) -> Value[Source]:
+def _nothing(value: ValueGetter[Source]) -> ValueGetter[Source]:
     """What a minus sign makes of something that is no number; finding it may fail."""
 
     def found(source: Source) -> None:
@@ -128,9 +147,9 @@ def _nothing(value: Value[Source]) -> Value[Source]:
 # -- what joins ------------------------------------------------------------------------------
 
 
-def _all(parts: Sequence[Test[Source]]) -> Test[Source]:
+def _and(parts: Sequence[Predicate[Source]]) -> Predicate[Source]:
     if len(parts) == 2:
-        return _both(*parts)
+        return _and_of_two(*parts)
 
     def test(source: Source) -> bool | None:
         found: bool | None = True
@@ -144,7 +163,7 @@ def _all(parts: Sequence[Test[Source]]) -> Test[Source]:
     return test
 
 
-def _both(first: Test[Source], second: Test[Source]) -> Test[Source]:
+def _and_of_two(first: Predicate[Source], second: Predicate[Source]) -> Predicate[Source]:
     """AND of two, which most are: without the loop it takes half the time."""
 
     def test(source: Source) -> bool | None:
@@ -157,7 +176,7 @@ def _both(first: Test[Source], second: Test[Source]) -> Test[Source]:
     return test
 
 
-def _any(parts: Sequence[Test[Source]]) -> Test[Source]:
+def _or(parts: Sequence[Predicate[Source]]) -> Predicate[Source]:
     def test(source: Source) -> bool | None:
         found: bool | None = False
         for part in parts:
@@ -171,7 +190,7 @@ def _any(parts: Sequence[Test[Source]]) -> Test[Source]:
     return test
 
 
-def _not(part: Test[Source]) -> Test[Source]:
+def _not(part: Predicate[Source]) -> Predicate[Source]:
     def test(source: Source) -> bool | None:
         found = part(source)
         return None if found is None else not found
@@ -179,7 +198,7 @@ def _not(part: Test[Source]) -> Test[Source]:
     return test
 
 
-def _cast(get: Get[Source]) -> Test[Source]:
+def _cast(get: PropertyGetter[Source]) -> Predicate[Source]:
     """A property by itself: a text is never true, not even `true`."""
     return lambda source: None if get(source) is None else False
 
@@ -187,28 +206,30 @@ def _cast(get: Get[Source]) -> Test[Source]:
 # -- what is equal ---------------------------------------------------------------------------
 
 
-def _equal(left: Node, right: Node, look: Look[Source], *, inverse: bool) -> Test[Source]:
+def _equal(
+    left: Node, right: Node, look: PropertyLookup[Source], *, inverse: bool
+) -> Predicate[Source]:
     number, other = number_of(right), number_of(left)
     if number is not None and other is not None:
-        fixed: bool = _same(other, number) is not inverse
+        fixed: bool = _equal_numbers(other, number) is not inverse
         return lambda _: fixed
     if number is not None:
         return _equals_number(_value(left, look), number, None, inverse=inverse)
     if other is not None:
         # Java's order of things: nothing on the right is unequal, nothing on the left unknown.
         return _equals_number(_value(right, look), other, inverse, inverse=inverse)
-    if isinstance(left, tree.Property) and isinstance(right, tree.Text):
+    if isinstance(left, syntax_tree.PropertyRef) and isinstance(right, syntax_tree.TextLiteral):
         return _equals_text(look(left.name), right.value, inverse=inverse)
     return _equals_value(_value(left, look), _value(right, look), inverse=inverse)
 
 
-def _same(left: Number, right: Number) -> bool:
+def _equal_numbers(left: NumberLiteral, right: NumberLiteral) -> bool:
     return left.compared(operator.eq, right)
 
 
 def _equals_number(
-    value: Value[Source], number: Number, missing: bool | None, *, inverse: bool
-) -> Test[Source]:
+    value: ValueGetter[Source], number: NumberLiteral, missing: bool | None, *, inverse: bool
+) -> Predicate[Source]:
     read, wanted = number.read, number.value
 
     def test(source: Source) -> bool | None:
@@ -222,7 +243,7 @@ def _equals_number(
     return test
 
 
-def _equals_text(get: Get[Source], wanted: str, *, inverse: bool) -> Test[Source]:
+def _equals_text(get: PropertyGetter[Source], wanted: str, *, inverse: bool) -> Predicate[Source]:
     def test(source: Source) -> bool | None:
         found = get(source)
         return None if found is None else (found == wanted) is not inverse
@@ -230,7 +251,9 @@ def _equals_text(get: Get[Source], wanted: str, *, inverse: bool) -> Test[Source
     return test
 
 
-def _equals_value(left: Value[Source], right: Value[Source], *, inverse: bool) -> Test[Source]:
+def _equals_value(
+    left: ValueGetter[Source], right: ValueGetter[Source], *, inverse: bool
+) -> Predicate[Source]:
     def test(source: Source) -> bool | None:
         one, other = left(source), right(source)
         if one is None and other is not None:
@@ -244,18 +267,20 @@ def _is_equal(one: str | bool | None, other: str | bool | None) -> bool:
     if isinstance(one, str) and isinstance(other, bool):
         return (one.lower() == "true") is other
     if isinstance(one, bool) and isinstance(other, str):
-        raise Unsuitable(f"{other[:40]!r} cannot be compared with TRUE or FALSE in front of it")
+        raise NotComparable(f"{other[:40]!r} cannot be compared with TRUE or FALSE in front of it")
     return one == other
 
 
-def _missing(value: Value[Source], *, inverse: bool) -> Test[Source]:
+def _is_null(value: ValueGetter[Source], *, inverse: bool) -> Predicate[Source]:
     return lambda source: (value(source) is None) is not inverse
 
 
 # -- what has an order, and what texts hold --------------------------------------------------
 
 
-def _ordered(left: Node, order: Order, right: Node, look: Look[Source]) -> Test[Source]:
+def _ordered(
+    left: Node, order: OrderFunction, right: Node, look: PropertyLookup[Source]
+) -> Predicate[Source]:
     number, other = number_of(right), number_of(left)
     if number is not None and other is not None:
         fixed = other.compared(order, number)
@@ -263,11 +288,13 @@ def _ordered(left: Node, order: Order, right: Node, look: Look[Source]) -> Test[
     if number is not None:
         return _ordered_by_number(_value(left, look), order, number)
     if other is not None:
-        return _ordered_by_number(_value(right, look), TURNED[order], other)
+        return _ordered_by_number(_value(right, look), MIRRORED[order], other)
     return _ordered_by_value(_value(left, look), order, _value(right, look))
 
 
-def _ordered_by_number(value: Value[Source], order: Order, number: Number) -> Test[Source]:
+def _ordered_by_number(
+    value: ValueGetter[Source], order: OrderFunction, number: NumberLiteral
+) -> Predicate[Source]:
     read, bound = number.read, number.value
 
     def test(source: Source) -> bool | None:
@@ -277,18 +304,22 @@ def _ordered_by_number(value: Value[Source], order: Order, number: Number) -> Te
     return test
 
 
-def _ordered_by_value(left: Value[Source], order: Order, right: Value[Source]) -> Test[Source]:
+def _ordered_by_value(
+    left: ValueGetter[Source], order: OrderFunction, right: ValueGetter[Source]
+) -> Predicate[Source]:
     def test(source: Source) -> bool | None:
         one = left(source)
         other = None if one is None else right(source)
         if one is None or other is None:
             return None
-        return order(rank(read_decimal(one)), rank(read_decimal(other)))
+        return order(java_order_key(read_decimal(one)), java_order_key(read_decimal(other)))
 
     return test
 
 
-def _among(get: Get[Source], values: frozenset[str], *, inverse: bool) -> Test[Source]:
+def _in_list(
+    get: PropertyGetter[Source], values: frozenset[str], *, inverse: bool
+) -> Predicate[Source]:
     def test(source: Source) -> bool | None:
         found = get(source)
         return None if found is None else (found in values) is not inverse
@@ -296,7 +327,9 @@ def _among(get: Get[Source], values: frozenset[str], *, inverse: bool) -> Test[S
     return test
 
 
-def _holds(value: Value[Source], word: str, sought: str, *, inverse: bool) -> Test[Source]:
+def _text_match(
+    value: ValueGetter[Source], word: str, sought: str, *, inverse: bool
+) -> Predicate[Source]:
     if not sought:
         return lambda _: False
     holds = SEARCHES[word]

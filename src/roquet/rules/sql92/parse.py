@@ -17,27 +17,27 @@ from collections.abc import Callable
 from operator import lt
 from typing import Final
 
-from roquet.rules.sql92.reading import LONG_MAX, number_of
-from roquet.rules.sql92.tokens import Kind, Token, Tokens, content
-from roquet.rules.sql92.tree import (
+from roquet.rules.sql92.number_parsing import LONG_MAX, number_of
+from roquet.rules.sql92.syntax_tree import (
     BOOLEAN,
-    All,
-    Among,
-    Any,
+    And,
     Between,
-    Decimal,
+    Comparison,
+    DecimalLiteral,
     Equal,
-    Holds,
-    Missing,
-    Negated,
+    InList,
+    IsNull,
+    Negative,
     Node,
     Not,
-    Ordered,
-    Property,
-    Text,
-    Truth,
-    Whole,
+    Or,
+    PropertyRef,
+    TextLiteral,
+    TextMatch,
+    TruthLiteral,
+    WholeLiteral,
 )
+from roquet.rules.sql92.tokens import Token, TokenKind, Tokens, content
 
 DEPTH_MAX: Final = 64
 """Brackets in brackets, signs in front of signs: nobody writes more, and each costs stack."""
@@ -77,23 +77,23 @@ class _Parser:
 
     def parse(self) -> Node:
         start = self._tokens.peek()
-        if start.kind is Kind.END:
+        if start.kind is TokenKind.END:
             raise self._tokens.error("the expression is empty", start.at)
         found = self._boolean(self._any(), start)
         following = self._tokens.peek()
-        if following.kind is not Kind.END and not self._genuine:
-            raise self._tokens.error(_unread(following), following.at)
+        if following.kind is not TokenKind.END and not self._genuine:
+            raise self._tokens.error(_trailing_token_text(following), following.at)
         return found
 
     # -- what joins --------------------------------------------------------------------------
 
     def _any(self) -> Node:
-        return self._joined("OR", Any, self._all)
+        return self._joined("OR", Or, self._all)
 
     def _all(self) -> Node:
-        return self._joined("AND", All, self._equality)
+        return self._joined("AND", And, self._equality)
 
-    def _joined(self, word: str, made: type[Any] | type[All], part: Callable[[], Node]) -> Node:
+    def _joined(self, word: str, made: type[Or] | type[And], part: Callable[[], Node]) -> Node:
         start = self._tokens.peek()
         first = part()
         if not self._tokens.is_next(word):
@@ -114,7 +114,7 @@ class _Parser:
             if sign.text == "IS":
                 inverse = self._tokens.accept("NOT") is not None
                 self._expect("NULL")
-                left = self._grown(Missing(left, inverse), sign, left)
+                left = self._grown(IsNull(left, inverse), sign, left)
                 continue
             right_start = self._tokens.peek()
             right = self._comparison()
@@ -136,11 +136,11 @@ class _Parser:
     def _compared(self, left: Node, sign: Token, start: Token, *, inverse: bool) -> Node:
         """What a sign or a word makes of what stands in front of it."""
         if sign.text in SEARCHES:
-            return Holds(left, sign.text, content(self._expect_text()), inverse)
+            return TextMatch(left, sign.text, content(self._expect_text()), inverse)
         if sign.text == "IN":
-            if not isinstance(left, Property):
+            if not isinstance(left, PropertyRef):
                 raise self._tokens.error("only a property may be followed by IN", start.at)
-            return Among(left, self._list(), inverse)
+            return InList(left, self._list(), inverse)
         self._check_number(left, start)
         if sign.text == "BETWEEN":
             low = self._number()
@@ -151,7 +151,7 @@ class _Parser:
                 self._check_ends(low, high, high_start)
             return self._grown(Between(left, low, high, inverse), sign, low, high)
         right = self._number()
-        return self._grown(Ordered(left, sign.text, right), sign, right)
+        return self._grown(Comparison(left, sign.text, right), sign, right)
 
     def _list(self) -> tuple[str, ...]:
         """The texts of an IN."""
@@ -180,7 +180,7 @@ class _Parser:
             if sign.text == "NOT":
                 found = self._grown(Not(self._boolean(found, behind)), sign, found)
             elif sign.text == "-":
-                found = self._grown(Negated(found), sign, found)
+                found = self._grown(Negative(found), sign, found)
         return found
 
     def _primary(self) -> Node:
@@ -189,19 +189,21 @@ class _Parser:
         if self._terms > TERMS_MAX:
             raise self._tokens.error(f"more than {TERMS_MAX} names and values", token.at)
         match token.kind:
-            case Kind.NAME:
-                return Property(sys.intern(token.text))
-            case Kind.TEXT:
-                return Text(content(token))
-            case Kind.WHOLE:
+            case TokenKind.NAME:
+                return PropertyRef(sys.intern(token.text))
+            case TokenKind.TEXT:
+                return TextLiteral(content(token))
+            case TokenKind.WHOLE:
                 return self._whole(token)
-            case Kind.DECIMAL:
+            case TokenKind.DECIMAL:
                 return self._decimal(token)
-            case Kind.WORD if token.text in TRUTHS:
-                return Truth(TRUTHS[token.text])
-            case Kind.SIGN if token.text == "(":
+            case TokenKind.WORD if token.text in TRUTHS:
+                return TruthLiteral(TRUTHS[token.text])
+            case TokenKind.SIGN if token.text == "(":
                 return self._bracketed(token)
-        raise self._tokens.error(f"a name or a value was expected, not {_named(token)}", token.at)
+        raise self._tokens.error(
+            f"a name or a value was expected, not {_token_text(token)}", token.at
+        )
 
     def _bracketed(self, bracket: Token) -> Node:
         self._brackets += 1
@@ -212,19 +214,19 @@ class _Parser:
         self._expect(")")
         return found
 
-    def _whole(self, token: Token) -> Whole:
+    def _whole(self, token: Token) -> WholeLiteral:
         digits = token.text.rstrip("lL")
         if len(digits) > len(str(LONG_MAX)) or int(digits) > LONG_MAX:
             raise self._tokens.error(f"a whole number over {LONG_MAX}", token.at)
-        return Whole(int(digits))
+        return WholeLiteral(int(digits))
 
-    def _decimal(self, token: Token) -> Decimal:
+    def _decimal(self, token: Token) -> DecimalLiteral:
         value = float(token.text)
         if math.isinf(value):
             raise self._tokens.error("a decimal number over all bounds", token.at)
         if value < DECIMAL_MIN:
             raise self._tokens.error("no decimal number may be zero: write 0", token.at)
-        return Decimal(value)
+        return DecimalLiteral(value)
 
     # -- what is refused ---------------------------------------------------------------------
 
@@ -242,24 +244,24 @@ class _Parser:
         if token is None:
             found = self._tokens.peek()
             wanted = texts[0] if len(texts) == 1 else f"one of {', '.join(sorted(texts))}"
-            raise self._tokens.error(f"{wanted} was expected, not {_named(found)}", found.at)
+            raise self._tokens.error(f"{wanted} was expected, not {_token_text(found)}", found.at)
         return token
 
     def _expect_text(self) -> Token:
         token = self._tokens.take()
-        if token.kind is not Kind.TEXT:
-            raise self._tokens.error(f"a 'text' was expected, not {_named(token)}", token.at)
+        if token.kind is not TokenKind.TEXT:
+            raise self._tokens.error(f"a 'text' was expected, not {_token_text(token)}", token.at)
         return token
 
     def _boolean(self, node: Node, start: Token) -> Node:
         """The node, if it is true or false or may be."""
-        if isinstance(node, (*BOOLEAN, Property)):
+        if isinstance(node, (*BOOLEAN, PropertyRef)):
             return node
         raise self._tokens.error("this is neither true nor false", start.at)
 
     def _check_not(self, start: Token, sign: Token) -> None:
         """Refuse to compare what a NOT made, unless that is asked for by brackets."""
-        if start.kind is Kind.WORD and start.text == "NOT" and not self._genuine:
+        if start.kind is TokenKind.WORD and start.text == "NOT" and not self._genuine:
             raise self._tokens.error(
                 f"NOT takes in only what follows it at once, so what would {sign.text} compare? "
                 "write NOT (…)", start.at,
@@ -267,32 +269,37 @@ class _Parser:
 
     def _check_equal(self, left: Node, right: Node, start: Token, right_start: Token) -> None:
         for side, token in ((left, start), (right, right_start)):
-            if isinstance(side, Truth) and side.value is None:
+            if isinstance(side, TruthLiteral) and side.value is None:
                 raise self._tokens.error("nothing equals NULL: write IS NULL", token.at)
-        if isinstance(left, Truth) and isinstance(right, Text | Whole | Decimal):
+        if isinstance(left, TruthLiteral) and isinstance(
+            right, TextLiteral | WholeLiteral | DecimalLiteral
+        ):
             raise self._tokens.error("TRUE and FALSE are equal to no other value", right_start.at)
 
     def _check_number(self, node: Node, start: Token) -> None:
-        if isinstance(node, (*BOOLEAN, Text)):
+        if isinstance(node, (*BOOLEAN, TextLiteral)):
             raise self._tokens.error(
                 "only numbers, and properties that are numbers, have an order", start.at
             )
 
     def _check_ends(self, low: Node, high: Node, start: Token) -> None:
         """Java looks at numbers alone, not at what has a sign in front."""
-        if not (isinstance(low, Whole | Decimal) and isinstance(high, Whole | Decimal)):
+        if not (
+            isinstance(low, WholeLiteral | DecimalLiteral)
+            and isinstance(high, WholeLiteral | DecimalLiteral)
+        ):
             return
         first, second = number_of(low), number_of(high)
         if first and second and second.compared(lt, first):
             raise self._tokens.error("the second number of a BETWEEN is the lower one", start.at)
 
 
-def _named(token: Token) -> str:
-    return "the end" if token.kind is Kind.END else repr(token.text)
+def _token_text(token: Token) -> str:
+    return "the end" if token.kind is TokenKind.END else repr(token.text)
 
 
-def _unread(token: Token) -> str:
+def _trailing_token_text(token: Token) -> str:
     """Why the expression cannot go on with a token."""
     if token.text.upper() == "LIKE":
         return "there is no LIKE: use CONTAINS, STARTSWITH or ENDSWITH"
-    return f"AND, OR or the end was expected, not {_named(token)}"
+    return f"AND, OR or the end was expected, not {_token_text(token)}"

@@ -29,7 +29,7 @@ class ExpressionError(UsageError):
         self.position = at + 1
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     WORD = "a word"
@@ -44,7 +44,7 @@ class Kind(Enum):
 class Token(msgspec.Struct, frozen=True, gc=False):
     """One of them: reserved words are in capitals, everything else as it was written."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     at: int
     """Where it begins, from 0."""
@@ -111,7 +111,7 @@ class Tokens:
     def is_next(self, *texts: str) -> bool:
         """Whether the next token is one of these words or signs."""
         token = self.peek()
-        return token.kind in (Kind.WORD, Kind.SIGN) and token.text in texts
+        return token.kind in (TokenKind.WORD, TokenKind.SIGN) and token.text in texts
 
     def accept(self, *texts: str) -> Token | None:
         """The next token, taken if it is one of these words or signs."""
@@ -120,14 +120,14 @@ class Tokens:
     def _find(self) -> Token:
         at = self._skip()
         if at == len(self.expression):
-            return Token(Kind.END, "", at, at)
+            return Token(TokenKind.END, "", at, at)
         found = _TOKEN.match(self.expression, at)
         if found is None:
-            raise self.error(_strange(self.expression, at), at)
+            raise self.error(_unexpected(self.expression, at), at)
         self._at = found.end()
-        kind, text = Kind[found.lastgroup or ""], found[0]
-        if kind is Kind.NAME and text.upper() in WORDS:
-            kind, text = Kind.WORD, text.upper()
+        kind, text = TokenKind[found.lastgroup or ""], found[0]
+        if kind is TokenKind.NAME and text.upper() in WORDS:
+            kind, text = TokenKind.WORD, text.upper()
         return Token(kind, text, at, self._at)
 
     def _skip(self) -> int:
@@ -140,7 +140,7 @@ class Tokens:
         return at
 
 
-def _strange(expression: str, at: int) -> str:
+def _unexpected(expression: str, at: int) -> str:
     """What is wrong with a character that begins no token."""
     sign = expression[at]
     hints = {

@@ -13,35 +13,40 @@ from typing import Final
 
 import msgspec
 
-from roquet.client.routes import Routes
+from roquet.client.connection.routes import Routes
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
 from roquet.model.flags import SysFlag
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
-from roquet.net.pool import Pool
-from roquet.rules.fault import ERROR_LATENCY_MS, Fault, noted, usable
-from roquet.rules.select import next_queue
+from roquet.net.pool import ChannelPool
+from roquet.rules.latency_penalty import (
+    ERROR_LATENCY_MS,
+    BrokerFault,
+    brokers_to_avoid,
+    updated_fault,
+)
+from roquet.rules.queue_selection import next_queue
 from roquet.spark.sink.options import SinkOptions
-from roquet.spark.sink.parcels import Parcel
+from roquet.spark.sink.send_requests import SendRequest
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 
 log = logger(__name__)
 
-TRY_MS: Final = 10_000
+ATTEMPT_TIMEOUT_MS: Final = 10_000
 """For one answer: mebibytes to a cold disk take longer than the usual three seconds."""
 
-PAUSES_MS: Final = (20, 50, 100, 200, 500, 1_000)
+RETRY_PAUSES_MS: Final = (20, 50, 100, 200, 500, 1_000)
 """Between one try and the next; the last one again and again."""
 
-OUT_MS: Final = 2_000
+AVOID_MS: Final = 2_000
 """For how long others go around a broker that failed."""
 
 NEW_QUEUES: Final = 8
 """Of a topic that its first message makes, if brokers make topics."""
 
-PASSING: Final = frozenset(
+TRANSIENT_CODES: Final = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
         ResponseCode.SYSTEM_BUSY,
@@ -54,28 +59,28 @@ PASSING: Final = frozenset(
 )
 """Refusals that may pass, and answers that do not say enough for a transaction."""
 
-ELSEWHERE: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
+BROKER_SPECIFIC_CODES: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
 """Refusals that another broker may not share."""
 
 
-STALE_TRIES: Final = 12
+UNKNOWN_QUEUE_TRIES: Final = 12
 """Of a queue that the broker does not know: a topic that is made this moment, or was changed. The
 name servers know of it within a moment; here that is eight seconds."""
 
 
-class Sent(msgspec.Struct, frozen=True, gc=False):
+class DeliveredRequest(msgspec.Struct, frozen=True, gc=False):
     """What became of a parcel."""
 
-    parcel: Parcel
+    parcel: SendRequest
     broker: str
     reply: SendReply
 
 
-class Delivery:
+class RequestDelivery:
     """Sends parcels, for one task."""
 
     def __init__(
-        self, routes: Routes, pool: Pool, options: SinkOptions, clock: Clock, turn: int
+        self, routes: Routes, pool: ChannelPool, options: SinkOptions, clock: Clock, turn: int
     ) -> None:
         """`turn` is where the queues' turns begin: not all tasks with the same."""
         self._routes = routes
@@ -83,7 +88,7 @@ class Delivery:
         self._options = options
         self._clock = clock
         self._turn = turn
-        self._faults: dict[str, Fault] = {}
+        self._faults: dict[str, BrokerFault] = {}
         self._queues: dict[str, tuple[object, list[MessageQueue]]] = {}
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
@@ -96,10 +101,10 @@ class Delivery:
             assert found is not None, "or it would have failed"
         return found
 
-    async def send(self, parcel: Parcel) -> Sent:
+    async def send(self, parcel: SendRequest) -> DeliveredRequest:
         """Have a parcel stored."""
         deadline_ms = self._clock.monotonic_ms() + self._options.timeout_ms
-        waits, is_first = pauses(), True
+        waits, is_first = retry_pauses(), True
         refused: list[str] = []
         failed: str | None = None
         while True:
@@ -108,13 +113,13 @@ class Delivery:
                 reply = await self._try(parcel, queue, deadline_ms)
             except CallError as error:
                 if not self._goes_on(error, parcel, queue, refused, deadline_ms):
-                    error.add_note(_told(parcel, queue, error))
+                    error.add_note(_failure_note(parcel, queue, error))
                     raise
                 log.info("%s: %s; trying again", queue, error)
                 await self._look_again(parcel.topic, error)
             else:
                 self._faults.pop(queue.broker_name, None)
-                return Sent(parcel, queue.broker_name, reply)
+                return DeliveredRequest(parcel, queue.broker_name, reply)
             failed = queue.broker_name
             if not is_first or parcel.queue is not None:  # another broker is tried at once
                 await asyncio.sleep(next(waits) / 1_000)
@@ -123,7 +128,7 @@ class Delivery:
     def _goes_on(
         self,
         error: CallError,
-        parcel: Parcel,
+        parcel: SendRequest,
         queue: MessageQueue,
         refused: list[str],
         deadline_ms: int,
@@ -131,22 +136,26 @@ class Delivery:
         """Whether another try may help; the broker that failed is avoided for a while."""
         now_ms = self._clock.monotonic_ms()
         name = queue.broker_name
-        self._faults[name] = noted(self._faults.get(name), ERROR_LATENCY_MS, OUT_MS, now_ms)
+        self._faults[name] = updated_fault(
+            self._faults.get(name), ERROR_LATENCY_MS, AVOID_MS, now_ms
+        )
         if now_ms >= deadline_ms:
             return False
-        if not isinstance(error, CallRefused) or error.code in PASSING:
+        if not isinstance(error, CallRefused) or error.code in TRANSIENT_CODES:
             return True
         refused.append(name)
         if parcel.queue is not None:  # the order of its key would be lost elsewhere
             return False
         if error.code == ResponseCode.INVALID_PARAMETER:
-            return len(refused) < STALE_TRIES
+            return len(refused) < UNKNOWN_QUEUE_TRIES
         others = {other.broker_name for other in self._routes.writable(parcel.topic) or ()}
-        return error.code in ELSEWHERE and not others <= set(refused)
+        return error.code in BROKER_SPECIFIC_CODES and not others <= set(refused)
 
     async def _next(self, topic: str, failed: str | None) -> MessageQueue:
         queues = self._by_turns(topic, await self.queues(topic))
-        around = usable(self._faults, self._clock.monotonic_ms()) if self._faults else None
+        around = (
+            brokers_to_avoid(self._faults, self._clock.monotonic_ms()) if self._faults else None
+        )
         queue, self._turn = next_queue(queues, self._turn, avoid=failed, usable=around)
         return queue
 
@@ -160,20 +169,22 @@ class Delivery:
 
     async def _look_again(self, topic: str, error: CallError) -> None:
         """A broker that is gone may have another address by now."""
-        if not isinstance(error, CallRefused) or error.code not in PASSING:
+        if not isinstance(error, CallRefused) or error.code not in TRANSIENT_CODES:
             with suppress(CallError):
                 await self._routes.refresh(topic)
 
-    async def _try(self, parcel: Parcel, queue: MessageQueue, deadline_ms: int) -> SendReply:
+    async def _try(self, parcel: SendRequest, queue: MessageQueue, deadline_ms: int) -> SendReply:
         left_ms = max(deadline_ms - self._clock.monotonic_ms(), 1)
         address = self._routes.leader(queue.broker_name)
-        reply = await self._pool.call(address, self._call(parcel, queue), min(left_ms, TRY_MS))
+        reply = await self._pool.call(
+            address, self._call(parcel, queue), min(left_ms, ATTEMPT_TIMEOUT_MS)
+        )
         if self._options.transactional and reply.code != ResponseCode.SUCCESS:
             # A half message that a loss of power takes along could not be committed any more.
             raise CallRefused(reply.code, "stored less durably than it should be", definite=False)
         return reply
 
-    def _call(self, parcel: Parcel, queue: MessageQueue) -> Send:
+    def _call(self, parcel: SendRequest, queue: MessageQueue) -> Send:
         now_ms, group = self._clock.now_ms(), self._options.group
         if parcel.properties is None:
             return SendBatch(
@@ -197,12 +208,12 @@ class Delivery:
         )
 
 
-def pauses() -> Iterator[int]:
+def retry_pauses() -> Iterator[int]:
     """How long to wait before each further try, in ms."""
-    return chain(PAUSES_MS, repeat(PAUSES_MS[-1]))
+    return chain(RETRY_PAUSES_MS, repeat(RETRY_PAUSES_MS[-1]))
 
 
-def _told(parcel: Parcel, queue: MessageQueue, error: CallError) -> str:
+def _failure_note(parcel: SendRequest, queue: MessageQueue, error: CallError) -> str:
     last = parcel.row + parcel.count - 1
     rows = f"row {last}" if parcel.count == 1 else f"rows from {parcel.row} to about {last}"
     text = f"{rows} of this partition could not be sent to {queue}"

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from roquet.client.config import name_servers
+from roquet.client.config import resolve_name_servers
 from roquet.model.errors import ConfigError
-from roquet.model.names import check_group, check_topic, takes_clients
+from roquet.model.names import can_clients_send_to, check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_millis
 from roquet.spark.kafka_names import OPTIONS, hint
 
@@ -63,24 +63,26 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SinkOptions
     known = {name.lower(): name for name in _READERS}
     found: dict[str, Any] = {}
     for given, text in options.items():
-        if given.lower() in _SPARKS_OWN:
+        if given.lower() in _SPARK_OPTIONS:
             continue
         name = known.get(given.lower())
         if name is None:
             raise ConfigError(f"no option {given!r} of a write{hint(given, _READERS, OPTIONS)}")
         field, read = _READERS[name]
         found[field] = read(text, name)
-    found.setdefault("namesrv", name_servers(None, environ) if environ.get(_VARIABLE) else None)
+    found.setdefault(
+        "namesrv", resolve_name_servers(None, environ) if environ.get(_VARIABLE) else None
+    )
     if found["namesrv"] is None:
         raise ConfigError("option 'namesrv' is missing: .option('namesrv', '127.0.0.1:9876')")
     settings = SinkOptions(**found)
     if settings.transactional and settings.commits is None:
         checkpoint = {name.lower(): text for name, text in options.items()}.get(_CHECKPOINT)
-        return msgspec.structs.replace(settings, commits=_beside(checkpoint))
+        return msgspec.structs.replace(settings, commits=_beside_checkpoint(checkpoint))
     return settings
 
 
-def _beside(checkpoint: str | None) -> str:
+def _beside_checkpoint(checkpoint: str | None) -> str:
     """The directory of the commit records of a query with this checkpoint."""
     if checkpoint is None:
         raise ConfigError(
@@ -108,7 +110,7 @@ def _topic(text: str, name: str) -> str:
     topic = text.strip()
     if not topic:
         raise ConfigError(f"option {name!r} is empty")
-    if not takes_clients(check_topic(topic)):
+    if not can_clients_send_to(check_topic(topic)):
         raise ConfigError(f"topic {topic} is the broker's own: nobody else may send to it")
     return topic
 
@@ -132,7 +134,7 @@ def _batch_bytes(text: str, name: str) -> int:
     return size
 
 
-def _others(text: str, name: str) -> bool:
+def _ignores_others(text: str, name: str) -> bool:
     if text.strip().lower() not in ("error", "ignore"):
         raise ConfigError(f"{name}: {text!r} is neither error nor ignore")
     return text.strip().lower() == "ignore"
@@ -147,7 +149,7 @@ def _seconds(text: str, name: str) -> int:
 
 _VARIABLE: Final = "NAMESRV_ADDR"
 _CHECKPOINT: Final = "checkpointlocation"
-_SPARKS_OWN: Final = frozenset({_CHECKPOINT, "queryname"})
+_SPARK_OPTIONS: Final = frozenset({_CHECKPOINT, "queryname"})
 """What Spark hands over besides: a stream's own options."""
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingProxyType(
@@ -158,7 +160,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "timeout": ("timeout_ms", parse_millis),
         "batchBytes": ("batch_bytes", _batch_bytes),
         "maxMessageSize": ("body_bytes_max", parse_bytes),
-        "otherColumns": ("ignores_others", _others),
+        "otherColumns": ("ignores_others", _ignores_others),
         "job": ("job", _job),
         "transactional": ("transactional", parse_bool),
         "transactionTime": ("transaction_time_ms", _seconds),

@@ -14,15 +14,15 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from roquet.client.config import ClientConfig
-from roquet.client.loop_thread import LoopThread
-from roquet.client.routes import NameServers, Routes
-from roquet.client.security import security
+from roquet.client.connection.loop_thread import LoopThread
+from roquet.client.connection.routes import NameServers, Routes
+from roquet.client.connection.security import connection_security
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.net.pool import Pool
-from roquet.spark.sink.delivery import Delivery, Sent
+from roquet.net.pool import ChannelPool
+from roquet.spark.sink.delivery import DeliveredRequest, RequestDelivery
 from roquet.spark.sink.options import SinkOptions
-from roquet.spark.sink.parcels import Parcel
+from roquet.spark.sink.send_requests import SendRequest
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ BATCHES_MAX: Final = 2
 SINGLES_MAX: Final = 256
 """Messages of a task under way that go alone."""
 
-TOGETHER: Final = 64
+HANDOVER_COUNT: Final = 64
 """Messages that go alone, handed to the loop at one time."""
 
 
@@ -43,14 +43,14 @@ class Sender:
         self,
         options: SinkOptions,
         turn: int = 0,
-        taken: Callable[[Sent], object] = lambda _: None,
+        taken: Callable[[DeliveredRequest], object] = lambda _: None,
     ) -> None:
         """`taken` is told of each parcel that a broker has, on the loop's thread."""
         self._options = options
         self._taken = taken
         self._turn = turn
         self._thread = LoopThread.shared()
-        self._work: _Work | None = None
+        self._work: _LoopSender | None = None
 
     def __enter__(self) -> Self:
         self._work = self._thread.wait(self._opened())
@@ -71,12 +71,12 @@ class Sender:
             known = self._open.pinned[topic] = self._do(self._open.delivery.queues(topic))
         return known
 
-    def put(self, parcels: Iterable[Parcel]) -> None:
+    def put(self, parcels: Iterable[SendRequest]) -> None:
         """Begin to send; returns when there is room for more, raises what failed before."""
-        some: list[Parcel] = []
+        some: list[SendRequest] = []
         for parcel in parcels:
             some.append(parcel)
-            if parcel.properties is None or len(some) >= TOGETHER:
+            if parcel.properties is None or len(some) >= HANDOVER_COUNT:
                 self._do(self._open.put(some))
                 some = []
         if some:
@@ -87,35 +87,37 @@ class Sender:
         self._do(self._open.finish())
 
     @property
-    def _open(self) -> "_Work":
+    def _open(self) -> "_LoopSender":
         assert self._work is not None, "use `with`"
         return self._work
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.wait(work)
 
-    async def _opened(self) -> "_Work":
-        return _Work(self._options, self._turn, self._taken)
+    async def _opened(self) -> "_LoopSender":
+        return _LoopSender(self._options, self._turn, self._taken)
 
 
-class _Work:
+class _LoopSender:
     """What lives on the loop."""
 
-    def __init__(self, options: SinkOptions, turn: int, taken: Callable[[Sent], object]) -> None:
-        self.pool, routes = connections(options)
-        self.delivery = Delivery(routes, self.pool, options, SYSTEM_CLOCK, turn)
+    def __init__(
+        self, options: SinkOptions, turn: int, taken: Callable[[DeliveredRequest], object]
+    ) -> None:
+        self.pool, routes = open_connections(options)
+        self.delivery = RequestDelivery(routes, self.pool, options, SYSTEM_CLOCK, turn)
         self.pinned: dict[str, Sequence[MessageQueue]] = {}
         self._routes = routes
         self._taken = taken
         # Half messages are seen in the order of their commits, not in that of their coming.
         self._any_order = options.transactional
-        self._lanes: dict[MessageQueue, deque[Parcel]] = {}
+        self._lanes: dict[MessageQueue, deque[SendRequest]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._batches = self._singles = 0
         self._error: BaseException | None = None
         self._moved = asyncio.Event()
 
-    async def put(self, parcels: Iterable[Parcel]) -> None:
+    async def put(self, parcels: Iterable[SendRequest]) -> None:
         for parcel in parcels:
             await self._room(parcel)
             if parcel.properties is None:
@@ -143,7 +145,7 @@ class _Work:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.pool.close()
 
-    async def _room(self, parcel: Parcel) -> None:
+    async def _room(self, parcel: SendRequest) -> None:
         brokers = max(len(self._routes.brokers), 1)
         most = SINGLES_MAX if parcel.properties is not None else BATCHES_MAX * brokers
         if parcel.queue is not None and parcel.properties is None:
@@ -152,7 +154,7 @@ class _Work:
             await self._wait()
         self._check()
 
-    def _under_way(self, parcel: Parcel) -> int:
+    def _under_way(self, parcel: SendRequest) -> int:
         return self._batches if parcel.properties is None else self._singles
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -160,12 +162,12 @@ class _Work:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
-    async def _lane(self, queue: MessageQueue, lane: deque[Parcel]) -> None:
+    async def _lane(self, queue: MessageQueue, lane: deque[SendRequest]) -> None:
         while lane:
             await self._one(lane.popleft())
         del self._lanes[queue]
 
-    async def _one(self, parcel: Parcel) -> None:
+    async def _one(self, parcel: SendRequest) -> None:
         self._taken(await self.delivery.send(parcel))
         if parcel.properties is None:
             self._batches -= 1
@@ -188,8 +190,8 @@ class _Work:
             raise self._error
 
 
-def connections(options: SinkOptions) -> tuple[Pool, Routes]:
+def open_connections(options: SinkOptions) -> tuple[ChannelPool, Routes]:
     """Connections and routes of a cluster, signed and encrypted as the environment says."""
     config = ClientConfig()
-    pool = Pool(security=security(config, os.environ))
+    pool = ChannelPool(security=connection_security(config, os.environ))
     return pool, Routes(NameServers(pool, options.namesrv, config), config)

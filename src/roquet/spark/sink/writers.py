@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from roquet.model.errors import ConfigError, UsageError
-from roquet.spark.sink.columns import chosen
+from roquet.spark.sink.columns import check_frame
 from roquet.spark.sink.options import JOB_PREFIX, SinkOptions, parse
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ QUERY_ID: Final = "sql.streaming.queryId"
 """What Spark tells its tasks of the stream that they work for."""
 
 
-class Written(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """What one task has written; in a transaction also where its half messages lie."""
 
     def __init__(self, query: str, rows: int, halves: bytes = b"") -> None:
@@ -45,14 +45,14 @@ class BatchWriter(DataSourceArrowWriter):
         if overwrite:
             raise ConfigError("a topic only grows: mode('append') is wanted, not 'overwrite'")
         self._options = parse(options, os.environ)
-        self._columns = chosen(_fields(schema), self._options)
+        self._columns = check_frame(_fields(schema), self._options)
         self._job = self._options.job or f"{JOB_PREFIX}{SystemRandom().getrandbits(64):016x}"
-        self._recorded = 0 in _resolved(self._options).get(self._job, ())
+        self._recorded = 0 in _decided_batches(self._options).get(self._job, ())
 
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Written:
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
         """The rows of one partition."""
         if self._recorded:
-            return _passed_over(iterator, self._job)
+            return _skip(iterator, self._job)
         return _write(iterator, self._options, self._columns, self._job, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -75,14 +75,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = parse(options, os.environ)
         if self._options.job is not None:
             raise ConfigError("option 'job' names a batch write: a stream has its query's id")
-        self._columns = chosen(_fields(schema), self._options)
-        self._recorded = _resolved(self._options)
+        self._columns = check_frame(_fields(schema), self._options)
+        self._recorded = _decided_batches(self._options)
 
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Written:
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
         """The rows of one partition of a micro-batch."""
         query, batch = micro_batch()
         if batch in self._recorded.get(query, ()):
-            return _passed_over(iterator, query)
+            return _skip(iterator, query)
         return _write(iterator, self._options, self._columns, query, batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -110,14 +110,14 @@ def _fields(schema: StructType) -> Iterator[tuple[str, str]]:
     return ((field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
-def _resolved(options: SinkOptions) -> dict[str, frozenset[int]]:
+def _decided_batches(options: SinkOptions) -> dict[str, frozenset[int]]:
     """The batches that are committed, by query; what a driver left half done is done then."""
     if not options.transactional:
         return {}
-    from roquet.spark.sink.commit import recorded, resolve
+    from roquet.spark.sink.commit import decided_batches, finish_decided
 
-    resolve(options)
-    return recorded(options)
+    finish_decided(options)
+    return decided_batches(options)
 
 
 def _write(
@@ -126,22 +126,22 @@ def _write(
     columns: Sequence[str],
     query: str,
     batch: int,
-) -> Written:
+) -> TaskCommitMessage:
     # Imported here, in the worker that writes: planning needs no columns.
-    from roquet.spark.sink.rows import Origin
-    from roquet.spark.sink.task import send
+    from roquet.spark.sink.row_encoder import PartitionOrigin
+    from roquet.spark.sink.task import send_partition
 
     context = TaskContext.get()
-    origin = Origin(query, batch, context.partitionId() if context else 0)
-    rows, halves = send(batches, options, columns, origin)
-    return Written(query, rows, halves)
+    origin = PartitionOrigin(query, batch, context.partitionId() if context else 0)
+    rows, halves = send_partition(batches, options, columns, origin)
+    return TaskCommitMessage(query, rows, halves)
 
 
-def _passed_over(batches: Iterator["pa.RecordBatch"], query: str) -> Written:
+def _skip(batches: Iterator["pa.RecordBatch"], query: str) -> TaskCommitMessage:
     """Nothing: all of it was committed before."""
     for _ in batches:
         pass
-    return Written(query, 0)
+    return TaskCommitMessage(query, 0)
 
 
 def _commit(
@@ -149,7 +149,7 @@ def _commit(
 ) -> None:
     from roquet.spark.sink.commit import commit
 
-    written = _known(messages)
+    written = _task_messages(messages)
     if written:
         commit(options, written[0].query, batch, [one.halves for one in written if one.halves])
 
@@ -159,10 +159,10 @@ def _abort(
 ) -> None:
     from roquet.spark.sink.commit import abort
 
-    written = _known(messages)
+    written = _task_messages(messages)
     if written:
         abort(options, written[0].query, batch, [one.halves for one in written if one.halves])
 
 
-def _known(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    return [message for message in messages if isinstance(message, Written)]
+def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:
+    return [message for message in messages if isinstance(message, TaskCommitMessage)]

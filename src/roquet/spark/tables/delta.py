@@ -19,11 +19,18 @@ import pyarrow as pa
 from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
-from roquet.spark.queue_offsets import Offsets, Queue, from_json
-from roquet.spark.tables.days import NO_DAY, schema_of
+from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
 from roquet.spark.tables.disk import Disk, sync
+from roquet.spark.tables.partitioning import NO_DAY, schema_of
 from roquet.spark.tables.staging import Staging, check_target
-from roquet.spark.tables.table import Commit, DataFile, Identity, State, agreed, expect
+from roquet.spark.tables.table import (
+    ArchiveIdentity,
+    DataFile,
+    TableCommit,
+    TableState,
+    agree_identity,
+    check_base,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -32,14 +39,14 @@ if TYPE_CHECKING:
 TRIES: Final = 20
 """Entries that others may make while we want to make one."""
 
-LOOKED_AT: Final = 100
+HISTORY_MAX: Final = 100
 """Newest entries in which the queues are looked for; others hardly make so many between ours."""
 
 
 class DeltaTable:
     """A Delta table in a directory, made when there is none."""
 
-    def __init__(self, root: Path, wanted: Identity, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, wanted: ArchiveIdentity, disk: Disk | None = None) -> None:
         check_installed()
         check_target(root, "delta")
         self._root = root
@@ -54,30 +61,32 @@ class DeltaTable:
             self._staging.close()
             raise
 
-    def state(self, queues: Iterable[Queue] = ()) -> State:
+    def state(self, queues: Iterable[QueueKey] = ()) -> TableState:
         """How far it has come."""
         self._log.update_incremental()
         self._known |= {*queues}
         found = {queue: self._log.transaction_version(self._app(queue)) for queue in self._known}
         offsets = {queue: offset for queue, offset in found.items() if offset is not None}
-        return State(self._number(), offsets, topic_ids(self._log, self.identity.topic, offsets))
+        return TableState(
+            self._number(), offsets, topic_ids(self._log, self.identity.topic, offsets)
+        )
 
     def begin(self) -> Path:
         """A fresh directory for the files of one attempt."""
         return self._staging.begin()
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: TableCommit) -> None:
         """Bring the files to their places and enter them."""
         before = from_json(commit.before)
-        expect(commit, self.state(from_json(commit.after)))
+        check_base(commit, self.state(from_json(commit.after)))
         self._staging.intend(commit)
         self._staging.place(commit.attempt, commit.added)
         for _ in range(TRIES):
             if self._entered(commit):
                 break
-            expect(commit, self.state(before))
+            check_base(commit, self.state(before))
         else:
-            expect(commit, State(-1, {}))
+            check_base(commit, TableState(-1, {}))
         self._staging.settle(commit.number)
         self._staging.sweep()
 
@@ -101,15 +110,15 @@ class DeltaTable:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _opened(self, wanted: Identity) -> "tuple[Log, Identity]":
+    def _opened(self, wanted: ArchiveIdentity) -> "tuple[Log, ArchiveIdentity]":
         """The table's log, and whose archive it is."""
         from deltalake import DeltaTable as Log
         from deltalake import Schema
 
         if Log.is_deltatable(str(self._root)):
             log = Log(str(self._root))
-            return log, agreed(wanted, identity_of(log, self._root), self._root)
-        identity = agreed(wanted, None, self._root)
+            return log, agree_identity(wanted, identity_of(log, self._root), self._root)
+        identity = agree_identity(wanted, None, self._root)
         columns = schema_of(identity.columns).append(pa.field("day", pa.date32()))
         log = Log.create(
             str(self._root),
@@ -121,7 +130,7 @@ class DeltaTable:
         )
         return log, identity
 
-    def _entered(self, commit: Commit) -> bool:
+    def _entered(self, commit: TableCommit) -> bool:
         """Whether the entry could be made, and nobody else had made one."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
@@ -162,7 +171,7 @@ class DeltaTable:
         sync(entries / f"{self._log.version():020}.json")
         self._disk.sync(entries)
 
-    def _actions(self, commit: Commit) -> "list[AddAction | RemoveAction]":
+    def _actions(self, commit: TableCommit) -> "list[AddAction | RemoveAction]":
         from deltalake.transaction import RemoveAction
 
         now_ms, is_news = SYSTEM_CLOCK.now_ms(), not commit.removed
@@ -177,19 +186,19 @@ class DeltaTable:
     def _number(self) -> int:
         return self._log.transaction_version(self._app()) or 0
 
-    def _queues(self) -> Offsets:
+    def _queues(self) -> QueueOffsets:
         """The queues that the last entry of ours knew."""
-        for entry in self._log.history(LOOKED_AT):
+        for entry in self._log.history(HISTORY_MAX):
             if "roquet" in entry:
                 return from_json(entry["roquet"]["offsets"])
         return {}
 
-    def _app(self, queue: Queue | None = None) -> str:
+    def _app(self, queue: QueueKey | None = None) -> str:
         name = f"roquet/{self.identity.topic}"
         return name if queue is None else f"{name}/{queue[1]}/{queue[2]}"
 
 
-def topic_ids(log: "Log", topic: str, queues: Iterable[Queue]) -> Mapping[str, str]:
+def topic_ids(log: "Log", topic: str, queues: Iterable[QueueKey]) -> Mapping[str, str]:
     """By broker which topic of that name a table's offsets are of."""
     brokers = sorted({broker for _, broker, _ in queues})
     found = {broker: log.transaction_version(f"roquet/{topic}/{broker}") for broker in brokers}
@@ -204,7 +213,7 @@ def check_installed() -> None:
         raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
 
 
-def identity_of(log: "Log", root: Path) -> Identity:
+def identity_of(log: "Log", root: Path) -> ArchiveIdentity:
     """Whose archive a Delta table is; ConfigError when it is none."""
     try:
         return msgspec.json.decode(log.metadata().description or "", type=_Note).roquet
@@ -216,7 +225,7 @@ def identity_of(log: "Log", root: Path) -> Identity:
 class _Note(msgspec.Struct):
     """A table's description."""
 
-    roquet: Identity
+    roquet: ArchiveIdentity
 
 
 def _partition(file: DataFile) -> dict[str, str | None]:

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from roquet.model.errors import ConfigError
-from roquet.spark.queue_offsets import Nested, Queue, from_json
-from roquet.spark.tables.days import schema_of
+from roquet.spark.queue_offsets import OffsetsJson, QueueKey, from_json
 from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.staging import Staging, check_target
 from roquet.spark.tables.table import (
-    Commit,
+    ArchiveIdentity,
     DataFile,
-    Identity,
-    State,
+    TableCommit,
     TableConflict,
-    agreed,
-    expect,
+    TableState,
+    agree_identity,
+    check_base,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Note(msgspec.Struct, frozen=True):
     """The table's property: where the archive is."""
 
     number: int
-    offsets: Nested
+    offsets: OffsetsJson
     topic_ids: Mapping[str, str] = {}
 
 
@@ -68,7 +68,7 @@ class IcebergTable:
     def __init__(
         self,
         root: Path,
-        wanted: Identity,
+        wanted: ArchiveIdentity,
         disk: Disk | None = None,
         *,
         name: str = "",
@@ -91,24 +91,24 @@ class IcebergTable:
             self._staging.close()
             raise
 
-    def state(self, queues: Iterable[Queue] = ()) -> State:  # noqa: ARG002 - it knows them all
+    def state(self, queues: Iterable[QueueKey] = ()) -> TableState:  # noqa: ARG002 - it knows them all
         """How far it has come."""
         self._table.refresh()
         text = self._table.properties.get(STATE)
         if text is None:
-            return State(0, {})
+            return TableState(0, {})
         note = msgspec.json.decode(text, type=_Note)
-        return State(note.number, from_json(note.offsets), note.topic_ids)
+        return TableState(note.number, from_json(note.offsets), note.topic_ids)
 
     def begin(self) -> Path:
         """A fresh directory for the files of one attempt."""
         return self._staging.begin()
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: TableCommit) -> None:
         """Bring the files to their places and make the snapshot."""
         from pyiceberg.exceptions import CommitFailedException
 
-        expect(commit, self.state())
+        check_base(commit, self.state())
         self._staging.intend(commit)
         self._staging.place(commit.attempt, commit.added)
         for _ in range(TRIES):
@@ -116,7 +116,7 @@ class IcebergTable:
                 self._change(commit)
                 break
             except CommitFailedException:  # somebody else's change came first
-                expect(commit, self.state())
+                check_base(commit, self.state())
         else:
             raise TableConflict(f"others change {self._name} all the time; nothing was committed")
         self._staging.settle(commit.number)
@@ -144,22 +144,22 @@ class IcebergTable:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _opened(self, root: Path, wanted: Identity) -> "tuple[IceTable, Identity]":
+    def _opened(self, root: Path, wanted: ArchiveIdentity) -> "tuple[IceTable, ArchiveIdentity]":
         """The table, and whose archive it is."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
             table = self._catalog.load_table(self._name)
         except NoSuchTableError:
-            identity = agreed(wanted, None, root)
+            identity = agree_identity(wanted, None, root)
             return self._made(identity), identity
         text = table.properties.get(IDENTITY)
         if text is None:
             raise ConfigError(f"the table {self._name} of {root} is no archive: give another name")
-        found = msgspec.json.decode(text, type=Identity)
-        return table, agreed(wanted, found, f"the table {self._name} of {root}")
+        found = msgspec.json.decode(text, type=ArchiveIdentity)
+        return table, agree_identity(wanted, found, f"the table {self._name} of {root}")
 
-    def _made(self, identity: Identity) -> "IceTable":
+    def _made(self, identity: ArchiveIdentity) -> "IceTable":
         from pyiceberg.transforms import DayTransform
 
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
@@ -177,7 +177,7 @@ class IcebergTable:
             raise
         return table
 
-    def _change(self, commit: Commit) -> None:
+    def _change(self, commit: TableCommit) -> None:
         """Snapshot and offsets in one change, or CommitFailedException."""
         known = _Note(commit.number, commit.after, commit.topic_ids)
         note = msgspec.json.encode(known).decode()

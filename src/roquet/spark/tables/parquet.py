@@ -16,18 +16,18 @@ from typing import Final, Self
 import msgspec
 import pyarrow.parquet as pq
 
-from roquet.spark.queue_offsets import Queue, from_json
+from roquet.spark.queue_offsets import QueueKey, from_json
 from roquet.spark.tables.disk import Disk
-from roquet.spark.tables.staging import MARKS, Staging, check_target
+from roquet.spark.tables.staging import KIND_MARKERS, Staging, check_target
 from roquet.spark.tables.table import (
-    Commit,
+    ArchiveIdentity,
     DataFile,
-    Identity,
-    State,
+    TableCommit,
     TableConflict,
     TableDamaged,
-    agreed,
-    expect,
+    TableState,
+    agree_identity,
+    check_base,
 )
 
 KEPT: Final = 1000
@@ -37,7 +37,7 @@ KEPT: Final = 1000
 class ParquetTable:
     """A directory of Parquet files."""
 
-    def __init__(self, root: Path, wanted: Identity, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, wanted: ArchiveIdentity, disk: Disk | None = None) -> None:
         check_target(root, "parquet")
         self._disk = disk or Disk()
         self._staging = Staging(root, root, self._disk)
@@ -50,20 +50,20 @@ class ParquetTable:
             self._staging.close()
             raise
 
-    def state(self, queues: Iterable[Queue] = ()) -> State:  # noqa: ARG002 - it knows them all
+    def state(self, queues: Iterable[QueueKey] = ()) -> TableState:  # noqa: ARG002 - it knows them all
         """How far it has come."""
         newest = self._newest()
         if newest is None:
-            return State(0, {})
-        return State(newest.number, from_json(newest.after), newest.topic_ids)
+            return TableState(0, {})
+        return TableState(newest.number, from_json(newest.after), newest.topic_ids)
 
     def begin(self) -> Path:
         """A fresh directory for the files of one attempt."""
         return self._staging.begin()
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: TableCommit) -> None:
         """Decide, then let readers see it."""
-        expect(commit, self.state())
+        check_base(commit, self.state())
         try:
             self._disk.create(self._file(commit.number), msgspec.json.encode(commit))
         except FileExistsError:
@@ -96,13 +96,13 @@ class ParquetTable:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _identified(self, root: Path, wanted: Identity) -> Identity:
+    def _identified(self, root: Path, wanted: ArchiveIdentity) -> ArchiveIdentity:
         """Whose archive it is; noted when nobody's."""
-        note = root / MARKS["parquet"]
+        note = root / KIND_MARKERS["parquet"]
         found = None
         if note.exists():
-            found = msgspec.json.decode(note.read_bytes(), type=Identity)
-        identity = agreed(wanted, found, root)
+            found = msgspec.json.decode(note.read_bytes(), type=ArchiveIdentity)
+        identity = agree_identity(wanted, found, root)
         if found is None:
             self._disk.create(note, msgspec.json.encode(identity))
         return identity
@@ -114,7 +114,7 @@ class ParquetTable:
             self._publish(newest)
         self._staging.sweep()
 
-    def _publish(self, commit: Commit) -> None:
+    def _publish(self, commit: TableCommit) -> None:
         """Show the files of a commit, which may be done in part."""
         if self._staging.is_waiting(commit.attempt):
             self._staging.place(commit.attempt, commit.added)
@@ -122,13 +122,13 @@ class ParquetTable:
                 self._disk.remove(self.path(file))
             self._staging.sweep()
 
-    def _newest(self) -> Commit | None:
+    def _newest(self) -> TableCommit | None:
         names = [path.stem for path in self._commits.glob("*.json") if path.stem.isdecimal()]
         if not names:
             return None
         path = self._commits / f"{max(names)}.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Commit)
+            return msgspec.json.decode(path.read_bytes(), type=TableCommit)
         except msgspec.DecodeError as error:
             raise TableDamaged(f"{path} is no commit: {error}") from error
 

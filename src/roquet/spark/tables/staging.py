@@ -19,13 +19,13 @@ import msgspec
 
 from roquet.model.errors import ConfigError, StoreLocked
 from roquet.spark.tables.disk import Disk
-from roquet.spark.tables.table import Commit, DataFile, TableConflict, TableDamaged
-from roquet.store.locks import FileLock
+from roquet.spark.tables.table import DataFile, TableCommit, TableConflict, TableDamaged
+from roquet.store.filesystem.directory_lock import FileLock
 
 HIDDEN: Final = "_roquet"
 """Spark, Delta and Iceberg all pass over names that begin like this."""
 
-MARKS: Final[Mapping[str, str]] = MappingProxyType(
+KIND_MARKERS: Final[Mapping[str, str]] = MappingProxyType(
     {"parquet": f"{HIDDEN}/archive.json", "delta": "_delta_log", "iceberg": "catalog.db"}
 )
 """What is there in a table of each kind, and in no other."""
@@ -95,7 +95,7 @@ class Staging:
         """Whether there may be files of an attempt to be placed."""
         return (self._attempts / attempt).is_dir()
 
-    def intend(self, commit: Commit) -> None:
+    def intend(self, commit: TableCommit) -> None:
         """Note which files will be placed before the commit is made."""
         self.disk.put(self._intent, msgspec.json.encode(commit))
 
@@ -103,7 +103,7 @@ class Staging:
         """Take back what an earlier commit has placed, unless it was made: the table says so."""
         if not self._intent.exists():
             return
-        intent = msgspec.json.decode(self._intent.read_bytes(), type=Commit)
+        intent = msgspec.json.decode(self._intent.read_bytes(), type=TableCommit)
         if intent.number > number:
             for file in intent.added:
                 self.disk.remove(self.path(file))
@@ -124,9 +124,9 @@ def check_target(root: Path, kind: str) -> None:
         return
     if not root.is_dir():
         raise ConfigError(f"{root} is a file: give a directory")
-    for other, mark in MARKS.items():
+    for other, mark in KIND_MARKERS.items():
         if other != kind and (root / mark).exists():
             raise ConfigError(f"{root} holds a table of kind {other}: give another directory")
-    marks = (HIDDEN, MARKS[kind])
+    marks = (HIDDEN, KIND_MARKERS[kind])
     if not any((root / mark).exists() for mark in marks) and any(root.iterdir()):
         raise ConfigError(f"{root} is not empty and no archive: give another directory")

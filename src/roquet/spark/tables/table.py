@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 
 from roquet.model.errors import ConfigError, RoquetError
-from roquet.spark.queue_offsets import Nested, Offsets, Queue, from_json, to_json
-from roquet.spark.tables.days import columns_for
+from roquet.spark.queue_offsets import OffsetsJson, QueueKey, QueueOffsets, from_json, to_json
+from roquet.spark.tables.partitioning import archive_columns
 
 FORMAT: Final = 1
 """Of what stands beside the messages: identity, commits, offsets. A newer one is not touched."""
@@ -27,7 +27,7 @@ class TableDamaged(RoquetError):
     """The table lacks what it was given; the text says what."""
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Whose archive a table is; written when it is made, and never changed."""
 
     topic: str
@@ -52,38 +52,38 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
         return f"day={self.day}/{self.name}"
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class TableCommit(msgspec.Struct, frozen=True, kw_only=True):
     """What is to become part of a table at once."""
 
     number: int
     attempt: str
     """The directory in which the files wait."""
-    before: Nested
-    after: Nested
+    before: OffsetsJson
+    after: OffsetsJson
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
     topic_ids: Mapping[str, str] = {}
     """By broker which topic of that name the offsets after are of (rules.topic_id)."""
 
 
-class State(msgspec.Struct, frozen=True):
+class TableState(msgspec.Struct, frozen=True):
     """How far a table has come: its last commit, and the offsets of the next messages."""
 
     number: int
-    offsets: Offsets
+    offsets: QueueOffsets
     topic_ids: Mapping[str, str] = {}
     """By broker which topic of that name they are of; unknown ones are left out."""
 
     def then(
         self,
-        after: Offsets,
+        after: QueueOffsets,
         attempt: str,
         added: Iterable[DataFile],
         removed: Iterable[DataFile],
         topic_ids: Mapping[str, str] | None = None,
-    ) -> Commit:
+    ) -> TableCommit:
         """The commit that leads on from here; without ids to the same topics."""
-        return Commit(
+        return TableCommit(
             number=self.number + 1,
             attempt=attempt,
             before=to_json(self.offsets),
@@ -94,20 +94,20 @@ class State(msgspec.Struct, frozen=True):
         )
 
 
-class Table(Protocol):
+class ArchiveTable(Protocol):
     """A table that is held for one archive."""
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ArchiveIdentity:
         """Whose archive it is."""
 
-    def state(self, queues: Iterable[Queue]) -> State:
+    def state(self, queues: Iterable[QueueKey]) -> TableState:
         """How far it has come, in these queues and in all others that it knows of."""
 
     def begin(self) -> Path:
         """A fresh directory for the files of one attempt; what earlier ones left is gone."""
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: TableCommit) -> None:
         """Publish files and offsets, both or none; TableConflict when the table is elsewhere."""
 
     def files(self) -> Sequence[DataFile]:
@@ -131,7 +131,7 @@ class Table(Protocol):
         """Let others have it."""
 
 
-def expect(commit: Commit, found: State) -> None:
+def check_base(commit: TableCommit, found: TableState) -> None:
     """TableConflict unless the table is where the commit goes on from."""
     before = from_json(commit.before)
     if found.number != commit.number - 1 or any(
@@ -143,13 +143,15 @@ def expect(commit: Commit, found: State) -> None:
         )
 
 
-def agreed(wanted: Identity, found: Identity | None, where: object) -> Identity:
+def agree_identity(
+    wanted: ArchiveIdentity, found: ArchiveIdentity | None, where: object
+) -> ArchiveIdentity:
     """Whose archive a table is from now on; ConfigError when it is another one's.
 
     Who wants no columns gets those that are there.
     """
     if found is None:
-        return msgspec.structs.replace(wanted, columns=columns_for(wanted.columns))
+        return msgspec.structs.replace(wanted, columns=archive_columns(wanted.columns))
     if found.format > FORMAT:
         raise ConfigError(f"{where} was written by a newer Roquet (format {found.format})")
     if found.topic != wanted.topic:

@@ -35,7 +35,7 @@ class Hosts:
         for task in tuple(self._tasks.get(host, ())):
             task.cancel()
 
-    async def bury(self, host: str) -> None:
+    async def wait_ended(self, host: str) -> None:
         """Wait until nothing of a killed process runs any more."""
         while tasks := self._tasks.get(host):
             await asyncio.wait(tuple(tasks))

@@ -51,7 +51,7 @@ class ConsumerIdList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     consumer_id_list: list[str] = []
 
 
-class Alongside(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class MultiQueueOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Ours, with a pull: other queues whose messages may come too, each from its offset on.
 
     A broker that does not know it, or where others' messages lie between, gives the one queue's.
@@ -69,7 +69,7 @@ class LockBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     only_this_broker: bool = False
 
 
-class LockedBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class LockedQueues(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The queues that the member holds now."""
 
     lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")
@@ -108,7 +108,7 @@ class QueueAssignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     attachments: dict[str, str] | None = None
 
 
-class Assignments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class QueueAssignments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A member's queues; None: the broker cannot say, the member keeps those that it has."""
 
     message_queue_assignments: list[QueueAssignment] | None = None
@@ -123,7 +123,7 @@ class RequestMode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pop_share_queue_num: int = 0
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ClientConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One member of a group, as operators see it."""
 
     client_id: str = ""
@@ -142,7 +142,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ConsumerConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The members of a group, and what they listen to."""
 
-    connection_set: list[Connection] = []
+    connection_set: list[ClientConnection] = []
     subscription_table: dict[str, Subscription] = {}
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
@@ -165,7 +165,7 @@ class QueueProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return max(self.broker_offset - self.consumer_offset, 0)
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TopicAssignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How a broker divided a topic's queues: the number of its decision, and who has which."""
 
     topic: str
@@ -179,7 +179,7 @@ class ConsumeStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     offset_table: dict[MessageQueue, QueueProgress] = {}
     consume_tps: float = 0.0
-    decisions: list[Decision] | None = None
+    decisions: list[TopicAssignment] | None = None
     """Ours: what this broker decided for the group."""
 
 

@@ -18,7 +18,7 @@ BITSET_SIZE_MAX: Final = 8_192
 ACKS_SIZE_MAX: Final = 1024 * 1024
 """Bytes of a batch ack: one with 4,096 pops, each with a set of 32 messages, has 800,000."""
 
-FOUND_OR_NOT: Final = frozenset(
+POP_ANSWERS: Final = frozenset(
     {
         ResponseCode.SUCCESS,
         ResponseCode.POLLING_FULL,
@@ -27,7 +27,7 @@ FOUND_OR_NOT: Final = frozenset(
     }
 )
 
-DONE_OR_GONE: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
+ACK_ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
 
 
 class PopReply(Reply, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Pop(Call[PopReply], frozen=True, kw_only=True):
 
     code: ClassVar = RequestCode.POP_MESSAGE
     reply: ClassVar = PopReply
-    accepts: ClassVar = FOUND_OR_NOT
+    accepts: ClassVar = POP_ANSWERS
 
     consumer_group: str
     topic: str
@@ -72,7 +72,7 @@ class Peek(Call[PopReply], frozen=True, kw_only=True):
 
     code: ClassVar = RequestCode.PEEK_MESSAGE
     reply: ClassVar = PopReply
-    accepts: ClassVar = FOUND_OR_NOT
+    accepts: ClassVar = POP_ANSWERS
 
     consumer_group: str
     topic: str
@@ -84,7 +84,7 @@ class Ack(Call[Reply], frozen=True, kw_only=True):
     """One popped message is handled."""
 
     code: ClassVar = RequestCode.ACK_MESSAGE
-    accepts: ClassVar = DONE_OR_GONE
+    accepts: ClassVar = ACK_ANSWERS
 
     consumer_group: str
     topic: str
@@ -98,7 +98,7 @@ class BatchAck(Call[Reply], frozen=True, kw_only=True):
     """Popped messages are handled; the body is an AckBatch."""
 
     code: ClassVar = RequestCode.BATCH_ACK_MESSAGE
-    accepts: ClassVar = DONE_OR_GONE
+    accepts: ClassVar = ACK_ANSWERS
 
 
 class ChangeInvisibleReply(Reply, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class ChangeInvisible(Call[ChangeInvisibleReply], frozen=True, kw_only=True):
 
     code: ClassVar = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
     reply: ClassVar = ChangeInvisibleReply
-    accepts: ClassVar = DONE_OR_GONE
+    accepts: ClassVar = ACK_ANSWERS
 
     consumer_group: str
     topic: str
@@ -165,7 +165,7 @@ class PollingInfo(Call[PollingInfoReply], frozen=True, kw_only=True):
     queue_id: Int = 0
 
 
-class AckOfPop(msgspec.Struct, frozen=True, kw_only=True):
+class PopAck(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages of one pop of one queue are handled."""
 
     bits: str = msgspec.field(name="b")
@@ -184,7 +184,7 @@ class AckOfPop(msgspec.Struct, frozen=True, kw_only=True):
 class AckBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a batch ack."""
 
-    acks: list[AckOfPop] = []
+    acks: list[PopAck] = []
     broker_name: str | None = msgspec.field(default=None, name="brokerName")
 
 
@@ -231,7 +231,7 @@ def decode_acks(body: bytes) -> AckBatch:
     loose = decode_body(body, _LooseBatch)
     acks = [{_SHORT.get(name, name): value for name, value in ack.items()} for ack in loose.acks]
     try:
-        found = [msgspec.convert(ack, AckOfPop, strict=False) for ack in acks]
+        found = [msgspec.convert(ack, PopAck, strict=False) for ack in acks]
     except msgspec.ValidationError as error:
         raise FieldError(f"batch ack: {error}") from error
     return AckBatch(broker_name=loose.broker_name, acks=found)

@@ -12,7 +12,7 @@ from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.wire.call import Call, Int, Long, Reply
 from roquet.wire.codes import RequestCode, ResponseCode
 
-STORED = frozenset(
+STORED_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
         ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -43,7 +43,7 @@ class Send(Call[SendReply], frozen=True, kw_only=True):
 
     code: ClassVar = RequestCode.SEND_MESSAGE_V2
     reply: ClassVar = SendReply
-    accepts: ClassVar = STORED
+    accepts: ClassVar = STORED_CODES
 
     producer_group: str = msgspec.field(name="a")
     topic: str = msgspec.field(name="b")
@@ -74,7 +74,7 @@ class SendLongNames(Call[SendReply], frozen=True, kw_only=True):
 
     code: ClassVar = RequestCode.SEND_MESSAGE
     reply: ClassVar = SendReply
-    accepts: ClassVar = STORED
+    accepts: ClassVar = STORED_CODES
 
     producer_group: str
     topic: str

@@ -41,17 +41,17 @@ class GetTimerMetrics(Call[Reply], frozen=True, kw_only=True):
     code: ClassVar = RequestCode.GET_TIMER_METRICS
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TopicTimerCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many messages wait for one topic, and when that last changed."""
 
     count: int = 0
     time_stamp: int = 0
 
 
-class TimingTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TimerMetricsBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The same by topic: what the genuine TimerMetrics says, on the wire and in its file."""
 
-    timing_count: dict[str, Timing] = {}
+    timing_count: dict[str, TopicTimerCount] = {}
     data_version: DataVersion = DataVersion()
     clock_leaps: tuple[tuple[int, int], ...] | None = None
     """Ours alone: how the clock leapt ahead and was not set back yet, as times before and after."""

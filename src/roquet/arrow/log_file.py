@@ -1,0 +1,235 @@
+"""A commit-log file to blocks of whole records, and what is damaged between them.
+
+Each record knows its own place in the log, so a walk may begin anywhere: at the first magic number
+whose record is where it says. In the same way it goes on behind bytes that are no record. The
+checksum of each body is compared, and topics have to be texts; what is not as it should be is told,
+never passed on as a message.
+
+    [start, stop)   a record belongs to the part of the file in which it begins
+"""
+
+from collections.abc import Iterator
+from mmap import mmap
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from roquet.arrow.column_slices import slice_column
+from roquet.arrow.record_layout import RecordLayout
+from roquet.model.errors import RecordError
+from roquet.wire.records.partial_decode import is_torn
+from roquet.wire.records.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+
+BLOCK: Final = 4 * 1024 * 1024
+"""Bytes that are looked at together, as in a pull."""
+
+SEARCH_NEAR: Final = 4 * 1024
+SEARCH_FAR: Final = 1024 * 1024
+"""Bytes in which a record is looked for first, and then when none begins near by."""
+
+DAMAGE_MAX: Final = 64 * 1024
+"""Bytes of a damaged place that are kept to be looked at."""
+
+_PLACE: Final = Struct(">iI20xq")
+"""Total, magic and the record's own position."""
+
+_HEAD: Final = Struct(">iI")
+"""Total and magic: all there is of a blank, which may have no room for more."""
+
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_BEGINNING: Final = MAGIC_V1.to_bytes(4, "big")[:3]
+"""What both magic numbers begin with."""
+
+_CRC_MASK: Final = 0x7FFF_FFFF
+_CHECKSUM_AT: Final = 8
+
+
+class LogFileDamage(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the log that holds no whole record."""
+
+    position: int
+    """In the log."""
+    size: int
+    why: str
+    found: bytes = b""
+    """What is there, as far as it is worth a look."""
+    is_end: bool = False
+    """Whether nothing follows: a record that was being written, or that a crash has cut short."""
+
+
+class LogFile:
+    """One file of a commit log, which begins at a position of the log.
+
+    Nothing is looked at behind `used` bytes: log files are made in their full length. One that
+    another follows, at the position `until`, is full: whatever it lacks is damage.
+    """
+
+    def __init__(
+        self, data: bytes | mmap, position: int, used: int | None = None, until: int | None = None
+    ) -> None:
+        self._view = memoryview(data)
+        self._size = len(self._view) if used is None else min(used, len(self._view))
+        self._until = until
+        self.position = position
+
+    def walk(self, start: int, stop: int) -> Iterator[RecordLayout | LogFileDamage]:
+        """The records that begin in this part of the file, block by block, and what is damaged."""
+        at = 0 if start == 0 else self.boundary(start)
+        if at == self._size == 0:
+            yield from self._rest(0)
+        while at is not None and at < min(stop, self._size):
+            ahead = self.boundary(min(at + BLOCK, stop))
+            if ahead is None:
+                end = self._end_of_chain(at)
+                ahead = self.boundary(end + 1)  # what comes behind damage is no end
+            if ahead is not None:
+                end = ahead
+            if end > at:
+                yield from self._block(at, end)
+            if ahead is None:
+                yield from self._rest(end)
+            at = ahead
+
+    def boundary(self, at: int) -> int | None:
+        """The first record that begins there or later and is where it says; None without one."""
+        at += 4
+        step = SEARCH_NEAR
+        while at < self._size:
+            found = bytes(self._view[at : at + step]).find(_BEGINNING)
+            if found < 0:
+                at, step = at + step - 2, SEARCH_FAR
+            elif self._is_record(at + found - 4):
+                return at + found - 4
+            else:
+                at += found + 1
+        return None
+
+    def _is_record(self, at: int) -> bool:
+        if at + RECORD_SIZE_MIN > self._size:
+            return False
+        total, magic, own = _PLACE.unpack_from(self._view, at)
+        is_whole = RECORD_SIZE_MIN <= total <= self._size - at
+        return magic in _MAGICS and own == self.position + at and is_whole
+
+    def _end_of_chain(self, at: int) -> int:
+        """Where the records that follow one another end, without one that is only half there."""
+        last = at
+        while self._is_record(at):
+            last, at = at, at + _PLACE.unpack_from(self._view, at)[0]
+        return last if last < at and self._is_torn(last, at) else at
+
+    def _is_torn(self, at: int, end: int) -> bool:
+        try:
+            parts = RecordLayout(self._view[at:end], np.zeros(1, np.int64))
+        except RecordError:
+            return True
+        topic_at, topic_end = int(parts.topic_at[0]), int(parts.topic_end[0])
+        block, properties_at = parts.block, int(parts.properties_at[0])
+        torn = is_torn(bytes(block[topic_at:topic_end]), bytes(block[properties_at:]))
+        return torn or not _sound(parts).all()
+
+    def _block(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
+        """What lies between two records: mostly nothing but records."""
+        try:
+            parts = RecordLayout.of(self._view[at:end])
+        except RecordError:
+            yield from self._closely(at, end)
+            return
+        in_place = ((parts.head["position"] - parts.starts) == self.position + at).all()
+        if in_place and _sound(parts).all() and _are_named(parts):
+            yield parts
+        else:
+            yield from self._closely(at, end)
+
+    def _closely(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
+        """The same record by record, since something is amiss."""
+        while at < end:
+            found = self._one(at, end)
+            if isinstance(found, RecordLayout):
+                stop = at + len(found.block)
+                yield found
+            else:
+                # Its length may be what is wrong, so the next record says where it ends.
+                stop = min(self.boundary(at + 1) or end, end)
+                yield self._damage(at, stop, found)
+            at = stop
+
+    def _one(self, at: int, end: int) -> RecordLayout | str:
+        """The record that begins there, or why none does."""
+        stop = at + _PLACE.unpack_from(self._view, at)[0] if self._is_record(at) else None
+        if stop is None or stop > end:
+            return "no record begins here"
+        try:
+            parts = RecordLayout(self._view[at:stop], np.zeros(1, np.int64))
+        except RecordError as error:
+            return str(error)
+        if not _sound(parts).all():
+            return "the checksum of the body disagrees"
+        return parts if _are_named(parts) else "the topic is not UTF-8"
+
+    def _rest(self, at: int) -> Iterator[LogFileDamage]:
+        """What is behind the last record: a blank to the file's end, zeros, or a torn one."""
+        size = len(self._view)
+        if self._is_blank(at):
+            at = size
+        if self._until is not None:
+            yield from self._lack(at, size, self._until)
+            return
+        end = at + len(bytes(self._view[at : at + DAMAGE_MAX]).rstrip(b"\0"))
+        if end > at:
+            why, is_end = "the log ends in the middle of a record", self._may_be_torn(at)
+            yield self._damage(at, end, why if is_end else "this is no commit log", is_end=is_end)
+
+    def _lack(self, at: int, size: int, until: int) -> Iterator[LogFileDamage]:
+        """What a file lacks that another follows: it has to be full, up to where that begins."""
+        if until != self.position + size:
+            why = f"the log goes on at {until}, and this file ends at {self.position + size}"
+            yield self._damage(at, max(size, until - self.position), why)
+        elif at < size:
+            yield self._damage(at, size, "no record begins here, and others follow in another file")
+
+    def _is_blank(self, at: int) -> bool:
+        """Whether there was no room for another record."""
+        left = len(self._view) - at
+        return left >= _HEAD.size and _HEAD.unpack_from(self._view, at) == (left, MAGIC_BLANK)
+
+    def _may_be_torn(self, at: int) -> bool:
+        """Whether a record may have begun here: in a file without any it has to look like one."""
+        if at or len(self._view) < _PLACE.size:
+            return True
+        _, magic, own = _PLACE.unpack_from(self._view, at)
+        return magic in (0, *_MAGICS) and own in (0, self.position)
+
+    def _damage(self, at: int, stop: int, why: str, *, is_end: bool = False) -> LogFileDamage:
+        return LogFileDamage(
+            position=self.position + at,
+            size=stop - at,
+            why=why,
+            found=bytes(self._view[at : min(stop, at + DAMAGE_MAX)]),
+            is_end=is_end,
+        )
+
+
+def _sound(parts: RecordLayout) -> NDArray[np.bool_]:
+    """Of which records the body is what its checksum was made of; one without a body has none."""
+    block = memoryview(parts.block)
+    bodies = zip(parts.body_at.tolist(), parts.body_end.tolist(), strict=True)
+    sums = [crc32(block[at:end]) & _CRC_MASK for at, end in bodies]
+    stored = parts.gather(parts.starts + _CHECKSUM_AT, ">u4").astype(np.int64)
+    is_empty = parts.body_at == parts.body_end
+    sound: NDArray[np.bool_] = (stored == np.array(sums, np.int64)) | is_empty
+    return sound
+
+
+def _are_named(parts: RecordLayout) -> bool:
+    """Whether all topics are texts."""
+    try:
+        slice_column(parts.block, parts.topic_at, parts.topic_end, pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""Where records begin in a block of record bytes.
+
+Each record says where the next one begins, so a scan is a chase from length to length. A short
+block is chased in one loop. In a long one all may be of one size, which is seen at a glance; else
+it is cut at magic numbers, and the pieces are chased side by side with numpy. A magic number inside
+a body makes a false cut; then the piece before does not end where the cut is, and the loop does the
+whole block.
+"""
+
+from struct import Struct
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roquet.model.errors import RecordError
+from roquet.wire.records.record import MAGIC_V1, RECORD_SIZE_MIN
+
+BytePositions = NDArray[np.int64]
+
+LONG_BLOCK: Final = 1024 * 1024
+"""Bytes from which on the side by side chase is the faster one; at 4 MiB it is so three times."""
+
+CHASE_SIZE: Final = 16 * 1024
+"""Bytes of one piece: about fifty records, as many numpy steps as the chase takes."""
+
+WINDOW: Final = 4 * 1024
+"""Bytes in which a cut is looked for; without one there, two pieces stay together."""
+
+_TOTAL: Final = Struct(">i")
+_MAGIC: Final = MAGIC_V1.to_bytes(4, "big")
+
+
+def record_starts(block: bytes | memoryview) -> BytePositions:
+    """The positions of a block's records; the last one must end where the block ends."""
+    if len(block) >= LONG_BLOCK:
+        found = _evenly(block)
+        if found is None:
+            found = _side_by_side(block)
+        if found is not None:
+            return found
+    return _one_by_one(block)
+
+
+def _one_by_one(block: bytes | memoryview) -> BytePositions:
+    starts: list[int] = []
+    append, total_at = starts.append, _TOTAL.unpack_from
+    at, end = 0, len(block)
+    last = end - RECORD_SIZE_MIN
+    while at <= last:
+        append(at)
+        (total,) = total_at(block, at)
+        if total < RECORD_SIZE_MIN:
+            raise RecordError(f"record at {at} claims {total} bytes")
+        at += total
+    if at != end:
+        raise RecordError(f"record at {at if at < end else starts[-1]} is cut short by {at - end}")
+    return np.array(starts, np.int64)
+
+
+def _evenly(block: bytes | memoryview) -> BytePositions | None:
+    """The same, or None when the records are not all as long as the first."""
+    (total,) = _TOTAL.unpack_from(block, 0)
+    if total < RECORD_SIZE_MIN or len(block) % total:
+        return None
+    totals = np.ndarray((len(block) // total,), ">i4", block, strides=(total,))
+    return np.arange(0, len(block), total) if (totals == total).all() else None
+
+
+def _side_by_side(block: bytes | memoryview) -> BytePositions | None:
+    """The same, or None when the pieces do not fit: damage and false cuts are the loop's matter."""
+    totals = np.ndarray((len(block) - 3,), ">i4", block, strides=(1,))
+    cuts = _cuts(block)
+    at, ends = cuts, np.append(cuts[1:], len(block))
+    steps: list[BytePositions] = []
+    while at.size:
+        steps.append(at)
+        total = totals[at]
+        at = at + total
+        if (total < RECORD_SIZE_MIN).any() or (at > ends).any():
+            return None
+        within = at < ends
+        if not within.all():
+            at, ends = at[within], ends[within]
+        if at.size and at.max() > len(block) - RECORD_SIZE_MIN:
+            return None
+    found = np.concatenate(steps)
+    found.sort()
+    return found
+
+
+def _cuts(block: bytes | memoryview) -> BytePositions:
+    cuts = [0]
+    for at in range(CHASE_SIZE, len(block), CHASE_SIZE):
+        magic_at = bytes(block[at : at + WINDOW]).find(_MAGIC)
+        if magic_at >= 0 and at + magic_at - 4 > cuts[-1]:
+            cuts.append(at + magic_at - 4)
+    return np.array(cuts, np.int64)

@@ -1,0 +1,1 @@
+"""Filtering by SQL92 expressions: compiled once, searched for in blocks of records."""

@@ -1,0 +1,95 @@
+"""What operators ask of one member of a group: handed on to it, and its answer back."""
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from roquet.broker.broker import Broker
+from roquet.model.errors import CallError, CallRefused, CallTimeout, RecordError
+from roquet.net.router import HandlerReply, Peer
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.client_forwarding import ConsumeDirectly, GetRunningInfo
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import decode
+
+FORWARD_TIMEOUT_MS: Final = 10_000
+"""How long a member may take for its answer, as on genuine brokers."""
+
+VERSION_MIN: Final = 62
+"""V3_1_8_SNAPSHOT: the first version whose clients know these requests."""
+
+
+def running_info(broker: Broker, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
+    """How one member is doing, as it says itself."""
+    return _relay(broker, call, call.consumer_group, call.client_id)
+
+
+def consume_directly(broker: Broker, call: ConsumeDirectly, _peer: Peer) -> HandlerReply:
+    """Has one member handle one message, whose record we give it."""
+    topic = broker.topics.get(call.topic) if call.topic else None
+    group = broker.groups.get(call.consumer_group)
+    record = _record(broker, call.msg_id)
+    whole = replace(
+        call,
+        broker_name=broker.config.broker_name,
+        topic_sys_flag=topic.topic_sys_flag if topic else call.topic_sys_flag,
+        group_sys_flag=group.group_sys_flag if group else call.group_sys_flag,
+        body=record,
+    )
+    return _relay(broker, whole, call.consumer_group, call.client_id or "")
+
+
+def _record(broker: Broker, message_id: str | None) -> bytes:
+    """The stored message that an operator named."""
+    try:
+        _, position = parse_offset_message_id(message_id or "")
+    except RecordError as error:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    record = broker.store.message_at(position) if position >= 0 else None
+    if record is None:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
+        )
+    if fault := broker.unreadable(decode(record).topic):
+        raise CallRefused(ResponseCode.NO_PERMISSION, fault)
+    return bytes(record)
+
+
+async def _relay(broker: Broker, call: Call[Any], group: str, client_id: str) -> Reply:
+    """The member's answer, whatever it is; in genuine words why there is none."""
+    member = _member(broker, group, client_id)
+    try:
+        answer: Reply = await member.call(call, FORWARD_TIMEOUT_MS)
+    except CallRefused as error:
+        return Reply(code=error.code, remark=error.remark)
+    except CallTimeout as error:
+        raise CallRefused(
+            ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}> Timeout: {error}"
+        ) from error
+    except CallError as error:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"invoke consumer <{group}> <{client_id}> Exception: {error}",
+        ) from error
+    return Reply(code=answer.code, remark=answer.remark, body=answer.body)
+
+
+def _member(broker: Broker, group: str, client_id: str) -> Peer:
+    """The connection of a member that is there, and young enough to understand."""
+    members = broker.clients.consumers(group)
+    peers = (
+        [m.peer for m in members.members.values() if m.client_id == client_id] if members else []
+    )
+    if not peers:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+        )
+    peer = peers[-1]  # the latest: one that reconnects may be on two
+    if peer.version < VERSION_MIN:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The Consumer <{client_id}> Version <{peer.version}> too low to finish, "
+            "please upgrade it to V3_1_8_SNAPSHOT",
+        )
+    return peer

@@ -1,0 +1,300 @@
+"""Popping: takes messages from the queues of a topic, and of its retry topic.
+
+retry topic, one time in five ─▶ queues, from a random one ─▶ retry topic, to fill up
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from roquet.broker.broker import Broker
+from roquet.broker.filtering.filter_cache import CompiledFilter
+from roquet.broker.filtering.filter_scan import scan_count, scan_once
+from roquet.broker.handlers.offset import is_in_page_cache
+from roquet.broker.services.long_polling import TagCodes
+from roquet.broker.services.pop_waiters import ANY_QUEUE
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.rules.consumption.ordered_pop import OrderedPopLock, blocked_until, hold
+from roquet.rules.consumption.pop import RETRY_FIRST_PERCENT, PopCheckpoint, bits_of
+from roquet.rules.consumption.pull import BYTES_DEFAULT, OffsetCorrected, pull_outcome
+from roquet.store.store import Slice
+from roquet.wire.receipt_handle import (
+    ORDER_QUEUE,
+    ReceiptHandle,
+    offset_count_info,
+    offset_info,
+    queue_count_info,
+    retry_kind,
+    start_info,
+)
+from roquet.wire.records.property_text import encode_properties
+from roquet.wire.records.record import HEAD, decode, decode_properties, pack
+
+LENGTH: Final = Struct(">i")
+
+NOTIFICATION_SCAN_MAX: Final = 64
+"""Messages of a queue that are looked at before somebody is told that there may be some: the
+genuine broker's maxMessageFilterNumForNotification."""
+
+MAX_MODE: Final = 1
+"""A new group begins with the next message, not with the oldest."""
+
+
+class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pop wants, checked."""
+
+    group: str
+    topic: str
+    queue_id: int
+    """-1 for any."""
+    queue_count: int
+    count: int
+    invisible_ms: int
+    init_mode: int
+    wanted: TagCodes | CompiledFilter
+    order: bool = False
+    attempt: str | None = None
+    peek: bool = False
+
+
+class PopCollector:
+    """What one pop has found so far."""
+
+    def __init__(self, broker: Broker, asked: PopRequest) -> None:
+        self._broker = broker
+        self._asked = asked
+        self.revive_queue_id = ORDER_QUEUE if asked.order else broker.revival.next_lane()
+        self.pop_ms = broker.clock.now_ms()
+        self.parts: list[bytes | memoryview] = []
+        self.count = self.size = self.rest = 0
+        self.starts: list[str] = []
+        self.offsets: list[str] = []
+        self.times: list[str] = []
+        self.blocked_until_ms: int | None = None
+        """When an ordered queue may be free again."""
+        self.moved = False
+        """Whether messages that are not wanted were passed over, and more are behind them."""
+        self._looks = scan_count(asked.wanted) if isinstance(asked.wanted, CompiledFilter) else 0
+        """Messages that may still be looked at for what an expression wants."""
+        self.others: set[int] = set()
+        """For whom there is something left: who waits for this queue, or ANY_QUEUE for anybody."""
+
+    def look(self) -> None:
+        """Take what there is."""
+        asked, rng = self._asked, self._broker.rng
+        retry_topic = names.pop_retry_topic(asked.group, asked.topic)
+        has_retry = not asked.order and self._broker.topics.get(retry_topic) is not None
+        retry_first = has_retry and rng.randrange(100) < RETRY_FIRST_PERCENT
+        if retry_first:
+            self._take(retry_topic, 0)
+        if asked.queue_id >= 0:
+            self._take(asked.topic, asked.queue_id)
+        else:
+            first = rng.randrange(asked.queue_count)
+            for turn in range(asked.queue_count):
+                self._take(asked.topic, (first + turn) % asked.queue_count)
+        if has_retry and not retry_first:
+            self._take(retry_topic, 0)
+
+    def has_any(self) -> bool:
+        """Whether there is something to take, without taking it."""
+        asked = self._asked
+        retry_topic = names.pop_retry_topic(asked.group, asked.topic)
+        queue_ids = range(asked.queue_count) if asked.queue_id < 0 else [asked.queue_id]
+        places = [(asked.topic, queue_id) for queue_id in queue_ids]
+        if not asked.order:
+            places.append((retry_topic, 0))
+        for topic, queue_id in places:
+            if self._has(topic, queue_id):
+                self._leave(topic, 1)
+        return self.rest > 0
+
+    def _has(self, topic: str, queue_id: int) -> bool:
+        if self._asked.order and self._is_blocked(topic, queue_id):
+            return False
+        progress, maximum = self._progress(topic, queue_id)
+        wanted = self._asked.wanted
+        if progress < maximum and isinstance(wanted, CompiledFilter) and topic == self._asked.topic:
+            found = scan_once(
+                self._broker.store,
+                (topic, queue_id, progress),
+                wanted,
+                (NOTIFICATION_SCAN_MAX, 1, 1),
+            )
+            return found.count > 0 or found.next_offset < maximum
+        return progress < maximum
+
+    def _take(self, topic: str, queue_id: int) -> None:
+        asked, broker = self._asked, self._broker
+        progress, maximum = self._progress(topic, queue_id)
+        left = asked.count - self.count
+        if progress >= maximum:
+            return
+        is_sifted = isinstance(asked.wanted, CompiledFilter) and topic == asked.topic
+        if left <= 0 or self.size >= BYTES_DEFAULT or (is_sifted and self._looks <= 0):
+            self._leave(topic, maximum - progress)
+            self.moved = self.moved or (left > 0 and is_sifted)
+            return
+        if asked.order and self._is_blocked(topic, queue_id):
+            self.rest += maximum - progress
+            return
+        found = self._read(topic, queue_id, progress, left)
+        self._leave(topic, maximum - found.next_offset)
+        if found.count:
+            self._keep(topic, queue_id, progress, found)
+        elif not asked.peek and found.next_offset > progress:
+            broker.offsets.commit(asked.group, topic, queue_id, found.next_offset)
+            self.moved = self.moved or found.next_offset < maximum
+
+    def _read(self, topic: str, queue_id: int, progress: int, count: int) -> Slice:
+        """What is wanted of the next messages; everything, of what was given out before."""
+        broker, size = self._broker, BYTES_DEFAULT - self.size
+        wanted = self._asked.wanted if topic == self._asked.topic else None
+        if isinstance(wanted, CompiledFilter):
+            place = (topic, queue_id, progress)
+            found = scan_once(broker.store, place, wanted, (self._looks, count, size))
+            self._looks -= found.next_offset - progress
+            return found
+        return broker.store.read(
+            topic,
+            queue_id,
+            progress,
+            count_max=count,
+            bytes_max=size,
+            wanted=wanted,
+        )
+
+    def _leave(self, topic: str, count: int) -> None:
+        """So many messages stay for others."""
+        self.rest += count
+        if count > 0:
+            self.others.add(self._asked.queue_id if topic == self._asked.topic else ANY_QUEUE)
+
+    def _keep(self, topic: str, queue_id: int, start: int, found: Slice) -> None:
+        """Give out what was found: noted first, then it counts as given."""
+        asked, broker = self._asked, self._broker
+        offsets = _offsets(found, start)
+        if not asked.peek:
+            if asked.order:
+                self._hold(topic, queue_id, offsets)
+            else:
+                checkpoint = PopCheckpoint(
+                    group=asked.group, topic=topic, queue_id=queue_id, start=start,
+                    pop_ms=self.pop_ms, invisible_ms=asked.invisible_ms,
+                    delivered=(given := _bits(offsets, start)), left=given,
+                    revive_queue_id=self.revive_queue_id, revive_offset=0,
+                )  # fmt: skip
+                broker.revival.give(checkpoint)
+                broker.offsets.commit(asked.group, topic, queue_id, found.next_offset)
+        self.starts.append(start_info(topic, queue_id, start))
+        self.offsets.append(offset_info(topic, queue_id, offsets))
+        self.count += found.count
+        self.size += found.size
+        broker.statistics.got(topic, asked.group, found.count, found.size)
+        if topic == asked.topic:
+            self.parts += found.parts
+        else:
+            self.parts += [self._renamed(part, start) for part in found.parts]
+
+    def _progress(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Where the group stands in a queue, and where the queue ends."""
+        asked, broker = self._asked, self._broker
+        minimum, maximum = broker.store.bounds(topic, queue_id)
+        if broker.resets.pending and not asked.peek:
+            broker.resets.take(asked.group, topic, queue_id)  # the progress says it already
+        committed = broker.offsets.get(asked.group, topic, queue_id)
+        if committed is None:
+            is_young = minimum <= 0 and is_in_page_cache(broker, topic, queue_id)
+            from_max = asked.init_mode == MAX_MODE and topic == asked.topic and not is_young
+            committed = maximum if from_max else minimum
+            if not asked.peek:
+                broker.offsets.commit(asked.group, topic, queue_id, committed)
+        found = pull_outcome(committed, minimum, maximum)
+        if isinstance(found, OffsetCorrected):
+            committed = found.offset
+            if not asked.peek:
+                broker.offsets.commit(asked.group, topic, queue_id, committed)
+        return committed, maximum
+
+    # -- ordered -----------------------------------------------------------------------------
+
+    def _is_blocked(self, topic: str, queue_id: int) -> bool:
+        asked = self._asked
+        held = self._broker.orders.get(asked.group, topic, queue_id)
+        until_ms = blocked_until(held, asked.attempt, self.pop_ms)
+        if until_ms is None:
+            return False
+        if self.blocked_until_ms is None or until_ms < self.blocked_until_ms:
+            self.blocked_until_ms = until_ms
+        return True
+
+    def _hold(self, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
+        asked, orders = self._asked, self._broker.orders
+        before = orders.get(asked.group, topic, queue_id)
+        held = hold(before, list(offsets), self.pop_ms, asked.invisible_ms, asked.attempt)
+        orders.put(asked.group, topic, queue_id, held)
+        self._count_times(topic, queue_id, held)
+
+    def _count_times(self, topic: str, queue_id: int, held: OrderedPopLock) -> None:
+        for offset, times in held.times.items():
+            self.times.append(offset_count_info(topic, queue_id, offset, times))
+        all_came_before = len(held.times) == len(held.offsets)
+        least = min(held.times.values(), default=0) if all_came_before else 0
+        self.times.append(queue_count_info(topic, queue_id, least))
+
+    # -- from the retry topic ----------------------------------------------------------------
+
+    def _renamed(self, part: memoryview, start: int) -> bytes:
+        """Records of the retry topic as clients want them: under the topic they asked for."""
+        return b"".join([self._renamed_one(part, at, start) for at in _places(part)])
+
+    def _renamed_one(self, part: memoryview, at: int, start: int) -> bytes:
+        asked = self._asked
+        (size,) = LENGTH.unpack_from(part, at)
+        try:
+            found = decode(part[at : at + size])
+            handle = ReceiptHandle(
+                start=start,
+                pop_ms=self.pop_ms,
+                invisible_ms=asked.invisible_ms,
+                revive_queue=self.revive_queue_id,
+                retry=retry_kind(found.topic),
+                broker=self._broker.config.broker_name,
+                queue_id=found.queue_id,
+                offset=found.queue_offset,
+            )
+            properties = decode_properties(found.properties)
+            if not asked.peek:
+                properties[props.POP_CK] = handle.text()
+            return pack(
+                found.queue_id, found.flag, found.queue_offset, found.position, found.sys_flag,
+                found.born_ms, found.born_host, found.stored_ms, found.store_host,
+                found.reconsume_times, found.prepared_position, found.body,
+                asked.topic.encode(), encode_properties(properties),
+            )  # fmt: skip
+        except (MessageIllegal, RecordError):  # no room for another property, or odd ones
+            return bytes(part[at : at + size])
+
+
+def _places(part: memoryview) -> list[int]:
+    """Where the records of a part begin."""
+    found, at = [], 0
+    while at < len(part):
+        found.append(at)
+        at += LENGTH.unpack_from(part, at)[0]
+    return found
+
+
+def _offsets(found: Slice, start: int) -> Sequence[int]:
+    """The offsets of what was found."""
+    if found.next_offset - start == found.count:
+        return range(start, found.next_offset)
+    return [HEAD.unpack_from(part, at)[5] for part in found.parts for at in _places(part)]
+
+
+def _bits(offsets: Sequence[int], start: int) -> int:
+    return (1 << len(offsets)) - 1 if isinstance(offsets, range) else bits_of(offsets, start)

@@ -1,0 +1,415 @@
+"""The one way a message takes into the store: limits, delay, half, retry, batch."""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from roquet.broker.ingest.property_normalizer import (
+    NormalizedProperties,
+    PropertyNormalizer,
+    delay_level,
+    half_message_refusal,
+    properties_text,
+)
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model import properties as names
+from roquet.model.errors import CallRefused, MessageIllegal, RecordError
+from roquet.model.flags import SysFlag
+from roquet.model.names import BROKER_ONLY_TOPICS, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, is_retry
+from roquet.net.clock import Clock
+from roquet.net.router import Peer
+from roquet.rules.delay.delay_levels import due_ms, effective_level
+from roquet.rules.delay.retry import dead_letter_properties
+from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed, out_ms
+from roquet.store.store import AppendBatchResult, AppendResult, BatchColumns, Draft, Store
+from roquet.wire.calls.send import Send, SendLongNames
+from roquet.wire.codes import ResponseCode
+from roquet.wire.java_hash import hash_code
+from roquet.wire.recall_handle import RecallHandle
+from roquet.wire.records.batch import decode_columns
+from roquet.wire.records.host_bytes import HOST_SIZES
+from roquet.wire.records.message_id import month_start_ms, unique_key
+from roquet.wire.records.partial_decode import property_value
+from roquet.wire.records.property_text import decode_properties, decode_text
+from roquet.wire.records.record import Record
+
+SendCall = Send | SendLongNames
+
+DeadLetterRouter = Callable[[SendCall], str | None]
+"""Told of what a client sends to a retry topic: gives the dead-letter topic to store it in instead,
+None if it may be tried again; may raise CallRefused."""
+
+ArrivalListener = Callable[[str, int, int, Sequence[int]], object]
+"""Told of what is stored: topic, queue id, the first message's offset, each one's tag code."""
+
+BATCH_COUNT_MAX: Final = 16_384
+"""Messages of one batch: they take some 50 ms, in which nobody else is served."""
+
+WHOLE_DAY_MS: Final = 24 * 3_600_000
+
+PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+BORN_HOST_V6: Final = int(SysFlag.BORN_HOST_V6)
+STORE_HOST_V6: Final = int(SysFlag.STORE_HOST_V6)
+IPV4_SIZE: Final = HOST_SIZES[0]
+FROM_CLIENTS: Final = ~int(
+    SysFlag.BORN_HOST_V6
+    | SysFlag.STORE_HOST_V6
+    | SysFlag.NEED_UNWRAP
+    | SysFlag.INNER_BATCH
+    | SysFlag.TRANSACTION_ROLLBACK
+)
+"""All bits but those that say how the broker stored a message: a client's are not believed."""
+
+POSITION: Final = struct.Struct(">q")
+PAIR_END: Final = ord(names.PROPERTY_SEPARATOR)
+ENDED: Final = frozenset({b"", names.PROPERTY_SEPARATOR.encode()})
+"""How texts end to which another property can be added."""
+
+_MIDDLE: Final = names.NAME_VALUE_SEPARATOR.encode()
+_END: Final = names.PROPERTY_SEPARATOR.encode()
+_GROUP: Final = names.PRODUCER_GROUP.encode()
+_OUT: Final = names.TIMER_OUT_MS.encode()
+_PREPARED_NAME: Final = names.TRANSACTION_PREPARED.encode()
+_TRANSACTION_ID: Final = names.TRANSACTION_ID.encode() + _MIDDLE
+_REAL_TOPIC: Final = names.REAL_TOPIC.encode() + _MIDDLE
+_REAL_QUEUE_ID: Final = names.REAL_QUEUE_ID.encode() + _MIDDLE
+
+ANY_DELAY_MS: Final = 2**63 - 1
+"""Farther than any delivery time."""
+
+TOO_LONG: Final = "the message body is {} bytes long, this broker takes {}"
+
+
+class BrokerOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """What this broker writes into every message it stores, and makes keys of."""
+
+    store_host: bytes
+    """Its advertised address: ip (4 or 16 bytes) and port (4 bytes)."""
+    pid: int
+    seed: int
+    """Tells the keys of two processes of one machine and pid apart."""
+
+
+class IngestResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of one message."""
+
+    appended: AppendResult
+    unique_key: str
+    waits: bool
+    """Whether its sender wants to wait until it is durable."""
+    recall_handle: str = ""
+    """What takes it back before its delivery time; empty unless it has one."""
+
+
+class IngestBatchResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of the messages of a batch."""
+
+    appended: AppendBatchResult
+    waits: bool
+
+
+class Ingest:
+    """Stores what clients send, and what the broker itself stores again."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: BrokerConfig,
+        clock: Clock,
+        origin: BrokerOrigin,
+        arrived: ArrivalListener,
+        dead_letters: DeadLetterRouter = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._arrived = arrived
+        self._dead_letters = dead_letters
+        self._levels = config.message_delay_levels
+        self._size_max = config.max_message_size
+        self._config = config
+        self._stamps = PropertyNormalizer(config.cluster_name, lambda: next(self._keys))
+        self._stamps.configure(config.region, traced=config.trace_on)
+        self.settle(origin)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed."""
+        self._size_max = config.max_message_size
+        self._config = config
+        self._stamps.configure(config.region, traced=config.trace_on)
+
+    def settle(self, origin: BrokerOrigin) -> None:
+        """Write this address into messages from now on: the port may be known late."""
+        self._origin = origin
+        self._keys = self._unique_keys()
+        self._store_flag = 0 if len(origin.store_host) == IPV4_SIZE else STORE_HOST_V6
+        self._store_host = origin.store_host
+
+    @property
+    def store_host(self) -> bytes:
+        """The address that is written into messages: ip and port."""
+        return self._store_host
+
+    def check_size(self, body: bytes) -> None:
+        """MessageIllegal when a message with this body could not be stored."""
+        if not 0 < len(body) <= self._size_max:
+            raise self._illegal_size(len(body))
+
+    def one(self, call: SendCall, queue_id: int, peer: Peer) -> IngestResult:
+        """Store one message; MessageIllegal, CallRefused or StoreError say that it was not."""
+        body = call.body
+        if not 0 < len(body) <= self._size_max:
+            raise self._illegal_size(len(body))
+        stamped = self._stamps.stamp(call.properties.encode("utf-8", "surrogatepass"), True)
+        draft = self._draft(call, queue_id, peer, body, stamped.text, stamped.tag_code)
+        now_ms, recall = self._clock.now_ms(), ""
+        if stamped.apart or draft.topic[:1] == "%":
+            draft = self._diverted(draft, call, stamped, now_ms)
+            recall = self._recall_handle(draft, call.topic, stamped.unique_key)
+        try:
+            appended = self._store.append(draft, now_ms)
+        except (struct.error, OverflowError) as error:
+            raise MessageIllegal(f"a number of the message is out of range: {error}") from error
+        self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
+        return IngestResult(appended, decode_text(stamped.unique_key), stamped.waits, recall)
+
+    def again(
+        self,
+        record: Record,
+        *,
+        topic: str,
+        queue_id: int,
+        properties: Mapping[str, str],
+        reconsume_times: int,
+        settles: int | None = None,
+    ) -> AppendResult:
+        """Store a stored message once more, elsewhere or with other properties.
+
+        Its body is taken as it lies there, compressed or not; flag, born time and born host stay.
+        When the properties ask for a delay level it waits there first, unless it is for one of the
+        broker's own topics. `settles` is the position of the half message that has ended with
+        this: how far away its delivery time may be was judged when that was sent. StoreError and
+        MessageIllegal say that it was not stored.
+        """
+        draft = self._copy(record, topic, queue_id, properties)
+        draft = replace(draft, reconsume_times=reconsume_times, prepared_position=settles or 0)
+        now_ms = self._clock.now_ms()
+        if topic not in BROKER_ONLY_TOPICS:
+            level = delay_level(properties)
+            if not level and is_timed(properties):
+                max_delay_ms = self._config.timer_max_delay if settles is None else ANY_DELAY_MS
+                draft = self._timed(draft, now_ms, max_delay_ms)
+            else:
+                draft = self._waiting(draft, level, now_ms)
+        return self._kept(draft, now_ms)
+
+    def delivered(
+        self, record: Record, *, topic: str, queue_id: int, properties: Mapping[str, str]
+    ) -> AppendResult:
+        """Store a message that has waited at its delay level where it was sent to.
+
+        What it asked for stays in its properties, as with the genuine broker, whose consumers read
+        the level there; it delays nothing any more. StoreError and MessageIllegal as above.
+        """
+        return self._kept(self._copy(record, topic, queue_id, properties), self._clock.now_ms())
+
+    def as_it_is(self, draft: Draft) -> AppendResult:
+        """Store a draft of the broker's own, unchanged. StoreError and MessageIllegal as above."""
+        return self._kept(draft, self._clock.now_ms())
+
+    def _copy(
+        self, record: Record, topic: str, queue_id: int, properties: Mapping[str, str]
+    ) -> Draft:
+        tag = properties.get(names.TAGS)
+        return Draft(
+            topic=topic,
+            queue_id=queue_id,
+            body=record.body,
+            properties=properties_text(properties).encode("utf-8", "surrogatepass"),
+            tag_code=hash_code(tag) if tag else 0,
+            flag=record.flag,
+            sys_flag=record.sys_flag & ~STORE_HOST_V6 | self._store_flag,
+            born_ms=record.born_ms,
+            born_host=record.born_host,
+            store_host=self._store_host,
+            reconsume_times=record.reconsume_times,
+        )
+
+    def _kept(self, draft: Draft, now_ms: int) -> AppendResult:
+        try:
+            appended = self._store.append(draft, now_ms)
+        except (struct.error, OverflowError) as error:
+            raise MessageIllegal(f"a number of the message is out of range: {error}") from error
+        self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
+        return appended
+
+    def batch(self, call: SendCall, queue_id: int, peer: Peer) -> IngestBatchResult:
+        """Store the messages of one batch, one behind the other: all of them or none."""
+        flags, bodies, texts = self._columns(call)
+        shared = _shared_text(call.properties)
+        if shared or not {text[-1:] for text in texts} <= ENDED:
+            texts = [_ended(text) + shared for text in texts]
+        texts, tag_codes, waits = self._stamps.stamp_all(texts)
+        parts = BatchColumns(flags, bodies, texts, tag_codes)
+        draft = self._draft(call, queue_id, peer, b"", b"", 0)
+        try:
+            appended = self._store.append_batch(draft, parts, self._clock.now_ms())
+        except (struct.error, OverflowError) as error:
+            raise MessageIllegal(f"a number of the batch is out of range: {error}") from error
+        self._arrived(call.topic, queue_id, appended.queue_offset, tag_codes)
+        return IngestBatchResult(appended, waits)
+
+    def message_id(self, position: int) -> str:
+        """The broker's own id of the message at a position."""
+        return (self._store_host + POSITION.pack(position)).hex().upper()
+
+    def message_ids(self, positions: Sequence[int]) -> str:
+        """The ids of several messages, joined by commas."""
+        host = self._store_host
+        raw = host.join([b"", *map(POSITION.pack, positions)])
+        return raw.hex(",", len(host) + POSITION.size).upper()
+
+    def _diverted(
+        self, draft: Draft, call: SendCall, stamped: NormalizedProperties, now_ms: int
+    ) -> Draft:
+        """A client's message that has failed too often, or is not to be delivered at once."""
+        if is_retry(draft.topic) and (topic := self._dead_letters(call)):
+            found = decode_properties(draft.properties)
+            found = dead_letter_properties(found, draft.topic, found.get(names.UNIQUE_KEY, ""))
+            text = properties_text(found).encode("utf-8", "surrogatepass")
+            return replace(draft, topic=topic, queue_id=0, properties=text)
+        # A client whose message failed may send it again as it got it, transaction and all.
+        if stamped.is_half and not (draft.reconsume_times > 0 and stamped.delay_level > 0):
+            if stamped.timed:
+                # Refused now, since it could not be when it is committed.
+                self._timed(draft, now_ms, self._config.timer_max_delay)
+            return self._half(draft, call, stamped.unique_key)
+        if stamped.timed:
+            return self._timed(draft, now_ms, self._config.timer_max_delay)
+        return self._waiting(draft, stamped.delay_level, now_ms)
+
+    def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
+        """The same where half messages wait for their transaction's end."""
+        if self._config.reject_transactions:
+            raise CallRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_name}] sending transaction message is forbidden",
+            )
+        text = [draft.properties, _TRANSACTION_ID, key, _END]
+        if not property_value(draft.properties, _GROUP):
+            text += (_GROUP, _MIDDLE, call.producer_group.encode("utf-8", "surrogatepass"), _END)
+        text.append(b"%b%b\x02" % (_REAL_TOPIC, draft.topic.encode()))
+        text.append(b"%b%d\x02" % (_REAL_QUEUE_ID, draft.queue_id))
+        return replace(draft, topic=HALF_TOPIC, queue_id=0, properties=b"".join(text))
+
+    def _waiting(self, draft: Draft, asked: int, now_ms: int) -> Draft:
+        """The same where messages of its delay level wait for their time; itself without one."""
+        if not (level := effective_level(asked, self._levels)):
+            return draft
+        found = decode_properties(draft.properties)
+        for name in DELIVERY_TIME_PROPERTIES:
+            found.pop(name, None)
+        found[names.DELAY] = str(level)
+        found[names.REAL_TOPIC] = draft.topic
+        found[names.REAL_QUEUE_ID] = str(draft.queue_id)
+        return replace(
+            draft,
+            topic=SCHEDULE_TOPIC,
+            queue_id=level - 1,
+            properties=properties_text(found).encode("utf-8", "surrogatepass"),
+            tag_code=due_ms(level, now_ms, self._levels),
+        )
+
+    def _timed(self, draft: Draft, now_ms: int, max_delay_ms: int) -> Draft:
+        """The same on its way to the wheel; itself when the time has come.
+
+        MessageIllegal for a time that is none, or is too far away.
+        """
+        found = decode_properties(draft.properties)
+        out = out_ms(found, now_ms, max_delay_ms)
+        if out is None:
+            if names.TIMER_DELETE_UNIQUE_KEY in found:
+                raise MessageIllegal("the message to be taken back is already delivered")
+            return draft
+        found[names.TIMER_OUT_MS] = str(out)
+        found[names.REAL_TOPIC] = draft.topic
+        found[names.REAL_QUEUE_ID] = str(draft.queue_id)
+        text = properties_text(found).encode("utf-8", "surrogatepass")
+        return replace(draft, topic=TIMER_TOPIC, queue_id=0, properties=text)
+
+    def _recall_handle(self, draft: Draft, topic: str, key: bytes) -> str:
+        """What takes a message back that goes to the wheel; nothing for one that does not."""
+        if draft.topic != TIMER_TOPIC or is_retry(topic):
+            return ""
+        out = int(property_value(draft.properties, _OUT) or b"0")
+        # The genuine broker adds one: the time must lie in the message's slot, not before it.
+        handle = RecallHandle(topic, self._config.broker_name, out + 1, decode_text(key))
+        return handle.text()
+
+    def _draft(
+        self,
+        call: SendCall,
+        queue_id: int,
+        peer: Peer,
+        body: bytes,
+        properties: bytes,
+        tag_code: int,
+    ) -> Draft:
+        sys_flag = call.sys_flag
+        if sys_flag & PREPARED and not _is_half(properties):
+            raise half_message_refusal()  # stored as it is, it would be delivered at once
+        sys_flag = sys_flag & FROM_CLIENTS | self._store_flag
+        born_host = peer.host_bytes
+        if len(born_host) != IPV4_SIZE:
+            sys_flag |= BORN_HOST_V6
+        # By their places, not their names, in a third of the time.
+        return Draft(
+            call.topic, queue_id, body, properties, tag_code, call.flag, sys_flag,
+            call.born_timestamp, born_host, self._store_host, call.reconsume_times,
+        )  # fmt: skip
+
+    def _columns(self, call: SendCall) -> tuple[list[int], list[bytes], list[bytes]]:
+        """Flags, bodies and properties of a batch's messages."""
+        if is_retry(call.topic):
+            raise MessageIllegal("a batch cannot be sent to a retry topic")
+        if not 0 < len(call.body) <= self._size_max:
+            raise self._illegal_size(len(call.body))
+        try:
+            return decode_columns(call.body, BATCH_COUNT_MAX)
+        except RecordError as error:
+            raise MessageIllegal(str(error)) from error
+
+    def _illegal_size(self, size: int) -> MessageIllegal:
+        text = TOO_LONG.format(size, self._size_max) if size else "the message has no body"
+        return MessageIllegal(text)
+
+    def _unique_keys(self) -> Iterator[str]:
+        """Keys for messages whose senders made none."""
+        ip, origin, counter = self._origin.store_host[:-4], self._origin, 0
+        month_ms = month_ends_ms = 0
+        while True:
+            now_ms = self._clock.now_ms()
+            if now_ms >= month_ends_ms:
+                month_ms = month_start_ms(now_ms)
+                month_ends_ms = now_ms - now_ms % WHOLE_DAY_MS + WHOLE_DAY_MS
+            yield unique_key(ip, origin.pid, origin.seed, now_ms - month_ms, counter)
+            counter += 1
+
+
+def _is_half(properties: bytes) -> bool:
+    """Whether a text says that its message belongs to a transaction."""
+    return (property_value(properties, _PREPARED_NAME) or b"").lower() == b"true"
+
+
+def _ended(text: bytes) -> bytes:
+    """The text with an end, as other properties need it that follow."""
+    return text if not text or text[-1] == PAIR_END else text + b"\x02"
+
+
+def _shared_text(text: str) -> bytes:
+    """What the batch as a whole says goes for each message; but its key names only the whole."""
+    shared = decode_properties(text)
+    shared.pop(names.UNIQUE_KEY, None)
+    return properties_text(shared).encode("utf-8", "surrogatepass")

@@ -1,0 +1,63 @@
+"""Retries: where a group's failed messages go: its retry topic, or its dead-letter topic."""
+
+from typing import Final
+
+import msgspec
+
+from roquet.broker.ingest.append import SendCall
+from roquet.broker.tables.groups import Groups
+from roquet.broker.tables.locks import Locks
+from roquet.broker.tables.topics import UNIT_SUBSCRIPTION, Topics
+from roquet.model import names
+from roquet.model.errors import CallRefused
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.net.clock import Clock
+from roquet.rules.delay.retry import tries_limit
+from roquet.wire.codes import ResponseCode
+
+DLQ_QUEUES: Final = 1
+"""Of a dead-letter topic: somebody looks at what ends there, one after the other."""
+
+
+class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
+    """Makes the topics of failed messages, and knows when a message has failed too often."""
+
+    topics: Topics
+    groups: Groups
+    locks: Locks
+    clock: Clock
+
+    def group(self, name: str) -> SubscriptionGroup:
+        """A group's settings; CallRefused when there is no such group and none may be made."""
+        found = self.groups.find(name, self.clock.now_ms())
+        if found is None:
+            raise CallRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        return found
+
+    def retry_topic(self, group: SubscriptionGroup, unit_mode: bool = False) -> TopicConfig:
+        """Where a group's messages come again, made if it is not there."""
+        flag = UNIT_SUBSCRIPTION if unit_mode else 0
+        topic = names.retry_topic(group.group_name)
+        count = max(1, group.retry_queue_nums)
+        return self.topics.create_for_group(topic, count, self.clock.now_ms(), flag)
+
+    def dlq_topic(self, group: str) -> TopicConfig:
+        """Where a group's messages end, made if it is not there."""
+        topic = names.dlq_topic(group)
+        return self.topics.create_for_group(topic, DLQ_QUEUES, self.clock.now_ms())
+
+    def dead_letter_topic(self, call: SendCall) -> str | None:
+        """The dead-letter topic for what a client itself sends to a retry topic; None: not yet.
+
+        A consumer does that when it could not send a message back. One of an ordered group tries
+        in place and sends only what it has given up, so all that it sends goes there.
+        """
+        name = call.topic.removeprefix(names.RETRY_PREFIX)
+        group = self.group(name)
+        limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
+        is_ordered = self.locks.has_any(name, self.clock.monotonic_ms())
+        if call.reconsume_times <= limit and not is_ordered:
+            return None
+        return self.dlq_topic(name).topic_name

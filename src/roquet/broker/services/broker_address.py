@@ -1,0 +1,54 @@
+"""The address under which others reach this broker."""
+
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from roquet.broker.settings.config import BrokerConfig
+from roquet.log_records import logger
+from roquet.model.errors import ConfigError
+from roquet.model.settings import join_address, parse_address
+from roquet.net.address import LOOPBACK, is_specific, routable_address
+
+log = logger(__name__)
+
+CONTAINER_SIGNS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
+
+
+def advertised_address(config: BrokerConfig, port: int) -> str:
+    """HOST:PORT to tell clients; `port` is the one that the broker listens on."""
+    if config.advertise is not None:
+        return join_address(*parse_address(config.advertise, "advertise", port=port))
+    host = config.host if is_specific(config.host) else routable_address()
+    return join_address(host, port)
+
+
+def warn_of_container_address(config: BrokerConfig, address: str) -> None:
+    """Say that nobody outside a container can reach an address that was found inside it."""
+    if config.advertise is None and in_container() and not address.startswith(f"{LOOPBACK}:"):
+        log.warning(
+            "this broker tells its clients to connect to %s, an address inside the container: "
+            "say --advertise HOST:PORT if clients run elsewhere",
+            address,
+        )
+
+
+def encode_address(address: str) -> bytes:
+    """The address as records hold it: a name becomes the number it stands for."""
+    host, port = parse_address(address)
+    try:
+        ip = ip_address(host)
+    except ValueError:
+        try:
+            ip = ip_address(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as error:
+            raise ConfigError(
+                f"advertise: the name {host!r} stands for no address: {error}"
+            ) from None
+    return ip.packed + port.to_bytes(4, "big")
+
+
+def in_container() -> bool:
+    """Whether this process sees a container's network instead of the machine's."""
+    return any(sign.exists() for sign in CONTAINER_SIGNS)

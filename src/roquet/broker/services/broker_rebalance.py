@@ -1,0 +1,186 @@
+"""Assign: the broker divides a group's queues from a numbered snapshot.
+
+The first broker, by name, that holds a topic decides for a group: it knows all members, since they
+tell every broker of their topics that they live; who had which queue before, since it decided that,
+too, or has seen who works on its own queues; and how much waits, since it asks the others.
+
+Of a queue whose broker does not say what waits in it the mean of the others is believed: it then
+neither draws members nor drives them away.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from roquet.broker.services.handover import Handover
+from roquet.broker.services.peer_brokers import PeerBrokers, TopicLocation
+from roquet.broker.tables.assignments import AssignmentSnapshot, AssignmentTable
+from roquet.broker.tables.clients import Clients
+from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.log_records import logger
+from roquet.model.queue import MessageQueue
+from roquet.net.clock import Clock
+from roquet.rules.allocate import (
+    STRATEGIES,
+    GroupAssignment,
+    QueueOwners,
+    allocate,
+    lag_weighted,
+    sticky,
+)
+from roquet.rules.balance.lag_facts import QueueLag, estimated_lag, is_worth_moving
+from roquet.store.store import Store
+
+log = logger(__name__)
+
+REVIEW_MS: Final = 20_000
+"""What waits changes all the time: looked at again when a member asks, and so often at most."""
+
+STICKY: Final = "STICKY"
+LAG_WEIGHTED: Final = "LAG_WEIGHTED"
+
+
+class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
+    """Decides for groups; who asks twice gets the same answer until something has changed."""
+
+    clock: Clock
+    store: Store
+    offsets: ConsumerOffsets
+    clients: Clients
+    neighbours: PeerBrokers
+    handover: Handover
+    table: AssignmentTable = msgspec.field(default_factory=AssignmentTable)
+    on_change: list[Callable[[Sequence[str]], object]] = msgspec.field(default_factory=list)
+    """Called with groups whose members have to ask again."""
+    deciding: dict[tuple[str, str], asyncio.Lock] = msgspec.field(default_factory=dict)
+
+    async def decide(
+        self, group: str, topic: str, strategy: str, home: TopicLocation
+    ) -> AssignmentSnapshot | None:
+        """Whose queue is whose; None when the group has no members or the topic no queues."""
+        known = self._good(group, topic, strategy, home)
+        if known is not None:
+            return known
+        lock = self.deciding.setdefault((group, topic), asyncio.Lock())
+        try:
+            async with lock:  # those who asked meanwhile take what the first one found
+                known = self._good(group, topic, strategy, home)
+                return known or await self._decide(group, topic, strategy, home)
+        finally:
+            if not lock.locked():
+                self.deciding.pop((group, topic), None)
+
+    def by_rule(
+        self, group: str, topic: str, strategy: str, home: TopicLocation
+    ) -> GroupAssignment:
+        """Everybody's share by a rule that members could follow themselves; worked out once."""
+        members, known = self._members(group), self.table.worked_out(group, topic, strategy)
+        if known is None or known.members != members or known.queues != home.queues:
+            shares = allocate(home.queues, members, STRATEGIES[strategy])
+            known = AssignmentSnapshot(
+                strategy=strategy, members=members, queues=home.queues, shares=shares
+            )
+            self.table.work_out(group, topic, known)
+        return known.shares
+
+    def _good(
+        self, group: str, topic: str, strategy: str, home: TopicLocation
+    ) -> AssignmentSnapshot | None:
+        """The snapshot, if nothing has changed since."""
+        known = self.table.get(group, topic)
+        if (
+            known is None
+            or known.members != self._members(group)
+            or known.queues != home.queues
+            or known.strategy != self._strategy(group, strategy, known)
+        ):
+            return None
+        stale = self.clock.monotonic_ms() - known.decided_ms >= REVIEW_MS
+        return None if stale and known.strategy == LAG_WEIGHTED else known
+
+    def _strategy(self, group: str, wanted: str, known: AssignmentSnapshot | None) -> str:
+        """The one that counts: while members differ, the one that was there first."""
+        if known is None or known.strategy not in self.table.strategies(group).values():
+            return wanted
+        return known.strategy
+
+    def _members(self, group: str) -> tuple[str, ...]:
+        found = self.clients.consumers(group)
+        return tuple(found.client_ids) if found else ()
+
+    async def _decide(
+        self, group: str, topic: str, strategy: str, home: TopicLocation
+    ) -> AssignmentSnapshot | None:
+        lag: dict[MessageQueue, int] = {}
+        if self._strategy(group, strategy, self.table.get(group, topic)) == LAG_WEIGHTED:
+            lag = await self._lag(group, topic, home)
+        known, members = self.table.get(group, topic), self._members(group)
+        if not members or not home.queues:
+            return None
+        strategy = self._strategy(group, strategy, known)
+        owners = known.owners if known else self._seen(group, home)
+        shares = _shares(strategy, home, members, owners, lag)
+        now_ms = self.clock.monotonic_ms()
+        same = _same_but_time(known, strategy, members, home)
+        if known is not None and same and not is_worth_moving(known.shares, shares, lag):
+            made = msgspec.structs.replace(known, decided_ms=now_ms)
+        else:
+            made = AssignmentSnapshot(
+                number=known.number + 1 if known else 1,
+                strategy=strategy,
+                members=members,
+                queues=home.queues,
+                shares=shares,
+                decided_ms=now_ms,
+            )
+        self.table.put(group, topic, made)
+        if known is not None and made.shares != known.shares and made.members == known.members:
+            log.info("%s of %s is divided anew: number %d", topic, group, made.number)
+            for tell in self.on_change:  # of other members all have heard already
+                tell([group])
+        return made
+
+    def _seen(self, group: str, home: TopicLocation) -> dict[MessageQueue, str]:
+        """Who is at work on the queues here: what was before, for who has decided nothing yet."""
+        found = {}
+        for queue in home.queues:
+            if queue.broker_name == self.neighbours.own_name:
+                owners = self.handover.owners(group, queue.topic, queue.queue_id)
+                if len(owners) == 1:
+                    found[queue] = owners[0]
+        return found
+
+    async def _lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
+        """What waits in each queue."""
+        known = await self.neighbours.lag(group, topic, home)
+        for queue in home.queues:
+            if queue.broker_name == self.neighbours.own_name:
+                least, most = self.store.bounds(topic, queue.queue_id)
+                committed = self.offsets.get(group, topic, queue.queue_id) or 0
+                known[queue] = max(most - max(committed, least), 0)
+        return estimated_lag(home.queues, known)
+
+
+def _shares(
+    strategy: str,
+    home: TopicLocation,
+    members: Sequence[str],
+    owners: QueueOwners,
+    lag: QueueLag,
+) -> GroupAssignment:
+    if strategy == STICKY:
+        return sticky(home.queues, members, owners)
+    return lag_weighted(home.queues, members, owners, lag)
+
+
+def _same_but_time(
+    known: AssignmentSnapshot | None, strategy: str, members: tuple[str, ...], home: TopicLocation
+) -> bool:
+    """Whether only what waits can have changed."""
+    return known is not None and (known.strategy, known.members, known.queues) == (
+        strategy,
+        members,
+        home.queues,
+    )

@@ -1,0 +1,202 @@
+"""Delay: messages that wait at a delay level, brought to their queues when they are due.
+
+    SCHEDULE_TOPIC_XXXX   queue 0 │ level 1 │ due 10:00:01 │ due 10:00:04 │ …      one loop a level:
+                          queue 1 │ level 2 │ due 10:00:07 │ …                     the first is due
+                          …                                                        first
+
+A queue entry's tag code says when its message is due. How far each level is gets saved only after
+what was delivered is on the disk: after a crash some messages come twice, and none is lost.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from roquet.broker.ingest.append import Ingest
+from roquet.broker.ingest.destination import Destinations
+from roquet.broker.ingest.set_aside import DELAY, SetAside, location_in
+from roquet.broker.services.flush import Flush
+from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.tables.delay_offsets import DelayOffsets
+from roquet.log_records import logger
+from roquet.model import names
+from roquet.model import properties as property_names
+from roquet.model.errors import MessageIllegal, RecordError, StoreFailed
+from roquet.net.clock import Clock
+from roquet.net.threads import in_thread
+from roquet.rules.delay.delay_levels import excess_delay_ms
+from roquet.store.store import Store
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record, decode
+
+log = logger(__name__)
+
+SAVE_MS: Final = 10_000
+"""Between two saves of the progress, as in the genuine broker."""
+
+STEP_COUNT: Final = 64
+"""Messages delivered before others have their turn: about a millisecond."""
+
+STEP_BYTES: Final = 1024 * 1024
+"""Bytes of them, for the same reason: the largest messages take as long as many small ones."""
+
+NAP_MS: Final = 1_000
+"""The longest sleep while a message waits: the wall's clock may be set forward meanwhile."""
+
+QUIET_MS: Final = 3_600_000
+"""The longest wait for a level's first message."""
+
+FAILURE_PAUSE_MS: Final = 10_000
+"""After a delivery that failed, as in the genuine broker: the level goes on where it was."""
+
+
+class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """Delivers what waits at the delay levels."""
+
+    store: Store
+    put: Ingest
+    homes: Destinations
+    set_aside: SetAside
+    delays: DelayOffsets
+    arrivals: LongPolling
+    flush: Flush
+    clock: Clock
+    levels: tuple[int, ...]
+    firsts: dict[int, tuple[int, int]] = {}
+    """Level → the offset that was looked at last, and by how much its time was ahead."""
+
+    def work(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What has to run, for ever: one loop for each level.
+
+        Messages may wait at a level that the settings had once: what is due stands beside them.
+        """
+        waiting = {queue_id + 1 for queue_id in self.store.queue_ids(names.SCHEDULE_TOPIC)}
+        levels = waiting.union(range(1, len(self.levels) + 1))
+        return (self.serve(level) for level in sorted(levels))
+
+    async def serve(self, level: int) -> None:
+        """Deliver the messages of one level, each when it is due and in their order."""
+        while True:
+            try:
+                await self._round(level)
+            except StoreFailed:  # the store has said so
+                await self.clock.sleep(FAILURE_PAUSE_MS)
+            except Exception:
+                log.exception("messages of delay level %d wait longer than they should", level)
+                await self.clock.sleep(FAILURE_PAUSE_MS)
+
+    async def save(self, now_ms: int) -> None:
+        """Write the progress, once all that it speaks of is on the disk."""
+        if not self.delays.unsaved:
+            return
+        self.delays.touch(now_ms)
+        work = self.delays.saving()
+        try:
+            await self.flush.step()
+            if work is not None:
+                await in_thread(work)
+        except BaseException:
+            self.delays.unsaved = True
+            raise
+
+    def step(self, level: int, now_ms: int) -> int | None:
+        """Deliver some that are due; gives when the next one is, None when none waits."""
+        queue_id, offset = level - 1, self._offset(level)
+        due: list[int] = []
+        found = self.store.read(
+            names.SCHEDULE_TOPIC,
+            queue_id,
+            offset,
+            count_max=STEP_COUNT,
+            bytes_max=STEP_BYTES,
+            wanted=_noting(due),
+        )
+
+        def unreadable(raw: bytes, error: RecordError) -> None:
+            self.set_aside.keep(DELAY, location_in(raw, names.SCHEDULE_TOPIC, queue_id), error, raw)
+
+        for record in decode_records(found.parts, unreadable):
+            if (at := self._due(level, record, due[record.queue_offset - offset], now_ms)) > now_ms:
+                return at
+            try:
+                self._deliver(record)
+            except Exception as error:  # the others must not wait behind it
+                self.set_aside.keep_record(DELAY, record, error)
+            self.delays.advance(level, record.queue_offset + 1)
+        self.delays.advance(level, found.next_offset)  # past what cannot be read
+        more = found.next_offset < self.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
+        return now_ms if more else None
+
+    async def _round(self, level: int) -> None:
+        """One step, and the pause until the next one has something to do."""
+        at = self.step(level, self.clock.now_ms())
+        if at is None:
+            deadline_ms = self.clock.monotonic_ms() + QUIET_MS
+            behind = self.delays.get(level) + 1
+            if not await self.arrivals.reach(
+                names.SCHEDULE_TOPIC, level - 1, behind, None, deadline_ms
+            ):
+                await self.clock.sleep(NAP_MS)  # nothing came, or the broker is about to stop
+            return
+        # Looked at again after each nap: if the clock was set back, it is due sooner than it was.
+        left = at - self.clock.now_ms()
+        await (self.clock.sleep(min(left, NAP_MS)) if left > 0 else asyncio.sleep(0))
+
+    def _offset(self, level: int) -> int:
+        """Where a level goes on: within what its queue holds, whatever the file said."""
+        least, end = self.store.bounds(names.SCHEDULE_TOPIC, level - 1)
+        offset = min(max(self.delays.get(level), least), end)
+        if offset != self.delays.get(level):
+            self.delays.advance(level, offset)
+        return offset
+
+    def _due(self, level: int, record: Record, noted_ms: int, now_ms: int) -> int:
+        """When a message is due: what was noted as it was stored, unless the clock went back."""
+        offset, ahead = self.firsts.get(level, (-1, 0))
+        known = level <= len(self.levels)
+        longest_ms = max(self.levels[level - 1] if known else max(self.levels), 0)
+        if offset != record.queue_offset or noted_ms - ahead > now_ms + longest_ms:
+            ahead = excess_delay_ms(noted_ms, now_ms, longest_ms, ahead)
+            self.firsts[level] = (record.queue_offset, ahead)
+        return noted_ms - ahead
+
+    def _deliver(self, record: Record) -> None:
+        """Store a message where it was sent to."""
+        found = decode_properties(record.properties)
+        topic = found.get(property_names.REAL_TOPIC, "")
+        if not topic or topic in names.BROKER_ONLY_TOPICS:
+            raise MessageIllegal(f"a delayed message cannot be delivered to topic {topic!r}")
+        self.put.delivered(
+            record,
+            topic=topic,
+            queue_id=self.homes.queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
+            properties=found,
+        )
+
+
+def _noting(found: list[int]) -> Callable[[int], bool]:
+    """A filter that takes every message and writes down its code."""
+
+    def note(code: int) -> bool:
+        found.append(code)
+        return True
+
+    return note
+
+
+def decode_records(
+    parts: Sequence[memoryview], unreadable: Callable[[bytes, RecordError], object]
+) -> Iterator[Record]:
+    """The records of what was read; `unreadable` is told of each that is damaged."""
+    for view in parts:
+        part, at = bytes(view), 0  # a record is read from bytes in half the time
+        while len(part) - at >= RECORD_SIZE_MIN:
+            total, _ = TOTAL_AND_MAGIC.unpack_from(part, at)
+            end = at + max(total, RECORD_SIZE_MIN)
+            try:
+                yield decode(part, at)
+            except RecordError as error:
+                unreadable(part[at:end], error)
+            at = end

@@ -1,0 +1,89 @@
+"""Arrivals: a watermark for each queue: what a suspended pull or pop waits on.
+
+Those who want the same tags of one queue share a mark. It advances with the messages that they
+may want, so nobody is woken by others.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from roquet.broker.services.pop_waiters import PopWaiters
+from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.clock import Clock
+from roquet.rules.tag_filter import matches
+
+TagCodes = frozenset[int] | None
+"""Tag codes; None wants everything."""
+
+
+class LongPolling:
+    """Who waits for the next message of which queue."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._marks: dict[str, dict[int, dict[TagCodes, AsyncWatermark]]] = {}
+        """By topic, queue id and tags; kept while somebody comes back to wait."""
+        self._closed = False
+        self.polls = PopWaiters(clock)
+        """Pops that wait: for any queue of a topic."""
+        self._polled = self.polls.watched
+
+    def __len__(self) -> int:
+        return sum(
+            mark.waiting
+            for queues in self._marks.values()
+            for marks in queues.values()
+            for mark in marks.values()
+        )
+
+    def arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
+        """Messages with these tags were stored from this offset on; told of every message."""
+        if self._polled and topic in self._polled:
+            self.polls.arrived(topic, queue_id, len(tag_codes))
+        queues = self._marks.get(topic)
+        if queues is None or (marks := queues.get(queue_id)) is None:
+            return
+        for wanted, mark in marks.items():
+            for next_offset in range(offset + len(tag_codes), offset, -1):
+                if matches(wanted, tag_codes[next_offset - offset - 1]):
+                    mark.advance(next_offset)
+                    break
+
+    async def reach(
+        self, topic: str, queue_id: int, next_offset: int, wanted: TagCodes, deadline_ms: int
+    ) -> bool:
+        """Wait for a wanted message before `next_offset`, or later ones; False: none in time."""
+        if self._closed:
+            return False
+        marks = self._marks.setdefault(topic, {}).setdefault(queue_id, {})
+        mark = marks.get(wanted)
+        if mark is None:
+            mark = marks[wanted] = AsyncWatermark(next_offset - 1, clock=self._clock)
+        return await mark.reach(next_offset, deadline_ms)
+
+    def look_again(self, topics: Iterable[str]) -> None:
+        """Whoever waits for messages of these looks again: something else has happened to them."""
+        for topic in topics:
+            for marks in self._marks.pop(topic, {}).values():
+                for mark in marks.values():
+                    mark.release()
+            self.polls.look_again(topic)
+
+    def sweep(self) -> None:
+        """Forget the marks on which nobody waits."""
+        for topic, queues in list(self._marks.items()):
+            for queue_id, marks in list(queues.items()):
+                for wanted in [wanted for wanted, mark in marks.items() if not mark.waiting]:
+                    del marks[wanted]
+                if not marks:
+                    del queues[queue_id]
+            if not queues:
+                del self._marks[topic]
+
+    def close(self) -> None:
+        """Nobody waits any longer: there will be no more messages."""
+        self._closed = True
+        self.polls.close()
+        for queues in self._marks.values():
+            for marks in queues.values():
+                for mark in marks.values():
+                    mark.release()

@@ -1,0 +1,188 @@
+"""Neighbours: where a topic lives besides here, and how much waits there.
+
+The name servers and the other brokers are asked when somebody wants to know, by everyone at one
+time only once, and what they said counts for some seconds.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.topics import Topics
+from roquet.log_records import logger
+from roquet.model.errors import CallError, CallRefused, FieldError
+from roquet.model.queue import MessageQueue
+from roquet.model.route import TopicRoute
+from roquet.model.topic import TopicConfig
+from roquet.net.clock import Clock
+from roquet.net.pool import ChannelPool
+from roquet.wire.calls.admin.group import GetConsumeStats
+from roquet.wire.calls.bodies import ConsumeStats
+from roquet.wire.calls.route import GetRoute
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+
+log = logger(__name__)
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+FRESH_MS: Final = 3_000
+"""What was heard so long ago still counts: members ask each 20 s, all at once after a change."""
+
+ROUTE_TIMEOUT_MS: Final = 1_000
+LAG_TIMEOUT_MS: Final = 500
+"""A member waits for its answer meanwhile, 3 s at most."""
+
+REMEMBERED_MAX: Final = 1_024
+"""Topics, or topics of groups, of which the latest answer is kept."""
+
+
+class TopicLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a topic can be read."""
+
+    queues: tuple[MessageQueue, ...]
+    """Sorted."""
+    addresses: Mapping[str, str] = {}
+    """By the names of the brokers, as far as known."""
+
+    @property
+    def first(self) -> str | None:
+        """The broker that decides for groups: the first by name."""
+        return min((queue.broker_name for queue in self.queues), default=None)
+
+
+class PeerBrokers:
+    """What others know: the name servers of routes, the brokers of progress."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics) -> None:
+        self._config = config
+        self.own_name = config.broker_name
+        self._topics = topics
+        self._pool = ChannelPool(clock=clock, security=config.calls())
+        self._homes: dict[str, tuple[TopicRoute | None, TopicConfig | None, TopicLocation]] = {}
+        """What was worked out last, and from what: a topic may have thousands of queues."""
+        self._routes: _SingleFlightCache[str, TopicRoute | None] = _SingleFlightCache(clock)
+        self._lags: _SingleFlightCache[tuple[str, str, str], Mapping[MessageQueue, int]] = (
+            _SingleFlightCache(clock)
+        )
+
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed: there may be other name servers."""
+        self._config = config
+
+    async def home(self, topic: str) -> TopicLocation | None:
+        """Where a topic can be read; None when nobody can say.
+
+        Of our own queues we know best. Of the others the name servers do; what they last said
+        counts while none of them answers.
+        """
+        route = None
+        if self._config.name_servers:
+            try:
+                route = await self._routes.ask(topic, lambda: self._route(topic))
+            except CallError as error:
+                log.info("where %s lives is not known: %s", topic, error)
+                return None
+        own = self._topics.get(topic)
+        if route is None and own is None:
+            return None
+        known = self._homes.get(topic)
+        if known is None or known[:2] != (route, own):
+            known = (route, own, self._home(topic, route, own))
+            self._homes.pop(topic, None)
+            self._homes[topic] = known
+            if len(self._homes) > REMEMBERED_MAX:
+                del self._homes[next(iter(self._homes))]
+        return known[2]
+
+    def _home(self, topic: str, route: TopicRoute | None, own: TopicConfig | None) -> TopicLocation:
+        mine = self.own_name
+        count = own.read_queue_nums if own is not None and own.readable else 0
+        queues = [MessageQueue(topic, mine, number) for number in range(count)]
+        if route is None:
+            return TopicLocation(queues=tuple(queues))
+        queues += [queue for queue in route.read_queues(topic) if queue.broker_name != mine]
+        addresses = {b.broker_name: b.any_address for b in route.broker_datas}
+        return TopicLocation(
+            queues=tuple(sorted(queues)),
+            addresses={name: address for name, address in addresses.items() if address},
+        )
+
+    async def lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
+        """How many messages wait in the queues of other brokers; those that do not answer lack."""
+        addresses = {n: a for n, a in home.addresses.items() if n != self.own_name}
+        found = await asyncio.gather(*(self._lag(a, group, topic) for a in addresses.values()))
+        return {queue: count for lags in found for queue, count in lags.items()}
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._pool.close()
+
+    async def _route(self, topic: str) -> TopicRoute | None:
+        """What a name server says; None when the first that answers knows no such topic."""
+        reason: CallError | FieldError | None = None
+        for server in self._config.name_servers:
+            try:
+                reply = await self._pool.call(server, GetRoute(topic=topic), ROUTE_TIMEOUT_MS)
+                return codec.loads(reply.body, TopicRoute)
+            except (CallError, FieldError) as error:
+                if isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return None
+                reason = error
+        raise reason if isinstance(reason, CallError) else CallError(str(reason), definite=True)
+
+    async def _lag(self, address: str, group: str, topic: str) -> Mapping[MessageQueue, int]:
+        try:
+            return await self._lags.ask(
+                (address, group, topic), lambda: self._stats(address, group, topic)
+            )
+        except (CallError, FieldError) as error:
+            log.info("what waits for %s at %s is not known: %s", group, address, error)
+            return {}
+
+    async def _stats(self, address: str, group: str, topic: str) -> Mapping[MessageQueue, int]:
+        call = GetConsumeStats(consumer_group=group, topic=topic)
+        reply = await self._pool.call(address, call, LAG_TIMEOUT_MS)
+        table = codec.loads(reply.body, ConsumeStats).offset_table
+        return {queue: offsets.lag for queue, offsets in table.items()}
+
+
+class _SingleFlightCache(Generic[K, T]):
+    """Answers that count for a while; everyone who asks at one time shares one question."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._answers: dict[K, tuple[T, int]] = {}
+        self._asking: dict[K, asyncio.Task[T]] = {}
+
+    async def ask(self, key: K, question: Callable[[], Awaitable[T]]) -> T:
+        """A fresh answer; when there is none to be had, the last one."""
+        known = self._answers.get(key)
+        if known is not None and self._clock.monotonic_ms() - known[1] < FRESH_MS:
+            return known[0]
+        if (task := self._asking.get(key)) is None:
+            task = self._asking[key] = asyncio.create_task(self._ask(key, question))
+            task.add_done_callback(lambda done: self._asked(key, done))
+        try:
+            return await asyncio.shield(task)
+        except CallError:
+            if known is None:
+                raise
+            return known[0]
+
+    async def _ask(self, key: K, question: Callable[[], Awaitable[T]]) -> T:
+        answer = await question()
+        self._answers.pop(key, None)
+        self._answers[key] = (answer, self._clock.monotonic_ms())
+        if len(self._answers) > REMEMBERED_MAX:
+            del self._answers[next(iter(self._answers))]
+        return answer
+
+    def _asked(self, key: K, task: asyncio.Task[T]) -> None:
+        del self._asking[key]
+        if not task.cancelled():
+            task.exception()  # is told to those who wait; it need not be told to nobody

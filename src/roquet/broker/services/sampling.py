@@ -1,0 +1,90 @@
+"""Sampling: finds what was put by looking where each queue ends, and takes the samples."""
+
+import asyncio
+from typing import Final
+
+from roquet.broker.statistics import Statistics
+from roquet.log_records import logger
+from roquet.model.names import OP_HALF_TOPIC, REVIVE_PREFIX
+from roquet.store.store import Store
+
+log = logger(__name__)
+
+LOOK_COUNT: Final = 4_096
+"""Entries whose sizes are added up before others have their turn: a third of a millisecond."""
+
+QUEUES_COUNT: Final = 2_000
+"""Queues looked at before others have their turn: about half a millisecond."""
+
+
+ENDS_SPARE: Final = 1_000
+"""Queues known that are no longer there, before they are forgotten."""
+
+
+class StatisticsSampler:
+    """Counts what reaches the queues, behind the senders' backs."""
+
+    def __init__(self, store: Store, statistics: Statistics) -> None:
+        self._store = store
+        self._statistics = statistics
+        self._begin = store.end_position
+        """What lies behind it was put by this process."""
+        self._ends: dict[tuple[str, int], int] = {}
+        self._uncounted: set[tuple[str, int]] = set()
+        """Queues that could not be counted once, each told once."""
+        self._turn = asyncio.Lock()
+        """Who looks: another, who knows of other ends, would count the same again."""
+
+    async def step(self, now_ms: int) -> None:
+        """Count, and take a sample of it."""
+        await self.look()
+        for _ in self._statistics.tick(now_ms):
+            await asyncio.sleep(0)
+
+    async def look(self, topic: str | None = None) -> None:
+        """Count what was put since the last look, to one topic or to all."""
+        async with self._turn:
+            await self._look(topic)
+
+    async def _look(self, topic: str | None) -> None:
+        queues = list(self._store.queue_stats.ends()) if topic is None else self._of(topic)
+        for number, place in enumerate(queues, 1):
+            if number % QUEUES_COUNT == 0:
+                await asyncio.sleep(0)
+            await self._count_all(place)
+        if topic is None and len(self._ends) > 2 * len(queues) + ENDS_SPARE:
+            self._forget_deleted()
+
+    async def _count_all(self, place: tuple[str, int, int]) -> None:
+        """All new messages of a queue; one that cannot be counted does not hold up the others."""
+        try:
+            while self._count(*place):  # noqa: ASYNC110 - lets others go first
+                await asyncio.sleep(0)
+        except Exception:
+            if place[:2] not in self._uncounted:
+                self._uncounted.add(place[:2])
+                log.exception("%s queue %d cannot be counted", *place[:2])
+            self._ends[place[:2]] = place[2]
+
+    def _of(self, topic: str) -> list[tuple[str, int, int]]:
+        store = self._store
+        return [(topic, n, store.bounds(topic, n)[1]) for n in store.queue_ids(topic)]
+
+    def _count(self, topic: str, queue_id: int, end: int) -> bool:
+        """Some messages of a queue; whether there are more."""
+        known = self._ends.get((topic, queue_id))
+        if known == end:
+            return False
+        queue_stats = self._store.queue_stats
+        if known is None or known > end:  # a new queue, or one of a topic that was made anew
+            known = queue_stats.offset_since(topic, queue_id, self._begin)
+        stop = min(end, known + LOOK_COUNT)
+        if stop > known and topic != OP_HALF_TOPIC and not topic.startswith(REVIVE_PREFIX):
+            size = queue_stats.size(topic, queue_id, known, stop)
+            self._statistics.put(topic, stop - known, size)
+        self._ends[topic, queue_id] = max(stop, known)
+        return stop < end
+
+    def _forget_deleted(self) -> None:
+        has = self._store.queue_stats.has
+        self._ends = {place: end for place, end in self._ends.items() if has(*place)}

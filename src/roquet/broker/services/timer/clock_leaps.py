@@ -1,0 +1,149 @@
+"""Clock leaps: what waits for too long because the clock was ahead is written again for its time.
+
+    clock   10:00 ──leap──▶ 12:00 … 12:05 ──set back──▶ 10:05
+    delay of an hour, sent at 12:01:  waits for 13:01 ───────▶ 11:01
+
+A delay counts from when its message is stored, so the second on the wheel is as wrong as the clock
+was. Only a clock that leapt ahead before is believed to have been wrong: one that is set back out
+of nothing may be the wrong one, and what waits must not come early once that is mended.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from roquet.broker.services.timer.deliveries import TimerContext, TimerDeliveries, out_of, raw_of
+from roquet.model import properties as props
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.net.clock import Clock
+from roquet.rules.delay.timer import ClockSetBack, is_delete
+from roquet.store.timer.layout import TimerUnit
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import decode
+
+BACK_MS: Final = 60_000
+"""So far ahead of now the wheel may be: a clock that is set right by less makes nobody hurry."""
+
+REMEMBERED_MS: Final = 86_400_000
+"""A clock that is set back later than this after a leap was not set right because of it."""
+
+LEAPS_MAX: Final = 8
+"""Leaps that are remembered: a process that was away for a while has seen one, too."""
+
+TOGETHER: Final = 64
+"""Units that are looked at before others have their turn: about a millisecond."""
+
+
+class ClockLeaps:
+    """Knows how far the clock leapt ahead, and writes again what waits because of that."""
+
+    def __init__(self, parts: TimerContext, deliveries: TimerDeliveries, clock: Clock) -> None:
+        self._parts = parts
+        self._timers = parts.timers
+        self._deliveries = deliveries
+        self._clock = clock
+        # The process before may have gone by another clock.
+        self._seen_ms = self._timers.read_ms if self._timers.exists else 0
+        self._stopwatch_ms = clock.monotonic_ms()
+        self._written: set[int] = set()
+        self.left: list[int] = []
+        """Seconds on the wheel in which nothing waits any more."""
+
+    def see(self, now_ms: int) -> None:
+        """Note what the clock shows."""
+        expected_ms = self._expected_ms()
+        if self._seen_ms and now_ms - expected_ms > BACK_MS:
+            found = (*self._parts.timings.leaps, (expected_ms, now_ms))
+            self._parts.timings.leapt(found[-LEAPS_MAX:])
+        self._seen_ms, self._stopwatch_ms = now_ms, self._clock.monotonic_ms()
+
+    def set_back(self, now_ms: int) -> ClockSetBack | None:
+        """The end of a leap, as the clock shows a time that was before; None if it did not leap."""
+        by_ms = self._expected_ms() - now_ms
+        for before_ms, after_ms in reversed(self._parts.timings.leaps):
+            is_recent = self._seen_ms - after_ms <= REMEMBERED_MS
+            if is_recent and BACK_MS < by_ms <= after_ms - before_ms + BACK_MS:
+                return ClockSetBack(before_ms=before_ms, by_ms=by_ms, now_ms=now_ms)
+        return None
+
+    def write_again(self, set_back: ClockSetBack | None) -> Iterator[None]:
+        """Write again what waits for too late a second, some of it at a time. Raises StoreFull.
+
+        If it fails it may be called once more: nothing is written a second time.
+        """
+        self.left.clear()
+        if set_back is None:
+            return
+        looked = 0
+        for time_ms in self._timers.seconds_from(self._timers.read_ms):
+            if time_ms is None:
+                yield
+                continue
+            units = self._units(time_ms)
+            for _ in self._write_second(time_ms, units, set_back):
+                looked += 1
+                if looked % TOGETHER == 0:
+                    yield
+
+    def done(self, set_back: ClockSetBack | None) -> None:
+        """The wheel has followed the clock: what is left of a leap may be set back later."""
+        if set_back is not None:
+            before_ms = set_back.before_ms
+            ends = [(one, end) for one, end in self._parts.timings.leaps if one <= before_ms]
+            left = ((one, end - set_back.by_ms) for one, end in ends)
+            self._parts.timings.leapt(tuple(one for one in left if one[1] - one[0] > BACK_MS))
+        self._seen_ms, self._stopwatch_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        self._written.clear()
+        self.left.clear()
+
+    def _expected_ms(self) -> int:
+        return self._seen_ms + self._clock.monotonic_ms() - self._stopwatch_ms
+
+    def _units(self, time_ms: int) -> Iterator[tuple[int, TimerUnit]]:
+        """The units of a second, from the newest back."""
+        slot = self._timers.slot(time_ms)
+        position = slot.last if slot else -1
+        while position >= 0 and (unit := self._timers.unit(position)) is not None:
+            yield position, unit
+            position = unit.before if unit.before < position else -1
+
+    def _write_second(
+        self, time_ms: int, units: Iterator[tuple[int, TimerUnit]], set_back: ClockSetBack
+    ) -> Iterator[None]:
+        """Write again what is wrong in one second, and what takes back some of it."""
+        is_left, any_moved, takes_back = True, False, []
+        for position, unit in units:
+            if is_delete(unit.magic):
+                takes_back.append((position, unit))
+            elif self._is_moved(position, unit, set_back):
+                any_moved = True
+            else:
+                is_left = False
+            yield
+        if any_moved:
+            for position, unit in takes_back:
+                self._is_moved(position, unit, set_back)
+                yield
+            if is_left:
+                self.left.append(time_ms)
+
+    def _is_moved(self, position: int, unit: TimerUnit, set_back: ClockSetBack) -> bool:
+        """Whether the message of a unit is written again; the disk may refuse that for now."""
+        if position in self._written:
+            return True
+        raw = raw_of(self._parts.store, unit)
+        if raw is None:
+            return False
+        try:
+            record = decode(raw)
+            found = decode_properties(record.properties)
+            out = out_of(found)
+            moved = None if out is None else set_back.out_ms(found, out)
+            if moved is None:
+                return False
+            self._deliveries.write_again(record, found, moved)
+        except (RecordError, MessageIllegal):  # it is set aside when its turn comes
+            return False
+        topic = found.get(props.REAL_TOPIC, "")
+        self._parts.timings.add(topic, 1 if is_delete(unit.magic) else -1, set_back.now_ms)
+        self._written.add(position)
+        return True

@@ -1,0 +1,291 @@
+"""From the wheel to its queue: what is due is delivered, goes on, or was taken back.
+
+A second begins when its time does. All its units are looked at, then its messages are delivered in
+the order in which they are due; more of them may come meanwhile.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from roquet.broker.ingest.append import Ingest
+from roquet.broker.ingest.destination import Destinations
+from roquet.broker.ingest.set_aside import TIMER, SetAside, location_in
+from roquet.broker.tables.timer_metrics import TimerMetrics
+from roquet.log_records import logger
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.rules.delay.due_queue import DueQueue
+from roquet.rules.delay.timer import (
+    PRECISION_MS,
+    due_ms,
+    floor_ms,
+    is_delete,
+    is_recall_due,
+    must_roll,
+)
+from roquet.store.store import Store
+from roquet.store.timer.layout import NONE, TimerUnit
+from roquet.store.timer.timers import TimerStore
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode
+
+log = logger(__name__)
+
+STEP_COUNT: Final = 64
+"""Messages delivered before others have their turn: about a millisecond."""
+
+LOOK_COUNT: Final = 64
+"""Units whose times are looked at before others have their turn."""
+
+STEP_BYTES: Final = 1024 * 1024
+"""Bytes of their messages, for the same reason: the largest take as long as many small ones."""
+
+EMPTY_COUNT: Final = 4_096
+"""Seconds without messages that are passed over in one step: after a long rest."""
+
+TIMER_PLACE: Final = (names.TIMER_TOPIC, 0)
+"""Topic and queue of all that waits."""
+
+ReviveNoteListener = Callable[[Record, int, int], object]
+"""Told of a note of the revive topic that had waited: its record, and its new queue and offset."""
+
+
+class TimerContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What the timer works with."""
+
+    store: Store
+    put: Ingest
+    homes: Destinations
+    set_aside: SetAside
+    timers: TimerStore
+    timings: TimerMetrics
+    window_ms: int
+    """How long a message waits in one second's place at most, to begin with."""
+    noted: ReviveNoteListener
+
+
+class TimerDeliveries:
+    """Delivers what is due."""
+
+    def __init__(self, parts: TimerContext) -> None:
+        self._parts = parts
+        self._timers = parts.timers
+        self._second: DueQueue | None = None
+
+    def step(self, now_ms: int) -> int:
+        """Some messages to their queues; gives when there is more to do."""
+        second = self._second or self._next_second(now_ms)
+        if second is None:
+            read_ms = self._timers.read_ms
+            if read_ms + PRECISION_MS <= now_ms:
+                return now_ms
+            return read_ms if read_ms > now_ms else read_ms + PRECISION_MS
+        if not second.is_known:
+            self._look(second)
+            return now_ms
+        store = self._parts.store
+        stop = store.end_position + STEP_BYTES
+        for _ in range(STEP_COUNT):
+            if (first := second.first()) is None:
+                return self._leave(second, now_ms)
+            if store.end_position >= stop:
+                break
+            due, position = first
+            if due > now_ms:
+                return due
+            self._unit_due(second, position, now_ms)
+            second.drop()
+            self._timers.note_delivered(due, position)
+        return now_ms
+
+    def leave(self) -> bool:
+        """Leave the second that is being delivered, which is ahead; whether that is done.
+
+        If all of it was delivered it is over, so that it does not come again as its time does.
+        """
+        timers = self._timers
+        slot = timers.slot(timers.read_ms)
+        if slot is not None and timers.cursor[0]:
+            second = self._second or DueQueue(timers.read_ms, slot.last, timers.cursor)
+            self._second = second
+            if not second.is_known:
+                self._look(second)
+                return False
+            if second.first() is None:
+                timers.advance_to(second.begin_ms + PRECISION_MS)
+        self._second = None
+        return True
+
+    def came(self, slot_ms: int, position: int, kind: int, record: Record) -> None:
+        """A unit was written; if into the second that is being delivered, it is in time."""
+        second = self._second
+        if second is not None and slot_ms == second.begin_ms:
+            self._see(second, position, kind, record)
+
+    def _next_second(self, now_ms: int) -> DueQueue | None:
+        """The first second of the past, or this one, that holds something."""
+        timers = self._timers
+        read_ms = timers.read_ms
+        for _ in range(EMPTY_COUNT):
+            if read_ms + PRECISION_MS > now_ms or timers.slot(read_ms) is not None:
+                break
+            read_ms += PRECISION_MS
+        if read_ms != timers.read_ms:
+            timers.advance_to(read_ms)
+        slot = timers.slot(read_ms)
+        if slot is None or read_ms > now_ms:
+            return None
+        self._second = DueQueue(read_ms, slot.last, timers.cursor)
+        return self._second
+
+    def _leave(self, second: DueQueue, now_ms: int) -> int:
+        """Go on to the next second, unless more may come into this one."""
+        following_ms = second.begin_ms + PRECISION_MS
+        if following_ms > now_ms:
+            return following_ms
+        self._second = None
+        self._timers.advance_to(following_ms)
+        self._timers.unsaved = True
+        return now_ms
+
+    def _look(self, second: DueQueue) -> None:
+        """Learn of some units of a second when they are due."""
+        left = STEP_BYTES
+        for _ in range(LOOK_COUNT):
+            position, unit = second.next, self._timers.unit(second.next)
+            if unit is None or floor_ms(unit.slot_ms) != second.begin_ms:
+                if position >= 0:
+                    log.warning("the timer log ends at %d, in a chain of units", position)
+                second.next = NONE
+                return
+            second.next = unit.before if unit.before < position else NONE
+            raw = raw_of(self._parts.store, unit)
+            if raw is not None:
+                self._see_raw(second, position, unit.magic, raw)
+            left -= unit.size
+            if left <= 0:
+                return
+
+    def _see_raw(self, second: DueQueue, position: int, kind: int, raw: bytes) -> None:
+        """Take a unit into the order of its second; one that cannot be read is due at once."""
+        try:
+            record = decode(raw)
+        except RecordError:  # it is set aside when its turn comes, and only once
+            second.add(second.begin_ms, position)
+        else:
+            self._see(second, position, kind, record)
+
+    def _see(self, second: DueQueue, position: int, kind: int, record: Record) -> None:
+        if record.topic != names.TIMER_TOPIC:
+            return  # other bytes lie there now
+        try:
+            _see(second, position, kind, record)
+        except Exception:  # as above
+            second.add(second.begin_ms, position)
+
+    def _unit_due(self, second: DueQueue, position: int, now_ms: int) -> None:
+        """A unit whose time has come: its message is dealt with, or set aside."""
+        unit = self._timers.unit(position)
+        raw = raw_of(self._parts.store, unit) if unit else None
+        if unit is None or raw is None:
+            return
+        try:
+            self._message_due(second, unit, decode(raw), now_ms)
+        except Exception as error:  # the others must not wait behind it
+            place = location_in(raw, names.TIMER_TOPIC, 0)
+            self._parts.set_aside.keep(TIMER, place, error, raw)
+
+    def _message_due(self, second: DueQueue, unit: TimerUnit, record: Record, now_ms: int) -> None:
+        """A message whose time has come: it is delivered, or goes on, or is taken back."""
+        found = decode_properties(record.properties)
+        topic = found.get(props.REAL_TOPIC, "")
+        if must_roll(unit.magic):
+            self._roll(record, found, unit, now_ms)
+        elif second.is_recalled(topic, found.get(props.UNIQUE_KEY, "")):
+            return  # the one that took it back has counted for both
+        else:
+            self.deliver(record, found, unit.write_ms, now_ms)
+        self._parts.timings.add(topic, 1 if is_delete(unit.magic) else -1, now_ms)
+
+    def _roll(self, record: Record, found: dict[str, str], unit: TimerUnit, now_ms: int) -> None:
+        """Write a message again, for a second that is now in reach."""
+        text = found.get(props.TIMER_ROLL_TIMES, "0")
+        times = int(text) + 1 if text.isascii() and text.isdecimal() and len(text) < 10 else 1
+        more = {
+            props.TIMER_ENQUEUE_MS: str(unit.write_ms),
+            props.TIMER_ROLL_TIMES: str(times),
+            props.TIMER_DEQUEUE_MS: str(now_ms),
+        }
+        self._store_again(record, found, more, TIMER_PLACE)
+
+    def deliver(self, record: Record, found: dict[str, str], write_ms: int, now_ms: int) -> None:
+        """Store a message where it was sent to."""
+        topic = found.get(props.REAL_TOPIC, "")
+        if not topic or topic in names.BROKER_ONLY_TOPICS or topic == names.TIMER_TOPIC:
+            raise MessageIllegal(f"a timed message cannot be delivered to topic {topic!r}")
+        queue_id = self._parts.homes.queue(topic, found.get(props.REAL_QUEUE_ID, "0"))
+        more = {props.TIMER_ENQUEUE_MS: str(write_ms), props.TIMER_DEQUEUE_MS: str(now_ms)}
+        offset = self._store_again(record, found, more, (topic, queue_id))
+        if topic.startswith(names.REVIVE_PREFIX):
+            self._parts.noted(record, queue_id, offset)
+
+    def write_again(self, record: Record, found: dict[str, str], out: int) -> None:
+        """Write a message once more, for another second than the one it says."""
+        self._store_again(record, found | {props.TIMER_OUT_MS: str(out)}, {}, TIMER_PLACE)
+
+    def _store_again(
+        self, record: Record, found: dict[str, str], more: dict[str, str], place: tuple[str, int]
+    ) -> int:
+        """The offset of a message that is stored again. Raises MessageIllegal if it cannot be."""
+        try:
+            return self._append(record, found | more, place)
+        except MessageIllegal:  # there may be no room for more
+            return self._append(record, found, place)
+
+    def _append(self, record: Record, properties: dict[str, str], place: tuple[str, int]) -> int:
+        appended = self._parts.put.again(
+            record,
+            topic=place[0],
+            queue_id=place[1],
+            properties=properties,
+            reconsume_times=record.reconsume_times,
+        )
+        return appended.queue_offset
+
+
+def raw_of(store: Store, unit: TimerUnit) -> bytes | None:
+    """The record that a unit speaks of, unread; None when it is gone."""
+    found = store.record_at(unit.position, unit.size)
+    if found is None:
+        log.warning("timed message at %d is gone", unit.position)
+        return None
+    return bytes(found)  # read in half the time of a view
+
+
+def _see(second: DueQueue, position: int, kind: int, record: Record) -> None:
+    """Take a unit into the order of its second."""
+    found = decode_properties(record.properties)
+    topic = found.get(props.REAL_TOPIC, "")
+    if is_recall_due(kind):
+        second.recall(topic, _target(found, topic))
+        return
+    wanted = out_of(found) == second.begin_ms and not must_roll(kind)
+    due = due_ms(found, record.stored_ms, second.begin_ms) if wanted else second.begin_ms
+    second.add(due, position)
+
+
+def out_of(found: dict[str, str]) -> int | None:
+    """The second that a message waits for."""
+    text = found.get(props.TIMER_OUT_MS, "")
+    return floor_ms(int(text)) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def _target(found: dict[str, str], topic: str) -> str:
+    """The unique key of the message that this one takes back.
+
+    The topic may stand in front of it (the setting recall_key_with_topic, and brokers of 5.4).
+    """
+    return found.get(props.TIMER_DELETE_UNIQUE_KEY, "").removeprefix(f"{topic}+")

@@ -1,0 +1,169 @@
+"""From the timer topic onto the wheel: each message to the second that it waits for.
+
+One whose second is over is delivered at once. One whose second is far ahead goes to a place on the
+way. How far the topic is read gets saved with the wheel, so that none is left out.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from roquet.broker.ingest.set_aside import TIMER, location_in
+from roquet.broker.services.delayed_delivery import decode_records
+from roquet.broker.services.timer.deliveries import TimerContext, TimerDeliveries, out_of
+from roquet.log_records import logger
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.rules.delay.timer import (
+    NOT_ON_WHEEL_MS,
+    PRECISION_MS,
+    ClockSetBack,
+    due_ms,
+    floor_ms,
+    magic,
+    stop_ms,
+)
+from roquet.store.timer.layout import TimerUnit
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record
+
+log = logger(__name__)
+
+STEP_COUNT: Final = 64
+"""Messages taken before others have their turn: about a millisecond."""
+
+STEP_BYTES: Final = 1024 * 1024
+"""Bytes of them, for the same reason: the largest messages take as long as many small ones."""
+
+FAR_MS: Final = 366 * 86_400_000
+"""No message may wait for so long (40 days are allowed), whatever the clock did since."""
+
+TOPICS_MAX: Final = 1_024
+"""Topics whose hashes are remembered."""
+
+_topic_hash: Final = lru_cache(TOPICS_MAX)(hash_code)
+
+
+class TimerIntake:
+    """Takes what comes."""
+
+    def __init__(self, parts: TimerContext, deliveries: TimerDeliveries) -> None:
+        self._parts = parts
+        self._timers = parts.timers
+        self._deliveries = deliveries
+        self.window_ms = parts.window_ms
+        """How long a message waits in one second's place at most."""
+        self.is_held_up = False
+        """Whether the next one finds no place on the wheel before others are delivered."""
+        self.taken_ms = 0
+        """All that was stored before this time is taken."""
+        self.set_back: ClockSetBack | None = None
+        """The last time that a clock that was ahead was set back."""
+        self.set_back_end = 0
+        """Where the topic ended then."""
+        self._mark = (0, 0)
+        """A time, and where the topic ended then."""
+
+    def step(self, now_ms: int) -> None:
+        """Some messages from their topic onto the wheel."""
+        self._step(now_ms)
+        offset, end = self._timers.offset, self._parts.store.bounds(names.TIMER_TOPIC, 0)[1]
+        seen_ms, seen_end = self._mark
+        if offset >= end:
+            self.taken_ms = now_ms
+        elif seen_ms > now_ms:  # the clock was set back
+            self.taken_ms = min(self.taken_ms, now_ms)
+        elif offset >= seen_end:
+            self.taken_ms = seen_ms
+        else:
+            return
+        self._mark = (now_ms, end)
+
+    def _step(self, now_ms: int) -> None:
+        timers, store = self._timers, self._parts.store
+        if not timers.exists:
+            timers.advance_to(floor_ms(now_ms))
+        least, end = store.bounds(names.TIMER_TOPIC, 0)
+        offset = min(max(timers.offset, least), end)
+        self.is_held_up = False
+        if offset < end:
+            found = store.read(
+                names.TIMER_TOPIC, 0, offset, count_max=STEP_COUNT, bytes_max=STEP_BYTES
+            )
+            for record in decode_records(found.parts, self._unreadable):
+                if not self._taken(record, now_ms):
+                    timers.advance_offset(record.queue_offset)
+                    self.is_held_up = True
+                    return
+                timers.advance_offset(record.queue_offset + 1)
+            offset = found.next_offset  # past what cannot be read
+        timers.advance_offset(offset)
+
+    def _taken(self, record: Record, now_ms: int) -> bool:
+        """Take one message, or set it aside; False: there is no place for it yet."""
+        try:
+            return self._take(record, now_ms)
+        except Exception as error:  # the others must not wait behind it
+            self._parts.set_aside.keep_record(TIMER, record, error)
+            return True
+
+    def _unreadable(self, raw: bytes, error: RecordError) -> None:
+        self._parts.set_aside.keep(TIMER, location_in(raw, names.TIMER_TOPIC, 0), error, raw)
+
+    def _take(self, record: Record, now_ms: int) -> bool:
+        """One message onto the wheel, or delivered at once; False: there is no place for it yet."""
+        timers, found = self._timers, decode_properties(record.properties)
+        out = out_of(found)
+        if out is None:
+            raise MessageIllegal("a timed message has no delivery time")
+        if out - now_ms > FAR_MS:
+            raise MessageIllegal(f"a timed message is for {out}, years ahead")
+        if self._is_written_again(record, found, out):
+            return True
+        offset, read_ms = timers.replayed
+        if record.queue_offset < offset and out < read_ms:
+            return True
+        if out <= timers.read_ms:
+            due = due_ms(found, record.stored_ms, out)
+            if out < timers.read_ms or (due, timers.log_end) <= timers.cursor:
+                if due <= now_ms:
+                    self._too_late(record, found, now_ms)
+                    return True
+                out = timers.read_ms + PRECISION_MS  # the clock was set back: never too early
+        return self._onto_wheel(record, found, out, now_ms)
+
+    def _is_written_again(self, record: Record, found: dict[str, str], out: int) -> bool:
+        """Whether a message of a clock that was ahead is written again, for a nearer second.
+
+        What takes a message back is needed in both seconds.
+        """
+        deletes = props.TIMER_DELETE_UNIQUE_KEY in found
+        if self.set_back is None or not (deletes or record.queue_offset < self.set_back_end):
+            return False
+        if (moved := self.set_back.out_ms(found, out)) is None:
+            return False
+        self._deliveries.write_again(record, found, moved)
+        return not deletes
+
+    def _onto_wheel(self, record: Record, found: dict[str, str], out: int, now_ms: int) -> bool:
+        # A clock that was set back must not have it wait in a second that is over.
+        timers, write_ms = self._timers, max(floor_ms(now_ms), self._timers.read_ms)
+        wanted, rolls = stop_ms(out, write_ms, self.window_ms)
+        if (stop := timers.free_slot_ms(wanted)) is None:
+            return False
+        deletes, topic = props.TIMER_DELETE_UNIQUE_KEY in found, found.get(props.REAL_TOPIC, "")
+        kind = magic(rolls=rolls, deletes=deletes)
+        position = timers.add(
+            TimerUnit(kind, write_ms, stop, record.position, record.size, _topic_hash(topic))
+        )
+        self._parts.timings.add(topic, -1 if deletes else 1, now_ms)
+        self._deliveries.came(stop, position, kind, record)
+        return True
+
+    def _too_late(self, record: Record, found: dict[str, str], now_ms: int) -> None:
+        """A message whose second is over, or to take one back that was delivered then."""
+        if props.TIMER_DELETE_UNIQUE_KEY in found:
+            log.info("message at %d came too late to take another back", record.position)
+        else:
+            self._deliveries.deliver(record, found, NOT_ON_WHEEL_MS, now_ms)

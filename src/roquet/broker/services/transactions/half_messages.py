@@ -1,0 +1,220 @@
+"""Halves: half messages as they lie in the store, and what the log says became of them.
+
+What ends a half message says where that began (its prepared position), and carries the same unique
+key and body. So what was done is found by the key index, when no op message speaks of it yet.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from roquet.log_records import logger
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.model.errors import CallRefused, RecordError
+from roquet.model.flags import TRANSACTION_MASK
+from roquet.rules.transaction import COMMIT, HalfMessageFacts, HalfMessagePosition, times_checked
+from roquet.store.store import Store
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode
+
+log = logger(__name__)
+
+SAME_KEY_MAX: Final = 64
+"""Messages of one unique key that are looked at: checks of a half message, and its deliveries."""
+
+SENT_AGAIN_MS: Final = 60_000
+"""Between two tries of one send, at most; a program that sends one message again and again, under
+one key, is not to lose the later ones."""
+
+SAME_KEY_BYTES: Final = 32 * 1024 * 1024
+"""What those that are looked at may have in all, the newest of them: a hundredth of a second."""
+
+INDEX_STEPS: Final = 200
+INDEX_COUNT: Final = 250
+"""Records that are indexed before an old half message is ended: a fifth of a second at most, and
+others have their turn after each millisecond."""
+
+COMMITTED_ELSEWHERE: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
+"""Where a committed message may be that is to be delivered later."""
+
+PREPARED_OFFSET: Final = props.TRANSACTION_PREPARED_QUEUE_OFFSET
+
+
+class IndexBehind(CallRefused):
+    """The key index does not yet say what became of a half message."""
+
+    def __init__(self) -> None:
+        super().__init__(ResponseCode.SYSTEM_BUSY, "the key index is still being made")
+
+
+class HalfMessage(msgspec.Struct, frozen=True):
+    """A half message as it lies in its queue."""
+
+    record: Record
+    properties: dict[str, str]
+
+    @property
+    def offset(self) -> int:
+        """Where it stands in its queue."""
+        return self.record.queue_offset
+
+    @property
+    def place(self) -> HalfMessagePosition:
+        """What an end has to agree with."""
+        return HalfMessagePosition(
+            self.properties.get(props.PRODUCER_GROUP), self.offset, self.record.position
+        )
+
+    @property
+    def facts(self) -> HalfMessageFacts:
+        """What the rules look at."""
+        return HalfMessageFacts(
+            born_ms=self.record.born_ms,
+            stored_ms=self.record.stored_ms,
+            immunity=self.properties.get(props.CHECK_IMMUNITY_TIME),
+            checked=self.properties.get(props.TRANSACTION_CHECK_TIMES),
+        )
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to."""
+        return self.properties.get(props.REAL_TOPIC, "")
+
+    @property
+    def unique_key(self) -> str:
+        """The key that its sender gave."""
+        return self.properties.get(props.UNIQUE_KEY, "")
+
+    @property
+    def has_immunity(self) -> bool:
+        """Whether its sender says when it may be asked about."""
+        return props.CHECK_IMMUNITY_TIME in self.properties
+
+    @property
+    def was_put_back(self) -> bool:
+        """Whether it stood elsewhere in the queue before."""
+        found = self.properties
+        return props.TRANSACTION_CHECK_TIMES in found or PREPARED_OFFSET in found
+
+
+class HalfQueue:
+    """The queue of half messages."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def bounds(self) -> tuple[int, int]:
+        """Least and next offset."""
+        return self._store.bounds(names.HALF_TOPIC, 0)
+
+    def find(self, position: int) -> HalfMessage | None:
+        """The half message that begins at a position of the log, if one does.
+
+        Its queue has to know of it: a body may hold what looks like a half message.
+        """
+        found = self._store.message_at(position) if position >= 0 else None
+        half = None if found is None else _half_of(found)
+        return half if half is not None and self._position(half.offset) == position else None
+
+    def at(self, offset: int) -> HalfMessage | None:
+        """The half message of an offset; None for one that cannot be read any more."""
+        found = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
+        half = _half_of(bytes(found.parts[0])) if found.count else None
+        return half if half is not None and half.offset == offset else None
+
+    def _position(self, offset: int) -> int | None:
+        entries = self._store.queue_stats.entries(names.HALF_TOPIC, 0, offset, 1)
+        return entries[0][0] if entries else None
+
+    def put_back_since(self, half: HalfMessage) -> list[HalfMessage]:
+        """The same message where it was put back, the latest last."""
+        found = map(_parsed, self._behind(half, names.HALF_TOPIC))
+        return sorted((one for one in found if one.was_put_back), key=lambda one: one.offset)
+
+    def was_delivered(self, half: HalfMessage) -> bool:
+        """Whether its transaction was committed: the log holds what came of it.
+
+        Also a producer that got no answer, and sent it once more, may have committed that. What was
+        born before this one is another: its producer knew of it, and sent the same again.
+        """
+        born_ms = half.record.born_ms
+        return any(
+            record.sys_flag & TRANSACTION_MASK == COMMIT
+            and 0 <= record.born_ms - born_ms <= SENT_AGAIN_MS
+            for topic in (half.topic, *COMMITTED_ELSEWHERE)
+            for record in self._same(half, topic)
+        )
+
+    def was_settled(self, half: HalfMessage) -> bool:
+        """Whether anything has ended it: a broker that was killed may have had no time to note it.
+
+        A genuine broker does not say from where it put a message back, but counts its checks.
+        """
+        times = times_checked(half.facts.checked)
+        if any(
+            newer.record.prepared_position == half.record.position
+            or times_checked(newer.facts.checked) > times
+            for newer in self.put_back_since(half)
+        ):
+            return True
+        return any(self._behind(half, names.CHECK_MAX_TIME_TOPIC)) or self.was_delivered(half)
+
+    def _behind(self, half: HalfMessage, topic: str) -> Iterator[Record]:
+        """What of a topic has come of a half message: it lies behind it."""
+        return (r for r in self._same(half, topic) if r.position > half.record.position)
+
+    def _same(self, half: HalfMessage, topic: str) -> Iterator[Record]:
+        """The messages of a topic that are the same as a half message but for their place."""
+        if not half.unique_key:
+            return
+        if not self._index():
+            raise IndexBehind
+        found = self._store.query(
+            topic, half.unique_key, count_max=SAME_KEY_MAX, bytes_max=SAME_KEY_BYTES
+        )
+        # Copies of one message, which a topic may hold, are told apart by the rows they are.
+        row = half.properties.get(props.SINK_ROW)
+        for raw in found.records:
+            try:
+                record = decode(raw)
+                other_row = _row_of(record)
+            except RecordError as error:  # it is another message, and this one must not wait for it
+                log.warning("a message of key %r cannot be read: %s", half.unique_key[:80], error)
+                continue
+            if record.body == half.record.body and row in (None, other_row):
+                yield record
+
+    async def index(self) -> None:
+        """See that what is stored can be found by its key, unless that takes long."""
+        for _ in range(INDEX_STEPS):
+            if self._index():
+                return
+            await asyncio.sleep(0)
+
+    def _index(self) -> bool:
+        """Index some of what is stored; whether that was all."""
+        store = self._store
+        if store.indexed_position < store.end_position:
+            store.dispatch(INDEX_COUNT)
+        return store.indexed_position >= store.end_position
+
+
+def _half_of(raw: bytes) -> HalfMessage | None:
+    try:
+        half = _parsed(decode(raw))
+    except RecordError as error:
+        log.warning("a half message cannot be read: %s", error)
+        return None
+    return half if half.record.topic == names.HALF_TOPIC else None
+
+
+def _row_of(record: Record) -> str | None:
+    return decode_properties(record.properties).get(props.SINK_ROW)
+
+
+def _parsed(record: Record) -> HalfMessage:
+    return HalfMessage(record, decode_properties(record.properties))

@@ -1,0 +1,274 @@
+"""Transactions: what ends half messages, and how that is noted.
+
+    send ──▶ half queue                                 commit ──▶ the real topic ─┐
+                 │ ▲                                    roll back ─────────────────┤
+                 │ └── put back, to be asked about ─┐                              │
+                 └──────────────────────────────────┴──▶ op queue: "40,42," ◀──────┘
+
+What ends a half message is stored first, and says where that began; then an op message says that it
+is ended. So a broker that was killed in between finds what was done, and does not do it twice.
+
+Memory holds a byte for each half message behind the oldest open one, which moves on each round.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from roquet.broker.ingest.append import Ingest
+from roquet.broker.ingest.destination import Destinations
+from roquet.broker.ingest.set_aside import TRANSACTIONS, SetAside, location_in
+from roquet.broker.services.delayed_delivery import decode_records
+from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.topics import Topics
+from roquet.log_records import logger
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.model.errors import RecordError, StoreError
+from roquet.model.flags import TRANSACTION_MASK, SysFlag
+from roquet.net.clock import Clock
+from roquet.rules.transaction import (
+    COMMIT,
+    REMOVE_TAG,
+    EndedHalfMessages,
+    OpMessages,
+    offsets_of,
+    op_bodies,
+)
+from roquet.store.store import Draft, Store
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record
+
+log = logger(__name__)
+
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""Whose progress says which half messages are ended (MixAll.CID_SYS_RMQ_TRANS)."""
+
+PENDING_MAX: Final = 100_000
+"""Ends that are noted in memory alone, when the disk takes no op messages; then none is taken."""
+
+READ_COUNT: Final = 1_000
+READ_BYTES: Final = 1024 * 1024
+"""Of the op queue that are read at one time after a restart."""
+
+OP_PROPERTIES: Final = f"{props.TAGS}\x01{REMOVE_TAG}\x02{props.WAIT}\x01true\x02".encode()
+OP_CODE: Final = hash_code(REMOVE_TAG)
+HOSTS_V6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+IPV4_SIZE: Final = 8
+REAL: Final = frozenset({props.REAL_TOPIC, props.REAL_QUEUE_ID})
+
+
+class Transactions:
+    """The transactions of this broker."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        put: Ingest,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        clock: Clock,
+        config: BrokerConfig,
+        set_aside: SetAside,
+    ) -> None:
+        self._store = store
+        self._put = put
+        self._topics = topics
+        self._offsets = offsets
+        self._clock = clock
+        self.config = config
+        self._set_aside = set_aside
+        self._homes = Destinations(
+            topics=topics,
+            clock=clock,
+            default_queue_count=config.default_queue_count,
+            auto_create=config.auto_create_topic,
+        )
+        self.queue = HalfQueue(store)
+        self.halves = EndedHalfMessages(0)
+        self._ops = OpMessages(0)
+        self._pending: list[int] = []
+        """Ended half messages of which no op message speaks yet, in the order of their ends."""
+        self._pending_size = 0
+        self._old_end = 0
+        self._complained: set[type[Exception]] = set()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Other settings from now on."""
+        self.config = config
+        self._homes.configure(config)
+
+    # -- judged ------------------------------------------------------------------------------
+
+    def current(self, half: HalfMessage) -> HalfMessage | None:
+        """The same message where it stands now, if it was put back since; None when it is ended."""
+        if not self.halves.is_ended(half.offset):
+            return half
+        newer = self.queue.put_back_since(half)
+        return next((one for one in reversed(newer) if not self.halves.is_ended(one.offset)), None)
+
+    def is_old(self, half: HalfMessage) -> bool:
+        """Whether it was stored before this start: what became of it may not be noted."""
+        return half.offset < self._old_end
+
+    # -- ended -------------------------------------------------------------------------------
+
+    def commit(self, half: HalfMessage) -> None:
+        """Deliver it; StoreError and MessageIllegal say that it was not."""
+        record, properties = half.record, half.properties
+        self._put.again(
+            replace(record, sys_flag=record.sys_flag & ~TRANSACTION_MASK | COMMIT),
+            topic=half.topic,
+            queue_id=self._homes.queue(half.topic, properties.get(props.REAL_QUEUE_ID, "0")),
+            properties={name: properties[name] for name in properties if name not in REAL},
+            reconsume_times=record.reconsume_times,
+            settles=record.position,
+        )
+        self.end(half.offset)
+
+    def roll_back(self, half: HalfMessage) -> None:
+        """Nobody will get it; StoreError says that this could not be noted."""
+        if len(self._pending) >= PENDING_MAX:
+            self._write()
+        self.end(half.offset)
+
+    def put_back(self, half: HalfMessage, changed: dict[str, str]) -> HalfMessage:
+        """Let it stand at the end of its queue, with other properties; gives it as it is there."""
+        offset = self._again(half.record, names.HALF_TOPIC, half.properties | changed)
+        self.end(half.offset)
+        moved = self.queue.at(offset)
+        assert moved is not None, "it was stored this moment"
+        return moved
+
+    def give_up(self, half: HalfMessage) -> None:
+        """Lay it where operators find it."""
+        topic = names.CHECK_MAX_TIME_TOPIC
+        self._topics.create_for_group(topic, 1, self._clock.now_ms())
+        self._again(half.record, topic, half.properties)
+        self.end(half.offset)
+
+    def keep(self, offset: int, error: Exception) -> None:
+        """Set a half message aside that cannot be handled: it counts as ended.
+
+        Raises StoreError as long as that cannot be stored.
+        """
+        found = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
+        if found.count:
+            raw = bytes(found.parts[0])
+            place = location_in(raw, names.HALF_TOPIC, 0)
+            self._set_aside.keep(TRANSACTIONS, place, error, raw)
+        else:
+            log.error("half message %d is lost: nothing can be read there", offset)
+        self.end(offset)
+
+    def resume(self, record: Record) -> None:
+        """Put back what was given up: its producer is asked from the beginning."""
+        properties = decode_properties(record.properties) | {props.TRANSACTION_CHECK_TIMES: "0"}
+        self._again(record, names.HALF_TOPIC, properties)
+
+    def _again(self, record: Record, topic: str, properties: dict[str, str]) -> int:
+        """Store it in one of the broker's own topics; gives its offset there."""
+        appended = self._put.again(
+            record,
+            topic=topic,
+            queue_id=0,
+            properties=properties,
+            reconsume_times=record.reconsume_times,
+            settles=record.position,
+        )
+        return appended.queue_offset
+
+    def end(self, offset: int) -> None:
+        """Note that a half message is ended: now in memory, in a moment in an op message."""
+        self.halves.end(offset)
+        self._pending.append(offset)
+        self._pending_size += len(str(offset)) + 1
+        if self._pending_size >= self.config.transaction_op_size:
+            self._try_to_write()
+
+    # -- noted -------------------------------------------------------------------------------
+
+    def step(self, _now_ms: int = 0) -> None:
+        """Write op messages, and note how far all is ended."""
+        if self._pending:
+            self._try_to_write()
+        start = self.halves.advance()
+        self._offsets.commit(GROUP, names.HALF_TOPIC, 0, start)
+        self._offsets.commit(GROUP, names.OP_HALF_TOPIC, 0, self._ops.advance(start))
+
+    def _try_to_write(self) -> None:
+        try:
+            self._write()
+        except StoreError as error:  # they stay in memory, and in the log is what ended them
+            if type(error) not in self._complained:
+                self._complained.add(type(error))
+                log.warning("op messages cannot be stored for now: %s", error)
+        else:
+            self._complained.clear()
+
+    def _write(self) -> None:
+        now_ms, host = self._clock.now_ms(), self._put.store_host
+        flags = 0 if len(host) == IPV4_SIZE else HOSTS_V6
+        for body in list(op_bodies(self._pending, self.config.transaction_op_size)):
+            draft = Draft(
+                names.OP_HALF_TOPIC, 0, body, OP_PROPERTIES, OP_CODE,
+                sys_flag=flags, born_ms=now_ms, born_host=host, store_host=host,
+            )  # fmt: skip
+            offset = self._store.append(draft, now_ms).queue_offset
+            ended = offsets_of(body)
+            self._ops.note(offset, ended)
+            del self._pending[: len(ended)]
+            self._pending_size -= len(body)
+
+    # -- after a restart ---------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Read which half messages are ended, in a directory of this broker or a genuine one."""
+        least, end = self.queue.bounds()
+        self.halves, self._old_end = (
+            EndedHalfMessages(self._progress(names.HALF_TOPIC, least, end)),
+            end,
+        )
+        op_least, op_end = self._store.bounds(names.OP_HALF_TOPIC, 0)
+        at = self._progress(names.OP_HALF_TOPIC, op_least, op_end)
+        self._ops = OpMessages(op_end)
+        while at < op_end:
+            found = self._store.read(
+                names.OP_HALF_TOPIC, 0, at, count_max=READ_COUNT, bytes_max=READ_BYTES
+            )
+            for record in decode_records(found.parts, self._unreadable):
+                self._take(record, end)
+            at = max(found.next_offset, at + 1)
+        if (start := self.halves.advance()) < end:
+            log.info("half messages are open, the first of them at offset %d of %d", start, end)
+
+    def _progress(self, topic: str, least: int, end: int) -> int:
+        """How far a queue was read; never behind its end, which a crash may have taken back."""
+        return min(max(self._offsets.get(GROUP, topic, 0) or 0, least), end)
+
+    def _take(self, record: Record, end: int) -> None:
+        try:
+            self._take_op(record, end)
+        except Exception as error:  # producers are asked instead
+            self._set_aside.keep_record(TRANSACTIONS, record, error)
+
+    def _take_op(self, record: Record, end: int) -> None:
+        tag = decode_properties(record.properties).get(props.TAGS)
+        ended = offsets_of(record.body) if tag == REMOVE_TAG else []
+        # One that is not there was lost in a crash: another message will get its offset.
+        ended = [offset for offset in ended if offset < end]
+        for offset in ended:
+            self.halves.end(offset)
+        self._ops.note(record.queue_offset, ended)
+
+    def retried(self, record: Record) -> None:
+        """An op message that had been set aside was put back."""
+        self._take(record, self.queue.bounds()[1])
+
+    def _unreadable(self, raw: bytes, error: RecordError) -> None:
+        place = location_in(raw, names.OP_HALF_TOPIC, 0)
+        self._set_aside.keep(TRANSACTIONS, place, error, raw)

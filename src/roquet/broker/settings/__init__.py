@@ -1,0 +1,1 @@
+"""Settings: the keys of broker.conf, how they are read, written and changed at run time."""

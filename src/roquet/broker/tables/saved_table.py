@@ -1,0 +1,219 @@
+"""Table: a dict with a version, saved atomically.
+
+The files are the genuine broker's: JSON in Java's dialect below `config/`, the edition before
+beside it as `.bak`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from roquet.log_records import logger
+from roquet.model.errors import FieldError, StoreError
+from roquet.model.topic import DataVersion
+from roquet.net.threads import in_thread
+from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.files import Files
+from roquet.wire.fastjson import codec
+
+log = logger(__name__)
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class _Unreadable(StoreError):
+    """A file that is there and may not be read, or is none."""
+
+
+class TableFile:
+    """One JSON file and its `.bak`."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self.path = path
+        self._lock = Lock()
+        self._kept = codec.EncodedTextCache()
+        self._given = self._written = 0
+        self._backup = path.with_name(f"{path.name}.bak")
+        self._has_backup = True
+
+    def read(self, wanted: type[S]) -> S | None:
+        """What the file says, else its `.bak`; None when there is neither.
+
+        Raises StoreError when neither can be used, and for a file that may not be read: it may be
+        newer than its `.bak`.
+        """
+        try:
+            found = self._parse(self.path, wanted)
+        except _Unreadable:
+            raise
+        except StoreError as error:
+            saved = self._parse(self._backup, wanted)
+            if saved is None:
+                raise
+            log.warning("%s (now its .bak is used)", error)
+            return saved
+        if found is None:
+            found = self._parse(self._backup, wanted)
+            if found is not None:
+                log.warning("%s is missing: its .bak is used", self.path)
+            self._has_backup = found is not None
+        return found
+
+    def writing(self, value: msgspec.Struct) -> Callable[[], None]:
+        """The work of replacing what the file says: it may be done in another thread.
+
+        The value must not change meanwhile.
+        """
+        self._given = turn = self._given + 1
+
+        def work() -> None:
+            # A save in another thread may be late: what is newer stays.
+            with self._lock:
+                if turn > self._written:
+                    data = codec.dumps(value, pretty=True, text_cache=self._kept)
+                    self._files.replace(self.path, data, keep=True)
+                    if not self._has_backup:  # from the first edition on there are two copies
+                        self._files.replace(self._backup, data)
+                        self._has_backup = True
+                    self._written = turn
+
+        return work
+
+    def _parse(self, path: Path, wanted: type[S]) -> S | None:
+        try:
+            data = self._files.read(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _Unreadable(str(store_error(path, error))) from error
+        # Another table is JSON as well: all of it would be passed over, and nothing be left.
+        key = wanted.__struct_encode_fields__[0]
+        try:
+            found, fault = codec.loads(data, wanted), f"there is no {key} in it"
+        except FieldError as error:
+            found, fault = None, str(error)
+        if found is None or key.encode() not in data:
+            raise StoreError(
+                f"{path} cannot be read: {fault}; mend it, or delete it to begin with none"
+            )
+        return found
+
+
+class TableChange(NamedTuple):
+    """A change of a table that is made in memory and not saved yet."""
+
+    undo: Callable[[], object]
+    """Take it back, where nobody has changed the same since: the disk does not take it."""
+    done: Callable[[], object]
+    """It is on the disk."""
+
+
+def _nothing() -> None:
+    pass
+
+
+NO_CHANGE: Final = TableChange(_nothing, _nothing)
+
+
+class SavedTable(Generic[S]):
+    """What tables share: a version, and when to save."""
+
+    kind: type[S]
+
+    def __init__(self, file: TableFile | None) -> None:
+        self._file = file
+        self.version = DataVersion()
+        self.unsaved = False
+        self._changing = asyncio.Lock()
+        self._threads = 0
+        """Saves that are under way in threads: what they write is not on the disk yet."""
+        found = file.read(self.kind) if file else None
+        self.is_new = file is not None and found is None
+        """Whether there was no file: the broker is new, or the file was lost."""
+        if found is not None:
+            self.take(found)
+
+    def take(self, found: S) -> None:
+        """Hold what a file said."""
+        raise NotImplementedError
+
+    def content(self) -> S:
+        """What the file should say."""
+        raise NotImplementedError
+
+    def touch(self, now_ms: int) -> None:
+        """Note that the table is another edition now."""
+        self.version = self.version.next(now_ms)
+        self.unsaved = True
+
+    def save(self) -> None:
+        """Write the file, if it does not say what the table holds."""
+        if self._threads:
+            self.unsaved = True
+        if work := self.saving():
+            try:
+                work()
+            except BaseException:
+                self.unsaved = True
+                raise
+
+    async def saved(self, before: Callable[[], object] = _nothing) -> None:
+        """Write the file in a thread, after `before`, and return when it says what it has to.
+
+        A save that is under way may fail yet, so what it writes does not count.
+        """
+        if self._threads:
+            self.unsaved = True
+        if (work := self.saving()) is None:
+            return
+
+        def both() -> None:
+            before()
+            work()
+
+        self._threads += 1
+        try:
+            await in_thread(both)
+        except BaseException:
+            self.unsaved = True
+            raise
+        finally:
+            self._threads -= 1
+
+    async def change(self, begin: Callable[[], TableChange]) -> None:
+        """Make a change and save it in a thread: all of it, or none when the disk refuses it.
+
+        Changes wait for each other: each begins with what is on the disk.
+        """
+        async with self._changing:
+            change = begin()
+            try:
+                await self.saved()
+            except BaseException:
+                change.undo()
+                raise
+            change.done()
+
+    def change_now(self, change: TableChange) -> None:
+        """Save a change at once, for who cannot wait; take it back when the disk refuses it."""
+        try:
+            self.save()
+        except BaseException:
+            change.undo()
+            raise
+        change.done()
+
+    def saving(self) -> Callable[[], None] | None:
+        """The work of `save`, to be done at once or in another thread; None without any.
+
+        Who does the work sets `unsaved` again should it fail.
+        """
+        if not self.unsaved:
+            return None
+        self.unsaved = False
+        return self._file.writing(self.content()) if self._file else None

@@ -1,0 +1,1 @@
+"""Commands for operators: roquet topic, group, cluster, broker, dump, check."""

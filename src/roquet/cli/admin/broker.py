@@ -1,0 +1,165 @@
+"""roquet broker: starts one; roquet broker settings, set: what a running one goes by."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from roquet.cli.process import runtime
+from roquet.cli.servers import start
+from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
+from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
+from roquet.model.errors import UsageError
+from roquet.model.settings import suggest
+
+app: Final = typer.Typer(name="broker", rich_markup_mode=None)
+app.callback(invoke_without_command=True)(start.broker)
+
+BrokerArgument = Annotated[
+    str, typer.Argument(help="The broker's name.", autocompletion=completion.brokers)
+]
+
+
+@app.command()
+def settings(
+    broker: BrokerArgument,
+    *,
+    unused: Annotated[
+        bool, typer.Option("--all", help="Also Apache's settings that have no effect on it.")
+    ] = False,
+    json: JsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Show a broker's settings."""
+    runtime.log_to_stderr(verbose=False)
+    runtime.run(_settings(namesrv, broker, unused=unused, json=json))
+
+
+@app.command("set")
+def set_settings(
+    broker: BrokerArgument,
+    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What to change.")],
+    *,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Change settings of a running broker. All that are given, or none."""
+    runtime.log_to_stderr(verbose=False)
+    pairs = [_pair(set_settings) for set_settings in changes]
+    _check_duplicates(pairs)
+    runtime.run(_change(namesrv, broker, dict(pairs), dry_run=dry_run, yes=yes, json=json))
+
+
+async def _settings(namesrv: str | None, broker: str, *, unused: bool, json: bool) -> None:
+    from roquet.admin import brokers
+    from roquet.admin.client import AdminClient
+
+    async with AdminClient(namesrv_addresses(namesrv)) as admin:
+        found = await brokers.settings(admin, broker)
+    if not unused and _is_ours(found):
+        found = _effective(found)
+    if json:
+        output.echo_json([found])
+        return
+    for name, value in found.items():
+        output.echo(f"{name} = {value}")
+
+
+async def _change(
+    namesrv: str | None,
+    broker: str,
+    wanted: dict[str, str],
+    *,
+    dry_run: bool,
+    yes: bool,
+    json: bool,
+) -> None:
+    from roquet.admin import brokers
+    from roquet.admin.client import AdminClient
+
+    async with AdminClient(namesrv_addresses(namesrv)) as admin:
+        now = await brokers.settings(admin, broker)
+        known = {key: _current_value(now, broker, key) for key in wanted}
+        preview = [
+            f"{broker}: {key} is {known[key] or 'not set'}, then {value}"
+            for key, value in wanted.items()
+        ]
+        output.show_preview(preview, dry_run=dry_run, json=json)
+        if not dry_run:
+            question = f"Change {output.quantity(len(wanted), 'setting')}?"
+            await output.confirm(question, yes=yes, to_stderr=json)
+            await brokers.configure(admin, broker, wanted)
+    if json:
+        output.echo_json(
+            {"broker": broker, "key": k, "now": known[k], "then": v, "changed": not dry_run}
+            for k, v in wanted.items()
+        )
+    elif not dry_run:
+        output.echo(f"{broker}: changed")
+
+
+def _current_value(told: Mapping[str, str], broker: str, key: str) -> str | None:
+    """What a broker has of a setting, which may be named in our words or in genuine ones.
+
+    UsageError when it has no such setting: genuine brokers would say nothing, and change nothing.
+    """
+    from roquet.broker.settings.definitions import OWN_NAMES, SETTINGS, apache_keys
+
+    if key in told:
+        return told[key]
+    name = OWN_NAMES.get(key, key)
+    setting = SETTINGS.get(name)
+    if setting is None and key not in apache_keys():
+        raise UsageError(f"{broker} has no setting {key!r}{suggest(key, [*told, *SETTINGS])}")
+    if setting is None or not setting.apache_keys:
+        return None
+    genuine = setting.apache_keys[0]
+    if key == name and not _is_ours(told):
+        raise UsageError(f"{broker} is no broker of ours: there {key} is called {genuine}")
+    text = told.get(genuine)
+    return text if text is None or key != name else _own_format(name, text)
+
+
+def _is_ours(told: Mapping[str, str]) -> bool:
+    """Whether a broker told settings that Apache RocketMQ does not have."""
+    from roquet.broker.settings.definitions import SETTINGS
+
+    return any(name in told for name, setting in SETTINGS.items() if not setting.apache_keys)
+
+
+def _effective(told: Mapping[str, str]) -> dict[str, str]:
+    """A broker's settings without those that change nothing on it."""
+    from roquet.broker.settings.apache_settings import unused_settings
+
+    return {key: value for key, value in told.items() if key not in unused_settings()}
+
+
+def _own_format(name: str, text: str) -> str:
+    """A value that was told in genuine words."""
+    from roquet.broker.settings.definitions import SETTINGS
+    from roquet.broker.settings.settings_format import own_text
+
+    setting = SETTINGS[name]
+    return own_text(name, (setting.parse_apache or setting.parse)(text, name))
+
+
+def _check_duplicates(pairs: Sequence[tuple[str, str]]) -> None:
+    """UsageError when one setting is given twice, in the same words or in two kinds of them."""
+    from roquet.broker.settings.definitions import OWN_NAMES
+
+    seen: dict[str, str] = {}
+    for key, value in pairs:
+        name, text = OWN_NAMES.get(key, key), f"{key}={value}"
+        if name in seen:
+            raise UsageError(f"{seen[name]} and {text} are one setting: give it once")
+        seen[name] = text
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageError(f"{text!r}: KEY=VALUE is wanted")
+    return key, value

@@ -1,0 +1,102 @@
+"""roquet dump, check: any store file as text; a directory judged."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli.terminal import output
+from roquet.cli.terminal.exit_codes import FAILED
+from roquet.model.printable_text import printable
+
+if TYPE_CHECKING:
+    from roquet.store.check import StoreReport
+    from roquet.store.config import StoreConfig
+
+TEXT_MAX: Final = 160
+"""Characters of one value in a line for eyes; `--json` cuts nothing."""
+
+StoreJsonOption = Annotated[bool, typer.Option("--json", help="JSON, with nothing cut.")]
+StoreConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The broker.conf, when it sets sizes of files."),
+]
+
+
+def dump(
+    file: Annotated[Path, typer.Argument(help="A log, queue, index, checkpoint or table file.")],
+    *,
+    json: StoreJsonOption = False,
+    config: StoreConfigOption = None,
+) -> None:
+    """Print what a store file holds. One thing a line; the file stays as it is."""
+    from roquet.store import dump as store_dump
+
+    for values in store_dump.dump_file(file, config=_layout(config)):
+        if json:
+            output.echo_json([values])
+        elif values["kind"] == "table":
+            output.echo_lines(output.json_text(values["content"], pretty=True))
+        else:
+            output.echo(_as_text(values))
+
+
+def check(
+    directory: Annotated[Path, typer.Argument(help="A data directory that no broker is using.")],
+    *,
+    json: StoreJsonOption = False,
+    config: StoreConfigOption = None,
+) -> None:
+    """Judge a data directory. Nothing is changed; exit code 1 when it is damaged."""
+    from roquet.store import check as store_check
+
+    report = store_check.check(directory, _layout(config))
+    if json:
+        import msgspec
+
+        output.echo_json([{"verdict": report.verdict, **msgspec.to_builtins(report)}])
+    else:
+        for line in _report_lines(report):
+            output.echo(line)
+    if report.verdict == "damaged":
+        sys.exit(FAILED)
+
+
+def _layout(config: Path | None) -> "StoreConfig | None":
+    """The sizes of files that a broker.conf asks for."""
+    if config is None:
+        return None
+    from roquet.broker.app import store_config
+    from roquet.broker.settings.config import load
+
+    return store_config(load(config, os.environ))
+
+
+def _report_lines(report: "StoreReport") -> Iterator[str]:
+    """A report in sentences."""
+    yield f"{report.directory}: {report.verdict}"
+    yield (
+        f"  {report.records:,} records in {report.queues:,} queues, "
+        f"positions {report.begin:,} to {report.end:,}; "
+        f"{'closed in good order' if report.is_closed else 'not closed'}"
+    )
+    for damage in report.damage:
+        yield f"  unreadable: {damage}"
+    for problem in report.problems:
+        yield f"  wrong: {problem}"
+    for pending in report.pending:
+        yield f"  mended at the next start: {pending}"
+
+
+def _as_text(values: Mapping[str, Any]) -> str:
+    """The kind, and then name=value for all that is not empty."""
+    rest = (f"{name}={_short(value)}" for name, value in values.items() if name != "kind")
+    return " ".join([str(values["kind"]), *rest])
+
+
+def _short(value: object) -> str:
+    text = output.json_text(value) if isinstance(value, dict) else printable(str(value))
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text)} characters)"

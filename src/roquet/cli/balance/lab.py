@@ -1,0 +1,289 @@
+"""roquet lab run, report, scenarios: balance strategies over very many simulated histories."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli.spark_jobs.commands import MasterOption
+from roquet.cli.terminal import output
+from roquet.cli.terminal.exit_codes import FAILED
+from roquet.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.lab.scenario import LabScenario
+    from roquet.lab.study import Study, StudyDirectory
+    from roquet.lab.summary import StudySummary
+
+NEEDED: Final = ("pyspark", "pyarrow", "numpy")
+"""What the extra `spark` installs."""
+
+ALL: Final = "all"
+SEED: Final = 1
+
+app: Final = typer.Typer(
+    name="lab",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Try balance strategies over simulated histories, on Spark.",
+)
+
+LabDirectoryArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="What `run --out` wrote.")
+]
+
+
+@app.command()
+def run(
+    *,
+    scenario: Annotated[
+        list[str], typer.Option(help="A name, a JSON file, or all; may be given several times.")
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="A new directory, or one to go on with.")
+    ],
+    histories: Annotated[str, typer.Option(help="Of each scenario: 1_000_000.")] = "10_000",
+    seed: Annotated[int, typer.Option(help="The same one gives the same table.")] = SEED,
+    strategies: Annotated[str, typer.Option(help="AVG,STICKY,POP,… or all.")] = ALL,
+    master: MasterOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Play a scenario under every strategy. Says which one to choose when.
+
+    The table is in DIR/histories, one row for each history and strategy; the page is
+    DIR/report.html. A run that was interrupted goes on when it is started again.
+
+    `roquet lab run --scenario crash --histories 10_000 --out crash-lab`
+    """
+    _check_installed()
+    from roquet.lab import decisions, study
+
+    chosen = study.validated(
+        study.Study(
+            scenarios=tuple(one for name in scenario for one in _scenarios(name)),
+            strategies=_strategies(strategies, decisions.NAMES),
+            histories=_count(histories),
+            seed=seed,
+        )
+    )
+    place = study.StudyDirectory(out)
+    place.claim(chosen)
+    if place.missing(chosen):
+        _play(chosen, place, master, quiet=json)
+    _tell(_summed_up(chosen, place), place, json=json)
+
+
+@app.command()
+def report(
+    directory: LabDirectoryArgument,
+    *,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="In the browser.")] = True,
+    json: output.JsonOption = False,
+) -> None:
+    """Make the page of a finished run anew, and open it."""
+    _check_installed()
+    from roquet.lab.study import StudyDirectory
+
+    place = StudyDirectory(directory)
+    study = place.study()
+    if study is None:
+        raise UsageError(f"{directory} holds no study: `roquet lab run --out` makes one")
+    if missing := place.missing(study):
+        raise UsageError(
+            f"{directory} is not finished: {len(missing)} of {len(study.parts())} parts are "
+            "missing; start the same `roquet lab run` again"
+        )
+    _tell(_summed_up(study, place), place, json=json)
+    if open_ and not json:
+        typer.launch(place.report.resolve().as_uri())
+
+
+@app.command()
+def scenarios(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one, as JSON to start from.")
+    ] = None,
+    *,
+    json: output.JsonOption = False,
+) -> None:
+    """List the scenarios, or show everything of one."""
+    from roquet.lab import scenario
+
+    if name is not None:
+        output.echo_lines(output.json_text(scenario.preset(name), pretty=True))
+        return
+    presets = [scenario.preset(one) for one in scenario.preset_names()]
+    if json:
+        output.echo_json(presets)
+        return
+    table = output.table("scenario", "what happens", "its numbers")
+    for one in presets:
+        table.add_row(one.name, one.about, one.describe())
+    output.console().print(table)
+
+
+def _check_installed() -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[spark]'")
+
+
+def _scenarios(name: str) -> "Sequence[LabScenario]":
+    """Those that a word stands for."""
+    from roquet.lab import scenario
+
+    if name == ALL:
+        return [scenario.validated(one) for one in scenario.PRESETS.values()]
+    if name.endswith(".json") or Path(name).is_file():
+        return [_with_trace(scenario.from_file(Path(name)))]
+    return [_with_trace(scenario.validated(scenario.preset(name)))]
+
+
+def _with_trace(given: "LabScenario") -> "LabScenario":
+    """The flights' own skew and rhythm, where a scenario is theirs and has none of its own."""
+    from roquet.lab.scenario import FLIGHTS
+
+    if given.name != FLIGHTS or given.key_weights:
+        return given
+    from roquet.cli.demo.flights import archive_path
+    from roquet.lab.trace import with_trace
+
+    return with_trace(given, archive_path(), key="tailnum", hour="hour")
+
+
+def _strategies(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    from roquet.lab.decisions import known_strategy
+
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if [name.lower() for name in names] == [ALL]:
+        return tuple(known)
+    return tuple(known_strategy(name) for name in names)
+
+
+def _count(text: str) -> int:
+    """A whole number, with or without marks between the thousands."""
+    plain = text.replace("_", "").replace(",", "")
+    if not plain.isdecimal() or not plain.isascii() or not int(plain):
+        raise UsageError(f"--histories: {text!r} is not a whole number over 0")
+    return int(plain)
+
+
+def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet: bool) -> None:
+    """Start Spark, and play what is missing."""
+    from roquet.lab import spark_job
+    from roquet.net.clock import SYSTEM_CLOCK
+    from roquet.spark.jobs.job_runner import spark_for
+
+    with _hushed(), _progress(study, quiet=quiet) as progress:
+        spark = spark_for("roquet lab", master)
+        spark.sparkContext.setLogLevel("FATAL")  # what fails is raised here, too
+        began_ms = SYSTEM_CLOCK.monotonic_ms()
+        try:
+            spark_job.run(spark, study, place, progress)
+        except KeyboardInterrupt:
+            kept = len(study.parts()) - len(place.missing(study))
+            output.echo(
+                f"roquet: interrupted; {kept} of {len(study.parts())} parts are kept, and the "
+                "same command goes on from there",
+                err=True,
+            )
+            raise
+        finally:
+            spark.stop()
+            place.clear()  # tasks that were interrupted may have written until now
+    if not quiet:
+        seconds = max(SYSTEM_CLOCK.monotonic_ms() - began_ms, 1) / 1000
+        rows = study.histories * study.contests
+        output.echo(f"{rows:,} rows in {seconds:,.0f} s: {rows / seconds:,.0f} a second", err=True)
+
+
+@contextmanager
+def _hushed() -> "Iterator[None]":
+    """Without what py4j logs of Ctrl-C, which is no fault; what fails is raised as well."""
+    import logging
+
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+
+
+@contextmanager
+def _progress(study: "Study", *, quiet: bool) -> "Iterator[Callable[[int], None]]":
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from roquet.cli.terminal.printable_console import PrintableColumn
+
+    bar = Progress(
+        PrintableColumn("histories"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=output.console(to_stderr=True, quiet=quiet),
+    )
+    task = bar.add_task("histories", total=study.histories)
+    with bar:
+        yield lambda done: bar.update(task, completed=min(done, study.histories))
+
+
+def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
+    """What all histories say, written beside the table with its page."""
+    import msgspec
+
+    from roquet.lab.report import html
+    from roquet.lab.study import write_atomically
+    from roquet.lab.summary import summarize
+
+    summary = summarize(study, place)
+    write_atomically(place.summary, msgspec.json.format(msgspec.json.encode(summary)))
+    write_atomically(place.report, html(summary).encode())
+    return summary
+
+
+def _tell(summary: "StudySummary", place: "StudyDirectory", *, json: bool) -> None:
+    """What to choose when, which claims hold, where the page is; exit code 1 when one does not."""
+    failed = [claim for claim in summary.claims if not claim.holds]
+    if json:
+        output.echo_json([summary])
+    else:
+        output.console().print(_choices(summary))
+        for claim in failed:
+            output.echo(f"does not hold: {claim.text} ({claim.found})")
+        held = len(summary.claims) - len(failed)
+        output.echo(
+            f"{held} of {len(summary.claims)} claims hold; {place.report.resolve().as_uri()}"
+        )
+    if failed:
+        sys.exit(FAILED)
+
+
+def _choices(summary: "StudySummary") -> Any:
+    from roquet.lab.summary import GOALS
+
+    table = output.table("scenario", "you want", "choose", "as good")
+    text = {want.measure: want.text for want in GOALS}
+    for part in summary.parts:
+        name = part.name
+        for choice in part.choices:
+            chosen, *others = choice.best
+            is_all = bool(others) and len(choice.best) == choice.of
+            cells = ("whichever", "all of them") if is_all else (chosen, ", ".join(others))
+            table.add_row(name, text[choice.measure], *cells)
+            name = ""
+    return table

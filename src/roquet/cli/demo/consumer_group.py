@@ -1,0 +1,118 @@
+"""The demo's consumer group: its processes, who owns which queue, and the books they keep."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from roquet.cli.demo import event_log
+from roquet.cli.demo.event_log import HandledFlight, QueuesOwned
+from roquet.cli.demo.member import MemberSettings
+from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
+from roquet.net.clock import SYSTEM_CLOCK
+
+SETTLE_TIMEOUT_S: Final = 60
+"""A member's death is known at once; a rebalance that missed its notice comes after 20 s."""
+
+POLL_S: Final = 0.05
+
+MODULE: Final = "roquet.cli.demo.member"
+
+
+class ConsumerProcesses:
+    """Members as processes; everything they said is remembered."""
+
+    def __init__(self, directory: Path, settings: MemberSettings, queues: int) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._queues = queues
+        self._children: dict[str, ChildProcess] = {}
+        self._listening: list[asyncio.Task[None]] = []
+        self.owned: dict[str, list[QueuesOwned]] = {}
+        """What each member owned, from when on."""
+        self.ends_ms: dict[str, int] = {}
+        """When each member ended."""
+
+    def now_ms(self) -> int:
+        """The time since the demo began."""
+        return SYSTEM_CLOCK.now_ms() - self._settings.started_ms
+
+    async def join(self, name: str) -> None:
+        """One member more."""
+        settings = msgspec.structs.replace(self._settings, book=str(self._book(name)))
+        child = await ChildProcess.start(
+            name, MODULE, msgspec.json.encode(settings).decode(), logs=self._directory
+        )
+        self._children[name] = child
+        self.owned[name] = []
+        self._listening.append(asyncio.create_task(self._listen(child)))
+
+    async def kill(self, name: str) -> None:
+        """A member dies without a word."""
+        child = self._children.pop(name)
+        await child.kill()
+        self.ends_ms[name] = self.now_ms()
+
+    async def stop(self) -> None:
+        """All members end in good order."""
+        try:
+            await asyncio.gather(*(child.stop() for child in self._children.values()))
+        finally:
+            for name in self._children:
+                self.ends_ms[name] = self.now_ms()
+            self._children.clear()
+            for task in self._listening:
+                task.cancel()
+
+    def owners(self) -> Mapping[str, Sequence[str]]:
+        """Which queues each living member owns now."""
+        return {
+            name: self.owned[name][-1].queues if self.owned[name] else () for name in self._children
+        }
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every queue has exactly one owner, and every member a queue."""
+        owned = list(self.owners().values())
+        queues = [queue for mine in owned for queue in mine]
+        return len(queues) == len(set(queues)) == self._queues and all(owned)
+
+    async def settled(self) -> None:
+        """Return when every queue has its owner."""
+        for _ in range(int(SETTLE_TIMEOUT_S / POLL_S)):
+            self.check()
+            if self.is_settled:
+                return
+            await asyncio.sleep(POLL_S)
+        raise ChildProcessFailed(f"the queues have no clear owners after {SETTLE_TIMEOUT_S} s")
+
+    def check(self) -> None:
+        """Raise when a member has died that nobody killed."""
+        for child in self._children.values():
+            if not child.is_running:
+                raise child.failure()
+
+    def books(self) -> dict[str, list[HandledFlight]]:
+        """What each member handled, the dead as well."""
+        books = {name: self._book(name) for name in self.owned}
+        return {
+            name: event_log.read(book.read_bytes()) if book.exists() else []
+            for name, book in books.items()
+        }
+
+    def notes(self) -> int:
+        """How many notes there are in all books: quicker than to read them."""
+        books = [self._book(name) for name in self.owned]
+        return (
+            sum(book.stat().st_size for book in books if book.exists())
+            // event_log.RECORD_FORMAT.size
+        )
+
+    def _book(self, name: str) -> Path:
+        return self._directory / f"{name}.book"
+
+    async def _listen(self, child: ChildProcess) -> None:
+        async for line in child.lines():
+            self.owned[child.name].append(msgspec.json.decode(line, type=QueuesOwned))

@@ -1,0 +1,1 @@
+"""Commands on messages: roquet produce, consume, message, dlq, set-aside."""

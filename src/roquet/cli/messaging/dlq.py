@@ -1,0 +1,257 @@
+"""roquet dlq ls, show, resend: messages that groups gave up."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli.process import runtime
+from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.exit_codes import FAILED
+from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
+from roquet.model.errors import RoquetError, UsageError
+
+if TYPE_CHECKING:
+    from roquet.admin.dead_letters import DeadLetter, DeadLetterCount, DeadLetterFilter
+
+PREVIEW_MAX: Final = 60
+"""Characters of a body in a line for eyes; `--json` cuts nothing."""
+
+SHOWN: Final = 20
+"""Letters shown when nothing else is said, and lines of a preview."""
+
+FILTER_OPTIONS: Final = ("--id", "--key", "--tag")
+
+LETTERS_STAY: Final = "dead letters stay in {topic} until their files expire: a log only grows"
+
+app: Final = typer.Typer(
+    name="dlq", no_args_is_help=True, rich_markup_mode=None, help="Messages that groups gave up."
+)
+
+DlqGroupArgument = Annotated[
+    str, typer.Argument(help="The consumer group's name.", autocompletion=completion.groups)
+]
+UncutJsonOption = Annotated[
+    bool, typer.Option("--json", help="One JSON object a line, with nothing cut.")
+]
+
+
+@app.command("ls")
+def list_groups(*, json: UncutJsonOption = False, namesrv: NamesrvOption = None) -> None:
+    """List the groups with dead letters, and how many each queue holds."""
+    runtime.log_to_stderr(verbose=False)
+    runtime.run(_list(namesrv_addresses(namesrv), as_json=json))
+
+
+@app.command()
+def show(
+    group: DlqGroupArgument,
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = SHOWN,
+    json: UncutJsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Show a group's newest dead letters."""
+    runtime.log_to_stderr(verbose=False)
+    runtime.run(_show(namesrv_addresses(namesrv), group, limit, as_json=json))
+
+
+@app.command()
+def resend(  # noqa: PLR0913 - each is an option
+    group: DlqGroupArgument,
+    *,
+    message_id: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
+    key: Annotated[str | None, typer.Option(help="Those with this key.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Those with this tag.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All that no earlier --all has sent.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="With --all: also what was sent before.")
+    ] = False,
+    dry_run: output.DryRunOption = False,
+    yes: output.YesOption = False,
+    json: UncutJsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Send dead letters once more to the topics they came from.
+
+    Each becomes a new message with the old body, tag, keys and properties, and the property
+    RESENT_FROM with the dead letter's id. The dead letters stay where they are: with --id, --key or
+    --tag the same ones are sent again each time.
+    """
+    from roquet.admin.dead_letters import DeadLetterFilter
+
+    runtime.log_to_stderr(verbose=False)
+    picks = (message_id, key, tag)
+    if everything == any(pick is not None for pick in picks):
+        raise UsageError("say which: --all, or --id, --key and --tag")
+    if again and not everything:
+        raise UsageError("--again goes with --all")
+    choice = DeadLetterFilter(message_id=message_id, key=key, tag=tag)
+    not_resent_only = everything and not again
+    work = _Resend(
+        namesrv_addresses(namesrv),
+        group,
+        choice,
+        not_resent_only=not_resent_only,
+        is_all=everything,
+    )
+    runtime.run(work.run(dry_run=dry_run, yes=yes, json=json))
+
+
+class _Resend:
+    """One `roquet dlq resend`."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        choice: "DeadLetterFilter",
+        *,
+        not_resent_only: bool,
+        is_all: bool,
+    ) -> None:
+        self._namesrv = namesrv
+        self._group = group
+        self._choice = choice
+        self._fresh_only = not_resent_only
+        self._is_all = is_all
+
+    async def run(self, *, dry_run: bool, yes: bool, json: bool) -> None:
+        """Find, show, ask, send; ends with 1 when some cannot be sent."""
+        from roquet.admin import dead_letters
+
+        await dead_letters.check_group(self._namesrv, self._group)
+        async with dead_letters.open_reader(self._namesrv) as reader:
+            letters, ends = await dead_letters.select(
+                reader, self._group, self._choice, not_resent_only=self._fresh_only
+            )
+            if not letters:
+                raise RoquetError(self._nothing())
+            lost = [letter for letter in letters if letter.origin_topic is None]
+            letters = [letter for letter in letters if letter.origin_topic is not None]
+            output.show_preview(_preview(letters), dry_run=dry_run, json=json)
+            if lost:
+                why = "they do not say what topic they came from"
+                output.echo(f"{len(lost)} cannot be sent: {why}", err=True)
+            if letters and not dry_run:
+                question = f"Send {output.quantity(len(letters), 'message')} again?"
+                await output.confirm(question, yes=yes, to_stderr=json)
+                await self._send(letters, to_stderr=json)
+                if self._is_all:
+                    await dead_letters.save_resent(reader, ends)
+        if json:
+            output.echo_json({**_fields(letter), "sent": not dry_run} for letter in letters)
+            output.echo_json({**_fields(letter), "sent": False} for letter in lost)
+        if lost:
+            sys.exit(FAILED)
+
+    def _nothing(self) -> str:
+        """Why there is no letter to send."""
+        group = repr(self._group)
+        if self._is_all:
+            hint = ", or all were sent already: --again sends them once more"
+            return f"group {group} has no dead letters{hint if self._fresh_only else ''}"
+        picks = self._choice.message_id, self._choice.key, self._choice.tag
+        said = [
+            f"{name} {value}" for name, value in zip(FILTER_OPTIONS, picks, strict=True) if value
+        ]
+        return (
+            f"group {group} has no dead letter with {' and '.join(said)}: `roquet dlq show` lists"
+        )
+
+    async def _send(self, letters: "Sequence[DeadLetter]", *, to_stderr: bool) -> None:
+        from roquet.admin import dead_letters
+        from roquet.client.producer import Producer
+        from roquet.model.names import dlq_topic
+
+        async with Producer(self._namesrv, group=dead_letters.READER) as producer:
+            hidden = not sys.stderr.isatty()
+            with typer.progressbar(
+                length=len(letters), label="sending", hidden=hidden, file=sys.stderr
+            ) as bar:
+                await dead_letters.resend(producer, letters, bar.update)
+        stay = LETTERS_STAY.format(topic=dlq_topic(self._group))
+        output.echo(f"{len(letters)} sent; {stay}", err=to_stderr)
+
+
+def _preview(letters: "Sequence[DeadLetter]") -> Iterator[str]:
+    """What is to be sent, and where to."""
+    yield from map(_line, letters[:SHOWN])
+    if len(letters) > SHOWN:
+        yield f"… and {len(letters) - SHOWN} more"
+    for topic, count in sorted(Counter(str(one.origin_topic) for one in letters).items()):
+        yield f"{count} to topic {topic}"
+
+
+async def _list(namesrv: str, *, as_json: bool) -> None:
+    from roquet.admin import dead_letters
+
+    found: list[DeadLetterCount] = []
+    async with dead_letters.open_reader(namesrv) as reader:
+        for group in await dead_letters.groups(namesrv):
+            found += await dead_letters.counts(reader, group)
+    if as_json:
+        output.echo_json(map(_count_fields, found))
+        return
+    if not found:
+        output.echo("no group has dead letters", err=True)
+        return
+    lines = output.table("group", "queue", "letters", "not resent", numbers=2)
+    for count in found:
+        queue = f"{count.queue.broker_name}:{count.queue.queue_id}"
+        lines.add_row(count.group, queue, _shown(count.total), _shown(count.fresh))
+    output.console().print(lines)
+    silent = sorted({count.queue.broker_name for count in found if count.total is None})
+    if silent:
+        output.echo(f"no answer from {', '.join(silent)}", err=True)
+        sys.exit(FAILED)
+
+
+async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
+    from roquet.admin import dead_letters
+
+    await dead_letters.check_group(namesrv, group)
+    async with dead_letters.open_reader(namesrv) as reader:
+        found = await dead_letters.newest(reader, group, limit)
+    if not found:
+        raise RoquetError(f"group {group!r} has no dead letters any more")
+    for letter in found:
+        if as_json:
+            output.echo_json([_fields(letter)])
+        else:
+            output.echo(_line(letter))
+
+
+def _shown(count: int | None) -> str:
+    return "?" if count is None else str(count)
+
+
+def _line(letter: "DeadLetter") -> str:
+    """One letter for eyes."""
+    message = letter.message
+    preview = output.one_line(message.body, PREVIEW_MAX)
+    key = " ".join(message.keys) or "-"
+    return (
+        f"{letter.message_id}  {output.time_text(message.stored_ms)}"
+        f"  from {letter.origin_topic or '?'}"
+        f"  key {key}  failed {message.reconsume_times}  {preview}"
+    )
+
+
+def _fields(letter: "DeadLetter") -> dict[str, Any]:
+    more = {"group": letter.group, "origin_topic": letter.origin_topic}
+    return {**output.message_fields(letter.message), **more}
+
+
+def _count_fields(count: "DeadLetterCount") -> dict[str, Any]:
+    return {
+        "group": count.group,
+        "broker": count.queue.broker_name,
+        "queue": count.queue.queue_id,
+        "letters": count.total,
+        "not_resent": count.fresh,
+    }

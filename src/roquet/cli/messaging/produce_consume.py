@@ -1,0 +1,317 @@
+"""roquet produce, consume: messages from and to a terminal."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli.process import runtime
+from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
+from roquet.model.errors import MessageIllegal, RoquetError, UsageError
+from roquet.model.settings import parse_millis, suggest
+
+if TYPE_CHECKING:
+    from roquet.client.config import ConsumerConfig
+    from roquet.client.consumer import Consumer
+    from roquet.client.reading.message import InboundMessage
+    from roquet.model.message import Message
+    from roquet.model.results import SendReceipt
+
+CLI_GROUP: Final = "roquet-cli"
+"""Reads for nobody: its progress is never saved."""
+
+TOPIC_POLL_S: Final = 1.0
+
+EDGE_HINT: Final = "neither first nor last, "
+"""What an option that takes these as well says of a text that is no time."""
+
+STDIN_CHUNK: Final = 64 * 1024
+"""Bytes of stdin that are read at a time, at most."""
+
+TopicArgument = Annotated[
+    str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)
+]
+
+
+def produce(  # noqa: PLR0913 - each is an option
+    topic: TopicArgument,
+    *,
+    body: Annotated[
+        str | None, typer.Option("--body", "-m", help="The message; else each line of stdin is.")
+    ] = None,
+    key: Annotated[list[str] | None, typer.Option(help="To find it by; may be repeated.")] = None,
+    tag: Annotated[str | None, typer.Option(help="To filter by.")] = None,
+    order_key: Annotated[str | None, typer.Option(help="Equal ones stay in order.")] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Deliver it so much later: 10s, 2h.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="The whole file is the message.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How often to send --body or --file.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no receipts.")] = False,
+    json: output.JsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Send messages; each receipt is printed: id, queue, offset.
+
+    Without --body and --file each line of stdin is one; empty lines are counted and left out.
+    """
+    from roquet.model.message import Message
+
+    runtime.log_to_stderr(verbose=False)
+    if body is not None and file is not None:
+        raise UsageError("--body or --file: a message has one body")
+    fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
+    fields["properties"] = dict(map(_property, properties or ()))
+    if delay is not None:
+        fields["delay"] = timedelta(milliseconds=parse_millis(delay, "--delay"))
+    data = file.read_bytes() if file is not None else body if body is None else body.encode()
+    if data is None:
+        runtime.run(_produce(namesrv, _stdin_messages(topic, fields), quiet=quiet, json=json))
+        return
+    message = Message(topic, data, **fields)
+    try:
+        runtime.run(_produce(namesrv, _repeat(message, count), quiet=quiet, json=json))
+    except MessageIllegal as error:  # one that the options describe
+        raise UsageError(str(error)) from error
+
+
+def consume(  # noqa: PLR0913 - each is an option
+    topic: TopicArgument,
+    *,
+    group: Annotated[
+        str | None, typer.Option(help="Share the messages with this group, and save its progress.")
+    ] = None,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from", help="first, last or a time like 2026-01-31T12:00; progress of --group wins."
+        ),
+    ] = "first",
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    tags: Annotated[str, typer.Option(help="Only these: 'A || B'.")] = "*",
+    sql: Annotated[
+        str | None, typer.Option(help='Only those with such properties: "amount > 5".')
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bodies as they are, for a file or a program.")
+    ] = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Print a topic's messages as they come, until Ctrl-C.
+
+    A body is one line; what does not print, line breaks among it, is shown as an escape.
+    """
+    runtime.log_to_stderr(verbose=False)
+    if raw and json:
+        raise UsageError("--raw or --json: bodies alone, or all that is known")
+    show = _show_json if json else _show_raw if raw else _show_text
+    config = _consumer_config(begin)
+    wanted = {"tags": tags, "sql": sql}
+    runtime.run(_consume(topic, group, wanted, config, namesrv, _Printer(show, count)))
+
+
+async def _produce(
+    namesrv: str | None, messages: AsyncIterator["Message"], *, quiet: bool, json: bool
+) -> None:
+    from roquet.client.producer import Producer
+
+    async with Producer(namesrv_addresses(namesrv)) as producer:
+        async for receipt in producer.send_many(messages):
+            if quiet:
+                continue
+            if json:
+                output.echo_json([_receipt_fields(receipt)])
+                continue
+            queue = receipt.queue
+            where = f"{queue.broker_name}:{queue.queue_id} offset {receipt.queue_offset}"
+            output.echo(f"{receipt.message_id} {where}")
+
+
+def _receipt_fields(receipt: "SendReceipt") -> dict[str, Any]:
+    return {
+        "topic": receipt.queue.topic,
+        "broker": receipt.queue.broker_name,
+        "queue": receipt.queue.queue_id,
+        "offset": receipt.queue_offset,
+        "message_id": receipt.message_id,
+        "offset_message_id": receipt.offset_message_id,
+        "status": receipt.status.value,
+    }
+
+
+async def _repeat(message: "Message", count: int) -> AsyncIterator["Message"]:
+    for _ in range(count):
+        yield message
+
+
+async def _stdin_messages(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]:
+    """Lines of stdin as they come; empty ones are no messages, and are counted on stderr."""
+    from roquet.model.message import Message
+
+    empty = 0
+    async for line, is_whole in _stdin_lines():
+        if text := line.rstrip(b"\r\n"):
+            yield Message(topic, text, **fields)
+        else:
+            empty += is_whole
+    if empty:
+        output.echo(
+            f"{output.quantity(empty, 'empty line')} not sent: no message is empty", err=True
+        )
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--property {text!r}: NAME=VALUE is wanted")
+    return name, value
+
+
+async def _stdin_lines() -> AsyncIterator[tuple[bytes, bool]]:
+    """Lines of stdin, and whether a line break ended each.
+
+    Ctrl-C is heard meanwhile, since nothing waits for the thread that reads.
+    It reads the file itself: Python ends badly while a thread holds sys.stdin.
+    """
+    from roquet.client.connection.threads import run_in_thread
+
+    file = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+    rest = b""
+    while chunk := await run_in_thread(partial(file.read, STDIN_CHUNK), "roquet-stdin"):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line, True
+    yield rest, False
+
+
+async def _consume(
+    topic: str,
+    group: str | None,
+    wanted: dict[str, Any],
+    config: "ConsumerConfig",
+    namesrv: str | None,
+    printing: "_Printer",
+) -> None:
+    from roquet.client.pull import PullConsumer
+    from roquet.client.push import PushConsumer
+
+    addresses = namesrv_addresses(namesrv)
+    if group is not None:
+        member = PushConsumer(addresses, group=group, topic=topic, config=config, **wanted)
+        await _check_readable(addresses, topic)
+        async with member:
+            await _until_stopped(printing.run(member))
+        return
+    await _check_readable(addresses, topic)
+    async with PullConsumer(addresses, group=CLI_GROUP, config=config) as reader:
+        await _until_stopped(_read(reader, topic, wanted, config, printing))
+
+
+async def _check_readable(addresses: str, topic: str) -> None:
+    """Tell of a topic that is not there; RoquetError when it is, but no broker lets it be read."""
+    from roquet.admin import topics
+    from roquet.admin.client import AdminClient
+
+    async with AdminClient(addresses) as admin:
+        route = await admin.route(topic)
+        if route is None:
+            hint = suggest(topic, await topics.list_names(admin))
+            waiting = f"waiting for the first message of {topic} (Ctrl-C stops){hint}"
+            output.echo(waiting, err=True)
+    if route is not None and not route.read_queues(topic):
+        raise RoquetError(
+            f"no broker lets topic {topic!r} be read: `roquet topic update {topic} --perm RW` does"
+        )
+
+
+async def _read(
+    reader: "Any",
+    topic: str,
+    wanted: dict[str, Any],
+    config: "ConsumerConfig",
+    printing: "_Printer",
+) -> None:
+    """Everything in all queues of the topic, which may not be there yet."""
+    waited = False
+    while not (queues := await reader.queues(topic)):
+        waited = True
+        await asyncio.sleep(TOPIC_POLL_S)
+    await reader.assign(queues, **wanted)
+    if not waited:  # of a topic that came meanwhile everything is new
+        await _seek(reader, config)
+    await printing.run(reader)
+
+
+async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
+    """Begin where it was said: brokers say 0 of a young queue in which a group has no progress."""
+    from roquet.client.config import ConsumeFrom
+
+    for queue in reader.assignment():
+        if config.consume_from is ConsumeFrom.LAST:
+            await reader.seek_to_end(queue)
+        elif config.consume_from is ConsumeFrom.TIMESTAMP:
+            await reader.seek_to_time(queue, config.consume_timestamp_ms)
+
+
+class _Printer:
+    """How messages are printed, and how many at most; None is no limit."""
+
+    def __init__(self, show: Callable[["InboundMessage"], None], count: int | None) -> None:
+        self._show = show
+        self._count = count
+
+    async def run(self, consumer: "Consumer") -> None:
+        """Print and acknowledge each message."""
+        printed = 0
+        async for message in consumer.messages():
+            self._show(message)
+            await message.ack()
+            printed += 1
+            if printed == self._count:
+                return
+
+
+def _show_text(message: "InboundMessage") -> None:
+    output.echo(message.body.decode("utf-8", "replace"))
+
+
+def _show_raw(message: "InboundMessage") -> None:
+    output.echo_raw(message.body)
+
+
+def _show_json(message: "InboundMessage") -> None:
+    output.echo_json([output.message_fields(message)])
+
+
+async def _until_stopped(work: Any) -> None:
+    """Until the work is done, or a signal comes."""
+    task = asyncio.create_task(work)
+    stop = asyncio.create_task(runtime.stop_signal().wait())
+    await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _consumer_config(text: str) -> "ConsumerConfig":
+    from roquet.client.config import ConsumeFrom, ConsumerConfig
+
+    if text in {"first", "last"}:
+        return ConsumerConfig(consume_from=ConsumeFrom(text))
+    since_ms = output.time_ms(text, "--from", EDGE_HINT)
+    return ConsumerConfig(consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=since_ms)

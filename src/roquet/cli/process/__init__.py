@@ -1,0 +1,1 @@
+"""Processes: the event loop and signals of a command, and child processes."""

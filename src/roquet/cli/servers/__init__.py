@@ -1,0 +1,1 @@
+"""Commands that start servers: roquet dev, namesrv, broker, serve."""

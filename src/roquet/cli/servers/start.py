@@ -1,0 +1,219 @@
+"""roquet dev, namesrv, broker: servers that run until they are told to stop."""
+
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from roquet import __version__
+from roquet.broker.settings import config as broker_config
+from roquet.broker.settings.config import BrokerConfig
+from roquet.cli.process import runtime
+from roquet.cli.terminal import output
+from roquet.model.errors import ConfigError, UsageError
+from roquet.model.settings import parse_addresses
+from roquet.namesrv.config import PORT as NAMESRV_PORT
+from roquet.namesrv.config import NameServerConfig
+from roquet.net.tls import ServerTls
+
+if TYPE_CHECKING:
+    from roquet.broker.app import BrokerServer
+
+DEV_DATA: Final = Path("roquet-data")
+"""Below the directory where `roquet dev` starts: seen, and easily removed."""
+
+DEV_FREE_MIN: Final = 1024**3
+"""Bytes of disk that `roquet dev` leaves free: a laptop's full disk is no reason to refuse."""
+
+MALLOC_TRIM_THRESHOLD: Final = 16 * 1024**2
+"""Bytes of memory that a broker does not give back between two large batches: getting them again
+took a tenth of its time."""
+
+ALL_INTERFACES: Final = "0.0.0.0"
+
+READY: Final = """\
+Roquet {version}
+  name server  {namesrv}
+  broker       {broker}
+  messages     {data}
+
+Paste into Python:
+
+    from roquet.client.blocking import Producer
+
+    with Producer("{namesrv}") as producer:
+        print(producer.send("greetings", b"hello"))
+
+or, in another terminal: roquet consume greetings
+ready (Ctrl-C stops)"""
+
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Where messages are.")
+]
+MemoryOption = Annotated[bool, typer.Option("--memory", help="Keep everything in memory.")]
+AdvertiseOption = Annotated[
+    str | None,
+    typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients are told."),
+]
+HostOption = Annotated[str, typer.Option("--host", help="The interface to listen on.")]
+TlsCertOption = Annotated[
+    Path | None, typer.Option(metavar="PEM", help="Take connections with TLS alone: certificate.")
+]
+TlsKeyOption = Annotated[
+    Path | None, typer.Option(metavar="PEM", help="The certificate's private key.")
+]
+TlsClientCaOption = Annotated[
+    Path | None, typer.Option(metavar="PEM", help="Who signs the certificates clients must show.")
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")]
+
+
+def dev(
+    *,
+    port: Annotated[
+        int, typer.Option(help="The broker's port; 0 takes any free one.")
+    ] = broker_config.PORT,
+    namesrv_port: Annotated[int, typer.Option(help="The name server's.")] = NAMESRV_PORT,
+    data: DataOption = None,
+    memory: MemoryOption = False,
+    advertise: AdvertiseOption = None,
+    host: HostOption = ALL_INTERFACES,
+    verbose: VerboseOption = False,
+) -> None:
+    """Start a name server and a broker in one process, for developers."""
+    runtime.log_to_stderr(verbose=verbose)
+    config = msgspec.structs.replace(
+        broker_config.read("", "", os.environ),
+        store_dir=_store_directory(data, memory, DEV_DATA),
+        port=port,
+        vip_port=False,  # whose clients are so old? and other brokers may want that port
+        host=host,
+        advertise=advertise,
+        broker_name="broker-a",
+        free_min=DEV_FREE_MIN,
+        recall_message=True,  # a developer tries things; Apache's default is off
+    )
+    names = NameServerConfig(host=host, port=namesrv_port, tls=config.server_tls)
+    runtime.run(_dev(names, config))
+
+
+def namesrv(
+    *,
+    port: Annotated[int, typer.Option(help="0 takes any free one.")] = NAMESRV_PORT,
+    host: HostOption = ALL_INTERFACES,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Where key-value settings are; else memory."),
+    ] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_client_ca: TlsClientCaOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Start a name server."""
+    runtime.log_to_stderr(verbose=verbose)
+    if tls_cert is None and (tls_key or tls_client_ca):
+        raise UsageError("--tls-key and --tls-client-ca are of no use without --tls-cert")
+    tls = ServerTls(cert=tls_cert, key=tls_key, client_ca=tls_client_ca) if tls_cert else None
+    runtime.run(_namesrv(NameServerConfig(host=host, port=port, directory=data, tls=tls)))
+
+
+def broker(  # noqa: PLR0913 - each is an option
+    context: typer.Context,
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="A broker.conf, in genuine or in our own words."),
+    ] = None,
+    namesrv: Annotated[
+        str | None,
+        typer.Option("--namesrv", "-n", metavar="HOST:PORT[;...]", help="The name servers."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name in its cluster.")] = None,
+    port: Annotated[int | None, typer.Option(help="0 takes any free one.")] = None,
+    data: DataOption = None,
+    memory: MemoryOption = False,
+    advertise: AdvertiseOption = None,
+    host: Annotated[str | None, typer.Option("--host", help="The interface to listen on.")] = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Start a broker. Options win over the environment, and that over the file."""
+    if context.invoked_subcommand is not None:  # roquet broker settings …
+        return
+    runtime.log_to_stderr(verbose=verbose)
+    environ = os.environ
+    found = broker_config.load(config, environ) if config else broker_config.read("", "", environ)
+    servers = parse_addresses(namesrv, "--namesrv") if namesrv else found.name_servers
+    settings = msgspec.structs.replace(
+        found,
+        name_servers=servers,
+        broker_name=name or found.broker_name,
+        port=found.port if port is None else port,
+        host=host or found.host,
+        advertise=advertise or found.advertise,
+        store_dir=_store_directory(data, memory, found.store_dir),
+    )
+    runtime.run(_broker(settings))
+
+
+async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
+    from roquet.broker.app import BrokerServer
+    from roquet.namesrv.app import NameServer
+    from roquet.store.filesystem.libc import keep_memory
+
+    keep_memory(MALLOC_TRIM_THRESHOLD)
+    stop = runtime.stop_signal()
+    async with AsyncExitStack() as servers:
+        try:
+            names = await servers.enter_async_context(NameServer(namesrv))
+        except ConfigError as error:  # here the broker has --port
+            raise ConfigError(str(error).replace("--port", "--namesrv-port")) from None
+        config = msgspec.structs.replace(config, name_servers=(names.address,))
+        started = await servers.enter_async_context(BrokerServer(config))
+        output.echo_lines(
+            READY.format(
+                version=__version__,
+                namesrv=names.address,
+                broker=started.address,
+                data=config.store_dir.resolve() if config.store_dir else "in memory",
+            )
+        )
+        _warn_of_refusal(started)
+        await stop.wait()
+
+
+def _warn_of_refusal(server: "BrokerServer") -> None:
+    """Say it below "ready" when a broker takes no messages: it serves readers all the same."""
+    if (refusal := server.broker.store.refusal) is not None:
+        output.echo(f"no messages are taken: {refusal}", err=True)
+
+
+async def _namesrv(config: NameServerConfig) -> None:
+    from roquet.namesrv.app import NameServer
+
+    stop = runtime.stop_signal()
+    async with NameServer(config) as server:
+        output.echo(f"name server ready at {server.address}")
+        await stop.wait()
+
+
+async def _broker(config: BrokerConfig) -> None:
+    from roquet.broker.app import BrokerServer
+    from roquet.store.filesystem.libc import keep_memory
+
+    keep_memory(MALLOC_TRIM_THRESHOLD)
+    stop = runtime.stop_signal()
+    async with BrokerServer(config) as server:
+        output.echo(f"broker {config.broker_name} ready at {server.address}")
+        _warn_of_refusal(server)
+        await stop.wait()
+
+
+def _store_directory(data: Path | None, memory: bool, otherwise: Path | None) -> Path | None:
+    """The directory for messages; None is memory."""
+    if memory and data is not None:
+        raise UsageError("--memory keeps nothing in a directory: leave --data or --memory out")
+    return None if memory else data or otherwise

@@ -1,0 +1,90 @@
+"""roquet spark lag: its bar, and what it says at the end."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from roquet.cli.terminal import output
+from roquet.cli.terminal.exit_codes import FAILED
+from roquet.cli.terminal.progress import live_bar
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from roquet.spark.jobs.lag.lag_job import LagProgress, Params
+    from roquet.spark.jobs.lag.lag_summary import LagReport
+
+BAD: Final = "bold red"
+
+
+def run(params: "Params", ended: Callable[[], bool], *, as_json: bool) -> None:
+    """Watch, tell, and end with code 1 when a group will not catch up."""
+    from roquet.spark.jobs.lag import lag_job
+    from roquet.spark.jobs.lag.lag_page import is_late
+
+    with _progress_bar(quiet=as_json) as tell:
+        done = lag_job.run(params, tell, ended)
+    if as_json:
+        output.echo_json([done])
+    else:
+        _print_result(done)
+    if any(is_late(one) for one in done.standings):
+        sys.exit(FAILED)
+
+
+def _print_result(done: "LagReport") -> None:
+    from roquet.spark.jobs.lag.lag_page import verdict
+
+    if done.standings:
+        output.console().print(_table(done))
+    output.echo(verdict(done))
+    output.echo(f"{output.quantity(done.samples, 'sample')}; {Path(done.page).as_uri()}")
+
+
+def _table(done: "LagReport") -> "Table":
+    from roquet.spark.jobs.lag.lag_page import is_late, time_text
+
+    shown = output.table(
+        "group", "topic", "is", "caught up", "cut off", "lag", "come/s", "handled/s", numbers=5
+    )
+    for one in done.standings:
+        outlook = one.outlook
+        shown.add_row(
+            one.group,
+            one.topic,
+            output.styled_text(outlook.state.words, BAD if is_late(one) else ""),
+            time_text(done.at_ms, outlook.caught_up_s),
+            time_text(done.at_ms, outlook.cut_off_s, "-"),
+            f"{outlook.lag:,}",
+            f"{outlook.come:,.1f}",
+            f"{outlook.handled:,.1f}",
+        )
+    return shown
+
+
+@contextmanager
+def _progress_bar(*, quiet: bool) -> "Iterator[Callable[[LagProgress], None]]":
+    """A bar on stderr: samples, and how many messages wait for all groups together."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from roquet.cli.terminal.printable_console import PrintableColumn
+
+    bar = Bar(
+        PrintableColumn("samples"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        PrintableColumn("{task.fields[lag]:,} behind{task.fields[silent]}"),
+        TimeRemainingColumn(),
+        console=output.console(to_stderr=True, quiet=quiet),
+    )
+    with live_bar(bar):
+        task = bar.add_task("samples", total=None, lag=0, silent="")
+
+        def tell(done: "LagProgress") -> None:
+            silent = f"; no answer: {', '.join(done.silent)}" if done.silent else ""
+            bar.update(task, completed=done.samples, total=done.wanted, lag=done.lag, silent=silent)
+
+        yield tell

@@ -1,0 +1,1 @@
+"""Terminal: output, progress bars, help, shell completion and exit codes of all commands."""

@@ -1,0 +1,78 @@
+"""Bars: how far a job is: a bar on a terminal, a line now and then in a log."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from roquet.cli.terminal import output
+from roquet.net.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+LINE_INTERVAL_MS: Final = 60_000
+"""Between two lines of a log."""
+
+ShowProgress = Callable[[int, int], None]
+"""Told of rows that are done, and of those that are left."""
+
+
+@contextmanager
+def live_bar(shown: "Progress") -> Iterator[None]:
+    """A bar; one that has counted nothing leaves no trace above the error that ended it."""
+    with shown:
+        try:
+            yield
+        except BaseException:
+            shown.live.transient = not any(task.completed for task in shown.tasks)
+            raise
+
+
+@contextmanager
+def progress_bar(title: str, *, quiet: bool, left: str = "behind") -> Iterator[ShowProgress]:
+    """On stderr: rows, rows a second, and how many are left."""
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn
+
+    from roquet.cli.terminal.printable_console import PrintableColumn
+
+    console = output.console(to_stderr=True)
+    if quiet or not console.is_terminal:
+        yield _nothing if quiet else progress_lines(title, left)
+        return
+    shown = Progress(
+        PrintableColumn("{task.description}"),
+        BarColumn(),
+        PrintableColumn("{task.completed:,.0f} rows"),
+        PrintableColumn("{task.fields[rate]}"),
+        PrintableColumn("{task.fields[lag]:,} " + left),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    with live_bar(shown):
+        task = shown.add_task(title, total=None, rate="", lag=0)
+
+        def show(rows: int, lag: int) -> None:
+            speed = shown.tasks[0].speed
+            rate = f"{speed:,.0f} rows/s" if speed else ""
+            shown.update(task, completed=rows, total=rows + lag, rate=rate, lag=lag)
+
+        yield show
+
+
+def progress_lines(title: str, left: str, clock: Clock = SYSTEM_CLOCK) -> ShowProgress:
+    """A line when something has changed, and then none for a while."""
+    said: list[tuple[int, int]] = []
+    next_ms = clock.monotonic_ms()
+
+    def show(rows: int, lag: int) -> None:
+        nonlocal next_ms
+        if clock.monotonic_ms() >= next_ms and said != [(rows, lag)]:
+            output.echo(f"{title}: {rows:,} rows, {lag:,} {left}", err=True)
+            said[:] = [(rows, lag)]
+            next_ms = clock.monotonic_ms() + LINE_INTERVAL_MS
+
+    return show
+
+
+def _nothing(*_: int) -> None:
+    """For programs, which read the result."""

@@ -1,0 +1,1 @@
+"""Connections: a client's identity, routes, heartbeats, security and background tasks."""

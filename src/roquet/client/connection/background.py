@@ -1,0 +1,119 @@
+"""What runs beside a client's calls: tasks that never die silently, and alarms that wake them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from roquet.log_records import logger
+from roquet.net.clock import Clock
+
+log = logger(__name__)
+
+RESTART_PAUSE_MS: Final = 1_000
+"""After a failure of a loop, before it begins anew: what failed once may fail at once again."""
+
+
+class BackgroundTasks:
+    """Tasks with one owner: it sees that they end with it, and says so when one ends before."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run a coroutine beside the others."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def keep(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, clock: Clock
+    ) -> asyncio.Task[Any]:
+        """Run a loop beside the others: if it fails it is begun anew, and that is said once."""
+        return self.start(self._again_and_again(work, name, clock), name)
+
+    async def _again_and_again(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, clock: Clock
+    ) -> None:
+        is_said = False
+        while True:
+            try:
+                await work()
+            except Exception:
+                if not is_said:
+                    log.exception("%s failed and goes on; this is said once", name)
+                is_said = True
+                await clock.sleep(RESTART_PAUSE_MS)
+            else:
+                return
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s ended with an error", task.get_name(), exc_info=error)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs."""
+        return not self._tasks
+
+    def cancel(self) -> None:
+        """End all but the one that calls."""
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Cancel all and wait until they have ended."""
+        await cancel_and_wait(*self._tasks)
+
+
+async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have ended; how they end is not our concern."""
+    ending = [task for task in tasks if task is not asyncio.current_task()]
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)
+
+
+class Wakeup:
+    """A pause that can be cut short."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """Wake who waits; who comes next does not wait at all."""
+        self._rung.set()
+
+    async def wait(self, ms: int) -> bool:
+        """Return after so many milliseconds, or when it rings: True then."""
+        try:
+            async with asyncio.timeout(ms / 1000):
+                await self._rung.wait()
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return True
+
+
+class ErrorLogThrottle:
+    """Something that may fail many times in a row, told once, and once more when it has passed."""
+
+    def __init__(self, what: str, patience: int = 0) -> None:
+        self._what = what
+        self._patience = patience
+        """So many failures in a row are not worth a word."""
+        self._failures = 0
+
+    def tell(self, error: object) -> None:
+        """It failed."""
+        self._failures += 1
+        if self._failures == self._patience + 1:
+            log.warning("%s: %s; trying again, this is said once", self._what, error)
+
+    def over(self) -> None:
+        """It went well."""
+        if self._failures > self._patience:
+            log.info("%s: works again", self._what)
+        self._failures = 0

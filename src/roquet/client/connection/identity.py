@@ -1,0 +1,59 @@
+"""Who a client is: its id in a group, and the ids that it gives to messages."""
+
+import os
+from ipaddress import ip_address
+from itertools import count
+from typing import Final
+
+from roquet.client.config import ClientConfig
+from roquet.model.errors import UsageError
+from roquet.net.address import routable_address
+from roquet.wire.records.message_id import month_start_ms, unique_key
+
+_MONTH_MS: Final = 31 * 86_400_000
+_clients: Final = count(1)
+
+
+class ClientIdentity:
+    """One client of one process."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.pid = os.getpid()
+        self.ip = config.client_ip or routable_address()
+        instance = config.instance or f"{self.pid}#{config.clock.now_ms()}{next(_clients):06d}"
+        self.client_id = f"{self.ip}@{instance}"
+        self.keys = MessageIdGenerator(self.ip, self.pid, config.rng.getrandbits(32))
+
+    def check_process(self) -> None:
+        """Refuse to work in a forked child: the connections belong to its parent."""
+        if os.getpid() != self.pid:
+            raise UsageError(
+                "this client was made before a fork and cannot be used in the child: "
+                "make a new one there"
+            )
+
+
+class MessageIdGenerator:
+    """Ids for messages, no two alike: the machine, the process, the client, the time, a count."""
+
+    def __init__(self, ip: str, pid: int, client: int) -> None:
+        self._head = unique_key(ip_address(ip).packed, pid, client, 0, 0)[:-12]
+        self._count = 0
+        self._month_ms = 0
+        self._now_ms = -1
+        self._prefix = ""
+        """All but the count, for the millisecond that it was made in: many messages share it."""
+
+    def make(self, now_ms: int) -> str:
+        """The next id."""
+        if now_ms != self._now_ms:
+            self._begin(now_ms)
+        self._count = count = self._count + 1 & 0xFFFF
+        return self._prefix + "%04X" % count  # noqa: UP031 - half the time of an f-string
+
+    def _begin(self, now_ms: int) -> None:
+        since = now_ms - self._month_ms
+        if not 0 <= since < _MONTH_MS:
+            self._month_ms = month_start_ms(now_ms)
+            since = now_ms - self._month_ms
+        self._now_ms, self._prefix = now_ms, f"{self._head}{since:08X}"

@@ -1,0 +1,78 @@
+"""Security: signed requests and TLS, from a client's settings and the environment."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from roquet.client.config import ClientConfig
+from roquet.model.errors import ConfigError
+from roquet.model.settings import parse_bool
+from roquet.net.channel import Security
+from roquet.net.tls import Tls
+from roquet.wire.signing import Credentials, Signer
+
+ACCESS_KEY_VARIABLE: Final = "ROCKETMQ_ACCESS_KEY"
+SECRET_KEY_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"
+SECURITY_TOKEN_VARIABLE: Final = "ROCKETMQ_SECURITY_TOKEN"
+TLS_VARIABLE: Final = "ROCKETMQ_TLS"
+TLS_CA_VARIABLE: Final = "ROCKETMQ_TLS_CA"
+TLS_CERT_VARIABLE: Final = "ROCKETMQ_TLS_CERT"
+TLS_KEY_VARIABLE: Final = "ROCKETMQ_TLS_KEY"
+TLS_SERVER_NAME_VARIABLE: Final = "ROCKETMQ_TLS_SERVER_NAME"
+
+
+def connection_security(config: ClientConfig, environ: Mapping[str, str]) -> Security:
+    """What a client's connections are made with; ConfigError when a setting cannot be used."""
+    found, tls = resolve_credentials(config, environ), resolve_tls(config, environ)
+    return Security(
+        context=tls.context() if tls else None,
+        server_name=tls.server_name if tls else None,
+        signer=Signer(found) if found else None,
+    )
+
+
+def resolve_credentials(config: ClientConfig, environ: Mapping[str, str]) -> Credentials | None:
+    """The keys that requests are signed with: as set, else the environment's; None without any."""
+    access = _trimmed(config.access_key)
+    token = _trimmed(config.security_token)
+    if not access:
+        access = _trimmed(environ.get(ACCESS_KEY_VARIABLE))
+        # A token belongs to its keys: one from elsewhere would spoil those that were set.
+        token = token or _trimmed(environ.get(SECURITY_TOKEN_VARIABLE))
+    secret = _trimmed(config.secret_key) or _trimmed(environ.get(SECRET_KEY_VARIABLE))
+    if not access and not secret:
+        return None
+    if not access:
+        raise ConfigError(f"a secret key without access_key (or {ACCESS_KEY_VARIABLE})")
+    if not secret:
+        raise ConfigError(f"access key {access} without secret_key (or {SECRET_KEY_VARIABLE})")
+    return Credentials(access_key=access, secret_key=secret, security_token=token or None)
+
+
+def resolve_tls(config: ClientConfig, environ: Mapping[str, str]) -> Tls | None:
+    """How TLS is spoken: as set, else as the environment says; None without it."""
+    match config.tls:
+        case Tls():
+            return config.tls
+        case str() | Path():
+            return Tls(ca=config.tls)
+        case None:
+            wanted = environ.get(TLS_VARIABLE)
+            files = any(environ.get(name) for name in (TLS_CA_VARIABLE, TLS_CERT_VARIABLE))
+            if not (parse_bool(wanted, TLS_VARIABLE) if wanted else files):
+                return None
+        case False:
+            return None
+        case True:
+            pass
+    return Tls(
+        ca=environ.get(TLS_CA_VARIABLE) or None,
+        cert=environ.get(TLS_CERT_VARIABLE) or None,
+        key=environ.get(TLS_KEY_VARIABLE) or None,
+        server_name=environ.get(TLS_SERVER_NAME_VARIABLE) or None,
+    )
+
+
+def _trimmed(text: str | None) -> str:
+    """Without the line break that a key out of a file ends with, as Java trims it."""
+    return (text or "").strip()

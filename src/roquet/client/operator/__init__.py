@@ -1,0 +1,1 @@
+"""Operator requests: what brokers ask of a consumer on behalf of operators."""

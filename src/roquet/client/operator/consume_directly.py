@@ -1,0 +1,155 @@
+"""Directly: one stored message is given to a member's handler, because an operator wants to see.
+
+The handler runs beside all others. How it goes is told to the operator and changes nothing: the
+message is neither acknowledged nor sent back.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.threads import run_in_thread
+from roquet.client.popping.pop_batch import PoppedMessage
+from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
+from roquet.client.reading.handler_result import HandlerResults
+from roquet.client.reading.message import DEAD_LETTER, InboundMessage, ReceivedMessage
+from roquet.client.reading.request_reply import ReplySender
+from roquet.model import properties as names
+from roquet.model.errors import CallRefused, RecordError
+from roquet.model.queue import MessageQueue
+from roquet.wire.calls.admin.client_forwarding import (
+    ConsumeDirectly,
+    ConsumeDirectlyResult,
+    ConsumeResult,
+)
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records import record
+
+CONCURRENT_MAX: Final = 16
+"""Messages that operators may give a member at one time; its own work goes on beside them."""
+
+
+class ResultRecorder:
+    """Holds one message, and hears how it went."""
+
+    is_held = True
+
+    def __init__(self, replies: ReplySender, namespace: str | None) -> None:
+        self.verdict: ConsumeResult | None = None
+        self.remark: str | None = None
+        self.namespace = namespace
+        self._replies = replies
+
+    def finish(self, message: InboundMessage) -> None:
+        """The message is handled."""
+        del message
+        self.verdict = ConsumeResult.CR_SUCCESS
+
+    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+        """The message failed."""
+        del message
+        self.verdict = ConsumeResult.CR_LATER
+        if delay_ms == DEAD_LETTER:
+            self.remark = "it goes to the dead letters"
+
+    async def reply(
+        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
+    ) -> bool:
+        """Answer the message, which is a request."""
+        return await self._replies.reply(message, body, properties)
+
+
+class DirectPoppedMessage(PoppedMessage):
+    """A message as a PopConsumer's handler knows it, which nobody popped."""
+
+    async def extend(self, invisible_ms: int) -> None:
+        """There is no time that could pass."""
+
+    @property
+    def first_popped_ms(self) -> int:
+        """When it was given out for the first time: now, unless it says otherwise."""
+        return int(self.properties.get(names.FIRST_POP_TIME, self.stored_ms))
+
+
+class DirectConsumer:
+    """Gives messages to the handler of `run`, while there is one."""
+
+    def __init__(
+        self, config: ConsumerConfig, replies: ReplySender, kind: type[ReceivedMessage]
+    ) -> None:
+        self._config = config
+        self._replies = replies
+        self._kind = kind
+        self._handler: MessageHandler | None = None
+        self._count = 0
+
+    def ask(self, handler: MessageHandler, task: "asyncio.Task[None]") -> None:
+        """Ask this handler, until the task in which it works has ended."""
+        self._handler = handler
+        task.add_done_callback(partial(self._leave, handler))
+
+    def _leave(self, handler: MessageHandler, _task: "asyncio.Task[None]") -> None:
+        if self._handler is handler:
+            self._handler = None
+
+    async def handle(self, call: ConsumeDirectly) -> ConsumeDirectlyResult:
+        """Give the handler one message; how that went."""
+        if self._handler is None:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the consumer of group <{call.consumer_group}> has no handler that could be asked",
+            )
+        if self._count >= CONCURRENT_MAX:
+            raise CallRefused(
+                ResponseCode.SYSTEM_BUSY, f"{self._count} messages are being handled directly"
+            )
+        recorder = ResultRecorder(self._replies, self._config.namespace)
+        message = self._message(call, recorder)
+        self._count += 1
+        try:
+            return await self._judged(self._handler, message, recorder)
+        finally:
+            self._count -= 1
+
+    def _message(self, call: ConsumeDirectly, recorder: ResultRecorder) -> ReceivedMessage:
+        try:
+            found = record.decode(call.body)
+            queue = MessageQueue(found.topic, call.broker_name or "", found.queue_id)
+            return self._kind(queue, found, recorder)
+        except RecordError as error:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}"
+            ) from error
+
+    async def _judged(
+        self, handler: MessageHandler, message: ReceivedMessage, recorder: ResultRecorder
+    ) -> ConsumeDirectlyResult:
+        clock = self._config.clock
+        began_ms = clock.monotonic_ms()
+        try:
+            async with asyncio.timeout(self._config.handler_limit_ms / 1000):
+                result = await _called(handler, message)
+        except Exception as error:
+            recorder.verdict = ConsumeResult.CR_THROW_EXCEPTION
+            recorder.remark = f"{type(error).__name__}: {error}"
+        else:
+            if result is None:
+                message.settle()
+            else:
+                HandlerResults().settle(message, result)
+        return ConsumeDirectlyResult(
+            order=self._config.ordered,
+            consume_result=recorder.verdict,
+            remark=recorder.remark,
+            spent_ms=clock.monotonic_ms() - began_ms,
+        )
+
+
+async def _called(handler: MessageHandler, message: ReceivedMessage) -> object:
+    """What the handler returns; a plain one runs in a thread of its own."""
+    call: Callable[[ReceivedMessage], Any] = handler
+    if is_coroutine_function(handler):
+        return await call(message)
+    return await run_in_thread(partial(call, message), "roquet-direct")

@@ -1,0 +1,1 @@
+"""Popping: messages taken one by one with a receipt handle, and acknowledged."""

@@ -1,0 +1,270 @@
+"""Outcomes: the brokers are told how popped messages went, those that are handled in bulk.
+
+An acknowledgement waits a moment for others, and for the answer to those before it. One that the
+broker did not hear is told again as long as the message is ours.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.background import ErrorLogThrottle, Wakeup
+from roquet.client.connection.session import Session
+from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
+from roquet.client.reading.message import DEAD_LETTER, InboundMessage
+from roquet.client.reading.request_reply import ReplySender
+from roquet.client.reading.retry import log_dead_letter
+from roquet.log_records import logger
+from roquet.model.errors import CallError, CallRefused, RoquetError
+from roquet.model.topic import SubscriptionGroup
+from roquet.rules.delay.delay_levels import retry_delay_ms
+from roquet.wire.call import Call, R
+from roquet.wire.calls.admin.topic import GetGroup
+from roquet.wire.calls.pop import (
+    Ack,
+    AckBatch,
+    BatchAck,
+    ChangeInvisible,
+    ChangeInvisibleReply,
+    PopAck,
+    decode_bits,
+    encode_acks,
+)
+from roquet.wire.calls.send import SendBack
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+from roquet.wire.receipt_handle import ReceiptHandle, stored_topic
+
+log = logger(__name__)
+
+LINGER_MS: Final = 2
+"""How long an acknowledgement waits for others."""
+
+PAUSE_MS: Final = 1_000
+"""After what the broker did not hear."""
+
+BATCH_MAX: Final = 512
+"""Pops that one call acknowledges."""
+
+RELEASE_MS: Final = 1
+"""Messages that a member gives back come again at once: there is no shorter time."""
+
+
+class PopAcks:
+    """What a member tells the brokers of the messages that it has popped."""
+
+    def __init__(self, session: Session, config: ConsumerConfig, group: str) -> None:
+        self._session = session
+        self._config = config
+        self._group = group
+        self._pending: dict[str, list[PopBatch]] = {}
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._singly: set[str] = set()
+        """Brokers that do not know batches."""
+        self._groups: dict[str, SubscriptionGroup] = {}
+        self._changing: set[asyncio.Task[None]] = set()
+        self._hurry = Wakeup()
+        self._replies = ReplySender(session, config, group)
+
+    async def reply(
+        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
+    ) -> bool:
+        """Answer a message, which is a request."""
+        return await self._replies.reply(message, body, properties)
+
+    # -- handled -----------------------------------------------------------------------------
+
+    def done(self, batch: PopBatch) -> None:
+        """Some of its messages are handled."""
+        broker = batch.target.broker
+        pending = self._pending.get(broker)
+        if pending is None:
+            pending = self._pending[broker] = []
+        pending.append(batch)
+        if broker not in self._telling:
+            self._telling[broker] = self._session.background.start(
+                self._tell(broker), f"acknowledgements to {broker}"
+            )
+
+    async def _tell(self, broker: str) -> None:
+        """Tell one broker, as long as there is something to tell."""
+        trouble = ErrorLogThrottle(f"acknowledgements to {broker}")
+        pending = self._pending[broker]
+        try:
+            await self._hurry.wait(LINGER_MS)
+            while pending:
+                some = pending[:BATCH_MAX]
+                del pending[:BATCH_MAX]
+                acks = [batch.take_acks() for batch in some]
+                try:
+                    await self._send(broker, acks)
+                    trouble.over()
+                except CallError as error:
+                    trouble.tell(error)
+                    self._session.routes.invalidate()
+                    self._put_back(some, acks)
+                    await self._hurry.wait(PAUSE_MS)
+        finally:
+            del self._telling[broker]
+
+    def _put_back(self, some: list[PopBatch], acks: list[PopAck]) -> None:
+        """Tell these again, unless that would be too late."""
+        for batch, ack in zip(some, acks, strict=True):
+            if batch.is_held:
+                batch.acked |= decode_bits(ack.bits)
+                if not batch.is_listed:
+                    batch.is_listed = True
+                    self._pending[batch.target.broker].append(batch)
+
+    async def _send(self, broker: str, acks: list[PopAck]) -> None:
+        if broker not in self._singly:
+            body = encode_acks(AckBatch(broker_name=broker, acks=acks))
+            try:
+                await self._ask(broker, BatchAck(body=body))
+            except CallRefused as error:
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                self._singly.add(broker)
+            else:
+                return
+        for ack in acks:
+            await self._send_singly(broker, ack)
+
+    async def _send_singly(self, broker: str, ack: PopAck) -> None:
+        bits, offset = decode_bits(ack.bits), ack.start
+        while bits:
+            if bits & 1:
+                try:
+                    await self._ask(broker, _single(broker, ack, offset))
+                except CallRefused as error:  # it would be again: those behind it must not wait
+                    log.info("offset %d of %s is not acknowledged: %s", offset, ack.topic, error)
+            bits, offset = bits >> 1, offset + 1
+
+    # -- to come again -----------------------------------------------------------------------
+
+    def again(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
+        """A message shall come again after a time, or is given up."""
+        task = self._session.background.start(
+            self._again(batch, message, delay_ms), f"next try of {message}"
+        )
+        self._changing.add(task)
+        task.add_done_callback(self._changing.discard)
+
+    async def _again(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
+        broker, times = batch.target.broker, message.reconsume_times
+        try:
+            group = await self._settings(broker)
+            if delay_ms == DEAD_LETTER or times >= self._limit(group):
+                await self._bury(batch, message)
+                return
+            if delay_ms is None:
+                delay_ms = retry_delay_ms(group.group_retry_policy, times)
+            await self._change(batch, message, max(delay_ms, 1))
+        except RoquetError as error:
+            log.warning("%r comes again when its time is over: %s", message, error)
+
+    async def _bury(self, batch: PopBatch, message: InboundMessage) -> None:
+        """Put a message with the dead letters; only then is it acknowledged."""
+        call = SendBack(
+            offset=message.position,
+            group=self._group,
+            delay_level=DEAD_LETTER,
+            origin_msg_id=message.message_id,
+            origin_topic=batch.target.topic,
+            broker_name=batch.target.broker,
+        )
+        await self._ask(batch.target.broker, call)
+        batch.finish(message)
+        log_dead_letter(message, self._group)
+
+    async def _change(
+        self, batch: PopBatch, message: InboundMessage, invisible_ms: int
+    ) -> ChangeInvisibleReply:
+        handle = msgspec.structs.replace(batch.handle, offset=message.queue_offset)
+        call = ChangeInvisible(
+            consumer_group=self._group,
+            topic=batch.real_topic,
+            queue_id=handle.queue_id,
+            extra_info=handle.text(),
+            offset=message.queue_offset,
+            invisible_time=invisible_ms,
+        )
+        return await self._ask(batch.target.broker, call)
+
+    async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:
+        """A message stays ours for longer; CallRefused when it is no longer."""
+        reply = await self._change(batch, message, invisible_ms)
+        if reply.code != ResponseCode.SUCCESS:
+            raise CallRefused(reply.code, reply.remark or "its time has passed")
+        handle = msgspec.structs.replace(
+            batch.handle,
+            start=message.queue_offset,
+            offset=message.queue_offset,
+            pop_ms=reply.pop_time,
+            invisible_ms=reply.invisible_time,
+            revive_queue=reply.revive_qid,
+        )
+        message.moved(PopBatch(batch.target, handle))
+
+    # -- limits ------------------------------------------------------------------------------
+
+    async def limit(self, broker: str) -> int:
+        """After how many tries a message is given up."""
+        return self._limit(await self._settings(broker))
+
+    def _limit(self, group: SubscriptionGroup) -> int:
+        asked = self._config.retries_max
+        return group.retry_max_times if asked is None else asked
+
+    async def _settings(self, broker: str) -> SubscriptionGroup:
+        """The group's settings at a broker; those of a new group when it does not tell."""
+        if (found := self._groups.get(broker)) is None:
+            try:
+                reply = await self._ask(broker, GetGroup(group=self._group))
+                found = codec.loads(reply.body, SubscriptionGroup)
+            except RoquetError as error:
+                log.debug("%s does not tell of group %s: %s", broker, self._group, error)
+                return SubscriptionGroup(group_name=self._group)
+            self._groups[broker] = found
+        return found
+
+    # -- the end -----------------------------------------------------------------------------
+
+    async def close(self, timeout_ms: int) -> None:
+        """Tell what there is to tell."""
+        clock = self._config.clock
+        deadline_ms = clock.monotonic_ms() + timeout_ms
+        # More than once: what was given up is acknowledged at last.
+        while tasks := {*self._telling.values(), *self._changing}:
+            self._hurry.ring()
+            left_ms = deadline_ms - clock.monotonic_ms()
+            if left_ms <= 0:
+                break
+            await asyncio.wait(tasks, timeout=left_ms / 1000)
+
+    async def _ask(self, broker: str, call: Call[R]) -> R:
+        address = self._session.routes.leader(broker)
+        return await self._session.pool.call(address, call, self._config.timeout_ms)
+
+
+def _single(broker: str, ack: PopAck, offset: int) -> Ack:
+    handle = ReceiptHandle(
+        start=ack.start,
+        pop_ms=ack.pop_ms,
+        invisible_ms=ack.invisible_ms,
+        revive_queue=ack.revive_queue,
+        retry=ack.retry,
+        broker=broker,
+        queue_id=ack.queue_id,
+        offset=offset,
+    )
+    return Ack(
+        consumer_group=ack.group,
+        topic=stored_topic(ack.topic, ack.group, ack.retry),
+        queue_id=ack.queue_id,
+        extra_info=handle.text(),
+        offset=offset,
+    )

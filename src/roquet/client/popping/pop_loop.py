@@ -1,0 +1,188 @@
+"""Popper: pops one topic of one broker, whenever there is room for more."""
+
+import asyncio
+from collections.abc import Container, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle
+from roquet.client.connection.session import Session
+from roquet.client.popping.acks import RELEASE_MS, PopAcks
+from roquet.client.popping.pop_batch import PoppedMessage, PopReplyParser, PopTarget
+from roquet.client.popping.prefetch_buffer import PrefetchBuffer
+from roquet.client.reading.message import read_records
+from roquet.client.reading.pull_request import SubscriptionFilter
+from roquet.log_records import logger
+from roquet.model.errors import RecordError, RoquetError
+from roquet.model.flags import SysFlag
+from roquet.wire.calls.pop import Pop, PopReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.record import Record
+
+log = logger(__name__)
+
+ANY_QUEUE: Final = -1
+
+POP_PAUSE_MS: Final = 1_000
+"""After a pop that failed: the broker may be starting again."""
+
+IDLE_PAUSE_MS: Final = 20
+"""After an empty answer that came at once: some brokers do not hold a pop."""
+
+FROM_MAX: Final = 1
+FROM_MIN: Final = 0
+"""Where a new group begins, as a pop says it."""
+
+
+class PopLoop:
+    """One topic of one broker, popped until it is left."""
+
+    def __init__(
+        self,
+        target: PopTarget,
+        message_filter: SubscriptionFilter,
+        buffer: PrefetchBuffer,
+        session: Session,
+        config: ConsumerConfig,
+        acks: PopAcks,
+    ) -> None:
+        self._target = target
+        self._message_filter = message_filter
+        self._buffer = buffer
+        self._session = session
+        self._config = config
+        self._acks = acks
+        self._trouble = ErrorLogThrottle(f"pop of {target.topic} at {target.broker}")
+        self._task: asyncio.Task[None] | None = None
+        self._is_asking = False
+        self._is_left = False
+
+    def start(self, background: BackgroundTasks) -> None:
+        """Pop from now on."""
+        name = f"pop of {self._target.topic} at {self._target.broker}"
+        self._task = background.start(self._run(), name)
+
+    def leave(self) -> None:
+        """Pop no more; what a pop brings that is under way, others get at once.
+
+        It waits at the broker. Without anybody who hears the answer, the messages that it is given
+        would be nobody's for as long as they are invisible.
+        """
+        self._is_left = True
+        if self._task is not None and not self._is_asking:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        clock = self._config.clock
+        while not self._is_left:
+            count = await self._buffer.wait_for_demand()
+            before_ms = clock.monotonic_ms()
+            found = await self._ask(count)
+            if found is None:
+                await clock.sleep(POP_PAUSE_MS)
+            elif not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
+                await clock.sleep(IDLE_PAUSE_MS)
+
+    async def _ask(self, count: int) -> bool | None:
+        """Pop once: whether to ask again at once; None when it failed."""
+        self._is_asking = True
+        try:
+            found = await self._take(await self._pop(count))
+            self._trouble.over()
+        except Exception as error:
+            self._say(error)
+            self._session.routes.invalidate()
+            self._session.membership.trigger()
+            return None
+        finally:
+            self._is_asking = False
+        return found
+
+    def _say(self, error: Exception) -> None:
+        if not isinstance(error, RoquetError):  # a fault of our own: show where
+            log.error("pop of %s failed", self._target.topic, exc_info=error)
+        self._trouble.tell(error)
+
+    async def _pop(self, count: int) -> PopReply:
+        config, wanted = self._config, self._message_filter.subscription
+        call = Pop(
+            consumer_group=self._target.group,
+            topic=self._target.topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=count,
+            invisible_time=config.invisible_ms,
+            poll_time=config.suspend_ms,
+            born_time=config.clock.now_ms(),
+            init_mode=FROM_MIN if config.consume_from is ConsumeFrom.FIRST else FROM_MAX,
+            exp_type=wanted.expression_type,
+            exp=wanted.sub_string,
+        )
+        address = self._session.routes.leader(self._target.broker)
+        return await self._session.pool.call(address, call, config.pull_timeout_ms)
+
+    async def _take(self, reply: PopReply) -> bool:
+        """Put what was found into the stock; whether to ask again at once."""
+        if reply.code != ResponseCode.SUCCESS:
+            return False
+        messages = self._messages(reply)
+        if any(message.reconsume_times for message in messages):
+            messages = await self._alive(messages)
+        if self._is_left or self._buffer.is_closed:
+            for message in messages:
+                message.fail(RELEASE_MS)
+            return True
+        tags = self._message_filter.tags
+        if tags is not None:  # the broker compares hashes, we the texts
+            messages = [message for message in messages if self._is_wanted(message, tags)]
+        self._buffer.put(messages)
+        return True
+
+    def _messages(self, reply: PopReply) -> Sequence[PoppedMessage]:
+        found = list(read_records(reply.body, self._damaged))
+        parser = PopReplyParser(self._target, reply)
+        try:
+            return parser.messages(found)
+        except RecordError:  # of one of them: the others go on
+            return [message for one in found for message in self._readable(parser, one)]
+
+    def _readable(self, parser: PopReplyParser, found: Record) -> Sequence[PoppedMessage]:
+        """The message of a record; none when its body cannot be restored: that one is buried."""
+        try:
+            return parser.messages([found])
+        except RecordError as error:
+            self._damaged(found.queue_offset, error)
+        stored = msgspec.structs.replace(found, sys_flag=found.sys_flag & ~SysFlag.COMPRESSED)
+        with suppress(RecordError):  # no handle to be read, either: it comes again
+            for message in parser.messages([stored]):
+                message.give_up()
+        return ()
+
+    def _is_wanted(self, message: PoppedMessage, tags: Container[str | None]) -> bool:
+        """Whether its tag is one of these; else it is acknowledged unseen."""
+        try:
+            if message.tag in tags:
+                return True
+        except RecordError as error:
+            self._damaged(message.queue_offset, error)
+        message.settle()
+        return False
+
+    async def _alive(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
+        """Those that may be tried again: a broker that has no limit gives out others as well."""
+        limit = await self._acks.limit(self._target.broker)
+        kept = []
+        for message in messages:
+            if message.reconsume_times > limit:
+                message.give_up()
+            else:
+                kept.append(message)
+        return kept
+
+    def _damaged(self, offset: int, error: RecordError) -> None:
+        log.error(
+            "%s at %s, offset %d cannot be read: %s",
+            self._target.topic, self._target.broker, offset, error,
+        )  # fmt: skip

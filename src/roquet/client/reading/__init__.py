@@ -1,0 +1,1 @@
+"""Reading: queues pulled, messages handed to handlers, retries, and committed offsets."""

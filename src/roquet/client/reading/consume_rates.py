@@ -1,0 +1,112 @@
+"""Rates: how quickly a member gets and handles its topics.
+
+Nothing is counted for each message: pulls and failures are, and what was pulled, did not fail and
+is no longer in flight has been handled.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from roquet.wire.calls.admin.client_forwarding import TopicRates
+
+SAMPLE_MS: Final = 10_000
+"""Between two samples, as in Java."""
+
+WINDOW_MS: Final = 60_000
+"""Over which rates are told."""
+
+HOUR_MS: Final = 3_600_000
+"""Over which failures are told."""
+
+
+class ConsumeCounts(NamedTuple):
+    """All that has happened with a topic until a moment."""
+
+    pulls: int = 0
+    pull_ms: int = 0
+    pulled: int = 0
+    handled: int = 0
+    failed: int = 0
+
+
+class TopicCounters:
+    """What has happened with one topic."""
+
+    __slots__ = ("failed", "gone", "pull_ms", "pulled", "pulls")
+
+    def __init__(self) -> None:
+        self.pulls = self.pull_ms = self.pulled = self.failed = self.gone = 0
+
+    def found(self, count: int, took_ms: int) -> None:
+        """A pull was answered; an empty one waited, so its time says nothing."""
+        if count:
+            self.pulls += 1
+            self.pull_ms += took_ms
+            self.pulled += count
+
+    def counts(self, in_flight: int) -> ConsumeCounts:
+        """All of it, when so many messages are in flight."""
+        handled = max(self.pulled - self.gone - in_flight, 0)
+        return ConsumeCounts(self.pulls, self.pull_ms, self.pulled, handled, self.failed)
+
+
+class ConsumeRates:
+    """The tallies of all topics, and what they were like before."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[str, TopicCounters] = {}
+        self._samples: deque[tuple[int, dict[str, ConsumeCounts]]] = deque()
+
+    def of(self, topic: str) -> TopicCounters:
+        """The tally of a topic."""
+        return self._tallies.setdefault(topic, TopicCounters())
+
+    def sample(self, now_ms: int, in_flight: Mapping[str, int]) -> None:
+        """Remember how it is now; what is older than an hour is forgotten."""
+        self._samples.append((now_ms, self._now(in_flight)))
+        while self._samples[0][0] < now_ms - HOUR_MS:
+            self._samples.popleft()
+
+    def table(self, now_ms: int, in_flight: Mapping[str, int]) -> dict[str, TopicRates]:
+        """The rates of the last minute, and the failures of the last hour, by topic."""
+        now = self._now(in_flight)
+        since_ms, before = self._before(now_ms)
+        _, hour_ago = self._samples[0] if self._samples else (now_ms, {})
+        return {
+            topic: _rates(
+                before.get(topic, ConsumeCounts()),
+                hour_ago.get(topic, ConsumeCounts()),
+                found,
+                now_ms - since_ms,
+            )
+            for topic, found in now.items()
+        }
+
+    def _now(self, in_flight: Mapping[str, int]) -> dict[str, ConsumeCounts]:
+        return {t: tally.counts(in_flight.get(t, 0)) for t, tally in self._tallies.items()}
+
+    def _before(self, now_ms: int) -> tuple[int, dict[str, ConsumeCounts]]:
+        """The oldest sample within the window."""
+        for at_ms, counts in self._samples:
+            if at_ms >= now_ms - WINDOW_MS:
+                return at_ms, counts
+        return now_ms, {}
+
+
+def _rates(
+    before: ConsumeCounts, hour_ago: ConsumeCounts, now: ConsumeCounts, over_ms: int
+) -> TopicRates:
+    pulls = now.pulls - before.pulls
+    seconds = over_ms / 1000
+    return TopicRates(
+        pull_ms=(now.pull_ms - before.pull_ms) / pulls if pulls else 0.0,
+        pulled=_each(now.pulled - before.pulled, seconds),
+        handled=_each(now.handled - before.handled, seconds),
+        failed=_each(now.failed - before.failed, seconds),
+        failed_in_all=now.failed - hour_ago.failed,
+    )
+
+
+def _each(count: int, seconds: float) -> float:
+    return max(count, 0) / seconds if seconds > 0 else 0.0

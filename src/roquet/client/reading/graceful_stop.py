@@ -1,0 +1,102 @@
+"""GracefulStop: how a consumer's handlers end, on a signal or when it is closed."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.background import cancel_and_wait
+from roquet.client.connection.stop_signals import StopSignals, is_main_task
+from roquet.log_records import logger
+
+log = logger(__name__)
+
+
+class GracefulStop:
+    """The calls of `run` at work in one consumer, and the signals that end them."""
+
+    def __init__(self, config: ConsumerConfig, stop_reading: Callable[[], object]) -> None:
+        self._config = config
+        self._stop_reading = stop_reading
+        self.signals = StopSignals(self._signalled, is_main_task, self._end_program)
+        self._running: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Task[None]] = set()
+        """Those that were left behind, because their handlers took too long."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._finishing: asyncio.Task[None] | None = None
+        self._program_end: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._closed = asyncio.Event()
+
+    def open(self) -> None:
+        """Hear of signals from now on, in the loop that runs."""
+        self._loop = asyncio.get_running_loop()
+        self.signals.open()
+
+    def begin_close(self) -> None:
+        """The consumer is about to be closed: nothing may interrupt that."""
+        self._is_closing = True
+
+    def close(self) -> None:
+        """The consumer is closed."""
+        self._closed.set()
+        if self.signals.number == signal.SIGINT and not self.signals.is_read_here:
+            self.signals.finish()
+        self.signals.close()
+
+    async def wait_for(self, task: asyncio.Task[None]) -> None:
+        """Wait until handlers have ended, or are left behind after a signal."""
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        self.signals.reading()
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await cancel_and_wait(task)
+            if not self._was_left_behind(task):
+                raise
+        self.signals.ended()
+
+    def _was_left_behind(self, task: asyncio.Task[None]) -> bool:
+        """Whether a signal has ended the handlers, and nobody the one who waited for them."""
+        ours = asyncio.current_task()
+        is_cancelled = ours is not None and ours.cancelling() > 0
+        return self._finishing is not None and task in self._late and not is_cancelled
+
+    def finish(self) -> None:
+        """Read nothing more, and give handlers the time of a close to end."""
+        if self._finishing is None:
+            self._stop_reading()
+            self._finishing = asyncio.create_task(self.finish_running(), name="end of handlers")
+
+    async def finish_running(self) -> None:
+        """Let handlers end; those who take too long are left behind."""
+        running = self._running - {asyncio.current_task()}
+        if running:
+            _, late = await asyncio.wait(running, timeout=self._config.close_timeout_ms / 1000)
+            if late:
+                log.warning("handlers still at work after %d ms", self._config.close_timeout_ms)
+            self._late |= late
+            await cancel_and_wait(*late)
+
+    def _signalled(self) -> None:
+        """A signal came; this is between any two steps of the main thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self.finish)
+
+    def _end_program(self) -> None:
+        """No read in the main task will notice the signal: end that task after the handlers."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._start_program_end)
+
+    def _start_program_end(self) -> None:
+        self._program_end = asyncio.create_task(self._end_main_task(), name="end of program")
+
+    async def _end_main_task(self) -> None:
+        if self._finishing is not None:
+            await self._finishing
+        if self.signals.number == signal.SIGTERM:  # most programs end by themselves then
+            await asyncio.sleep(self._config.close_timeout_ms / 1000)
+        if self._is_closing:
+            await self._closed.wait()
+        self.signals.finish()

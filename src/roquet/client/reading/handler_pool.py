@@ -1,0 +1,287 @@
+"""Handling: messages to a user's function, so many at one time, and the outcome back.
+
+An `async def` runs on the event loop; a plain `def` in threads, which are handed their messages
+and report the outcomes in bulk: a hop between threads for each message would cost more than most
+handlers do.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol, TypeAlias, cast
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.background import cancel_and_wait
+from roquet.client.reading.handler_result import (
+    ALREADY_SETTLED,
+    SKIPPED,
+    HandlerError,
+    HandlerResults,
+    fail_message,
+)
+from roquet.client.reading.handler_timeout import WorkerSlot, watch_timeouts
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.message import ReceivedMessage
+from roquet.log_records import logger
+from roquet.model.errors import UsageError
+
+log = logger(__name__)
+
+YIELD_AFTER: Final = 64
+"""Messages that one worker handles before others on the event loop have their turn."""
+
+QUEUED_PER_THREAD: Final = 4
+"""Messages for each thread that are handed over in advance."""
+
+HUNG_THREADS_MAX: Final = 64
+"""Threads that hang and are replaced: each costs memory, and a handler that hangs for so many
+messages will hang for the next one, too."""
+
+TIMEOUT_DELAY_MS: Final = 10_000
+"""Before a message whose handler took too long comes again: level 3, as in Java."""
+
+AsyncMessageHandler: TypeAlias = Callable[[ReceivedMessage], Awaitable[object]]
+MessageHandler: TypeAlias = AsyncMessageHandler | Callable[[ReceivedMessage], object]
+"""What a user does with a message: returning means that it is handled, raising that it is not."""
+
+
+class HandlerPool(Protocol):
+    """Those who call the handler."""
+
+    async def run(self) -> None:
+        """Work until the inbox is closed and the last handler has ended."""
+
+
+def create_pool(handler: MessageHandler, inbox: Inbox, config: ConsumerConfig) -> HandlerPool:
+    """The right kind for this handler."""
+    if not callable(handler):
+        raise UsageError(f"a handler is a function, not {type(handler).__name__}")
+    if is_coroutine_function(handler):
+        return CoroutinePool(cast("AsyncMessageHandler", handler), inbox, config)
+    return ThreadPool(handler, inbox, config)
+
+
+def is_coroutine_function(handler: MessageHandler) -> bool:
+    """Whether a handler is an `async def`, or an object that is called like one."""
+    if inspect.iscoroutinefunction(handler):
+        return True
+    return inspect.iscoroutinefunction(type(handler).__call__)
+
+
+class CoroutinePool:
+    """So many coroutines that take from the inbox."""
+
+    def __init__(self, handler: AsyncMessageHandler, inbox: Inbox, config: ConsumerConfig) -> None:
+        self._handler = handler
+        self._inbox = inbox
+        self._config = config
+        self._slots = [WorkerSlot() for _ in range(config.concurrency)]
+        self._results = HandlerResults()
+
+    async def run(self) -> None:
+        """Work until the inbox is closed and the last handler has ended."""
+        watching = asyncio.create_task(watch_timeouts(self._slots, self._leave, self._config))
+        tasks = [
+            asyncio.create_task(self._work(slot), name=f"handler {n}")
+            for n, slot in enumerate(self._slots)
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await cancel_and_wait(watching, *tasks)
+
+    async def _work(self, slot: WorkerSlot) -> None:
+        handler, inbox = self._handler, self._inbox
+        slot.task = asyncio.current_task()
+        turn = YIELD_AFTER
+        while (message := inbox.pop() or await self._take(slot)) is not None:
+            slot.message = message
+            try:
+                result = await handler(message)
+            except Exception as error:
+                fail_message(message, error)
+            except asyncio.CancelledError as error:
+                if not self._goes_on(slot, message, error):
+                    raise
+            else:
+                if result is None:
+                    message.settle()
+                else:
+                    self._results.settle(message, result)
+            turn -= 1
+            if not turn or slot.is_left:
+                turn = YIELD_AFTER
+                await _others_turn(slot)
+
+    async def _take(self, slot: WorkerSlot) -> ReceivedMessage | None:
+        slot.message = None  # only a worker that waits need say that it is at nothing
+        return await self._inbox.take()
+
+    def _leave(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
+        """Its handler hangs: end it, and have the message tried again elsewhere."""
+        message.fail(TIMEOUT_DELAY_MS)
+        slot.is_left = True
+        if slot.task is not None:
+            slot.task.cancel()
+
+    def _goes_on(self, slot: WorkerSlot, message: ReceivedMessage, error: BaseException) -> bool:
+        """Whether only the handler was cancelled, and not its worker."""
+        task = asyncio.current_task()
+        cancellations = 0 if task is None else task.cancelling()
+        if slot.is_left and cancellations == 1:
+            return True
+        if cancellations == 0:  # something that the handler waited for was
+            fail_message(message, error)
+            return True
+        if message.is_held and not message.is_settled:
+            self._inbox.put_first(message)
+        else:
+            message.fail()
+        return False
+
+
+async def _others_turn(slot: WorkerSlot) -> None:
+    """Let others work; then a worker goes on whose handler was ended, too."""
+    slot.message = None
+    if slot.is_left:
+        slot.is_left = False
+        if slot.task is not None:
+            slot.task.uncancel()
+    await asyncio.sleep(0)
+
+
+class ThreadPool:
+    """So many threads; the event loop hands messages to them and hears how it went."""
+
+    def __init__(
+        self,
+        handler: Callable[[ReceivedMessage], object],
+        inbox: Inbox,
+        config: ConsumerConfig,
+    ) -> None:
+        self._handler = handler
+        self._inbox = inbox
+        self._config = config
+        self._count = config.concurrency
+        self._slots: list[WorkerSlot] = []
+        self._todo: SimpleQueue[ReceivedMessage | None] = SimpleQueue()
+        self._done: deque[tuple[ReceivedMessage, object]] = deque()
+        self._is_reported = False
+        self._out = 0
+        self._late: set[ReceivedMessage] = set()
+        """Those whose handlers hang: nobody waits for them any more."""
+        self._missing = 0
+        """Threads that hang and have not been replaced."""
+        self._back = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._results = HandlerResults()
+
+    async def run(self) -> None:
+        """Work until the inbox is closed and the last handler has ended."""
+        watching = asyncio.create_task(watch_timeouts(self._slots, self._leave, self._config))
+        for _ in range(self._count):
+            self._begin()
+        try:
+            while (message := self._inbox.pop() or await self._inbox.take()) is not None:
+                self._out += 1
+                self._todo.put(message)
+                await self._until(QUEUED_PER_THREAD)
+            self._withdraw()
+            await self._until(0)
+        finally:
+            for _ in range(self._count):
+                self._todo.put(None)
+            await cancel_and_wait(watching)
+
+    def _withdraw(self) -> None:
+        """Take back what was handed over and not begun: the inbox is closed."""
+        with suppress(Empty):
+            while (message := self._todo.get_nowait()) is not None:
+                self._out -= 1
+                self._inbox.put_first(message)
+
+    def _begin(self) -> None:
+        """One thread more."""
+        slot = WorkerSlot()
+        self._slots.append(slot)
+        threading.Thread(
+            target=self._work, args=(slot,), name=f"roquet-handler-{len(self._slots)}", daemon=True
+        ).start()
+
+    async def _until(self, ahead: int) -> None:
+        """Wait until no more than so many are handed over for each thread."""
+        while self._out > len(self._slots) * ahead:
+            self._back.clear()
+            await self._back.wait()
+
+    def _leave(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
+        """Its handler hangs: a thread cannot be ended, so another one takes its place."""
+        if slot.message is not message:  # it has just ended
+            return
+        message.fail(TIMEOUT_DELAY_MS)
+        slot.is_left = True
+        self._slots.remove(slot)
+        self._late.add(message)
+        self._out -= 1
+        self._back.set()
+        if len(self._late) <= HUNG_THREADS_MAX:
+            self._begin()
+            return
+        if not self._missing:
+            log.error("%d handlers hang: they are replaced when one of them ends", len(self._late))
+        self._missing += 1
+
+    def _work(self, slot: WorkerSlot) -> None:
+        while not slot.is_left and (message := self._todo.get()) is not None:
+            slot.message = message
+            outcome = self._outcome(message)
+            slot.message = None
+            if self._report(message, outcome):
+                return
+
+    def _outcome(self, message: ReceivedMessage) -> object:
+        """What the handler returned, or raised."""
+        if not message.is_held:
+            return SKIPPED
+        try:
+            return self._handler(message)
+        except BaseException as error:
+            return HandlerError(error)
+
+    def _report(self, message: ReceivedMessage, outcome: object) -> bool:
+        """Tell the event loop; whether it has gone."""
+        self._done.append((message, outcome))
+        if not self._is_reported:
+            self._is_reported = True
+            try:
+                self._loop.call_soon_threadsafe(self._hear)
+            except RuntimeError:
+                return True
+        return False
+
+    def _hear(self) -> None:
+        self._is_reported = False  # before looking: what comes from now on is reported again
+        while self._done:
+            message, outcome = self._done.popleft()
+            if self._late and message in self._late:
+                self._late.discard(message)
+                if self._missing:
+                    self._missing -= 1
+                    self._begin()
+                continue
+            self._out -= 1
+            if outcome is None:
+                message.settle()
+            elif isinstance(outcome, HandlerError):
+                fail_message(message, outcome.error)
+            elif outcome is SKIPPED:
+                message.fail()  # which its queue, no longer ours, takes for "not handled"
+            elif outcome is ALREADY_SETTLED:
+                pass  # on its way to the event loop: a settle from here could overtake it
+            else:
+                self._results.settle(message, outcome)
+        self._back.set()

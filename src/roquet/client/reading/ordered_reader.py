@@ -1,0 +1,107 @@
+"""OrderedReader: hands out one message of its queue at a time, in the queue's order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from roquet.client.reading.message import InboundMessage, ReceivedMessage
+from roquet.client.reading.pull_request import SubscriptionFilter
+from roquet.client.reading.queue_reader import QueueReader, ReaderContext
+from roquet.model.queue import MessageQueue
+
+
+class OrderedReader(QueueReader):
+    """One queue whose next message waits until the one before it is handled."""
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        message_filter: SubscriptionFilter,
+        context: ReaderContext,
+    ) -> None:
+        self._backlog: deque[ReceivedMessage] = deque()
+        self._out: int | None = None
+        """The offset of the message that was handed out."""
+        self._is_over = asyncio.Event()
+        """Whether no message is in somebody's hands."""
+        self._is_over.set()
+        self._former: OrderedReader | None = None
+        """The reader before this one, while its last message is in somebody's hands."""
+        self._rests = False
+        """Whether the message waits for its next try."""
+        super().__init__(queue, offset, message_filter, context)
+
+    def release(self) -> None:
+        """Hand out nothing more; a message that is being handled may still be finished."""
+        super().release()
+        if self._inbox.withdraw(self) or self._parked or self._rests:  # it has not been begun
+            self._ended()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no message of the queue is in somebody's hands."""
+        return self._is_over.is_set() and (self._former is None or self._former.is_over)
+
+    async def ended(self) -> None:
+        """Return once no message of the queue is in somebody's hands."""
+        if self._former is not None:
+            await self._former.ended()
+        await self._is_over.wait()
+
+    def begin_after(self, other: "OrderedReader") -> None:
+        """Hand nothing out before the last message of another reader of this queue has ended."""
+        # One that still waits has handed nothing out, and never will.
+        self._former = other._former or other
+        self._background.start(
+            self._begin_after(self._former), f"end of the former reader of {self.queue}"
+        )
+
+    async def _begin_after(self, former: "OrderedReader") -> None:
+        await former.ended()
+        self._former = None
+        self._hand_out()
+
+    def resume(self) -> None:
+        """Go on."""
+        super().resume()
+        self._hand_out()
+
+    def _offer(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._backlog.extend(messages)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """The next message, when it is its turn."""
+        if self._out is None and self._backlog and self.is_held and not self.is_paused:
+            if self._former is not None:
+                return
+            message = self._backlog.popleft()
+            self._out = message.queue_offset
+            self._is_over.clear()
+            self._inbox.put([message])
+
+    def _ended(self) -> None:
+        self._out = None
+        self._is_over.set()
+
+    # received.Holder
+
+    def finish(self, message: InboundMessage) -> None:
+        """The message is handled: it is the next one's turn."""
+        super().finish(message)
+        if message.queue_offset == self._out:
+            self._ended()
+            self._hand_out()
+
+    async def _again(self, message: InboundMessage, pause_ms: int) -> None:
+        self._rests = True
+        await super()._again(message, pause_ms)
+
+    def _once_more(self, message: ReceivedMessage) -> None:
+        self._rests = False
+        super()._once_more(message)
+
+    def _abandon(self, message: InboundMessage) -> None:
+        if message.queue_offset == self._out:
+            self._ended()

@@ -1,0 +1,148 @@
+"""Pulling: one pull of one queue, for consumers of all kinds."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.session import Session
+from roquet.log_records import logger
+from roquet.model.errors import CallRefused, RoquetError, UsageError
+from roquet.model.flags import PullFlag
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ALL, SQL92, Subscription
+from roquet.rules import sql92
+from roquet.rules.tag_filter import parse_tags
+from roquet.wire.calls.bodies import CheckClientBody
+from roquet.wire.calls.heartbeat import CheckSubscription
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.fastjson import codec
+from roquet.wire.java_hash import hash_code
+
+log = logger(__name__)
+
+
+class SubscriptionFilter(msgspec.Struct, frozen=True):
+    """Which messages of a topic are wanted."""
+
+    subscription: Subscription
+    tags: frozenset[str] | None
+    """Their tags; None when the broker alone chooses: it compares hashes of tags, we the texts."""
+
+    @classmethod
+    def of(cls, topic: str, expression: str, version: int) -> "SubscriptionFilter":
+        """What an expression like `TagA || TagB` wants; `version` grows with each change."""
+        wanted = parse_tags(expression)
+        names = sorted(wanted or ())
+        subscription = Subscription(
+            topic=topic,
+            sub_string=expression,
+            tags_set=names,
+            code_set=[hash_code(name) for name in names],
+            sub_version=version,
+        )
+        return cls(subscription, wanted)
+
+    @classmethod
+    def chosen(
+        cls, topic: str, expression: str, sql: str | None, config: ConsumerConfig
+    ) -> "SubscriptionFilter":
+        """What a user said: tags, or a filter expression on properties. UsageError for both."""
+        version = config.clock.now_ms()
+        if not isinstance(expression, str):
+            raise UsageError(f"tags are one text, as 'new || paid', not {expression!r:.100}")
+        if sql is None:
+            return cls.of(topic, expression, version)
+        if expression != ALL:
+            raise UsageError(f"topic {topic}: choose messages by tags or by sql, not by both")
+        sql92.parse(sql, genuine=config.sql_compatibility)
+        subscription = Subscription(
+            topic=topic, sub_string=sql, sub_version=version, expression_type=SQL92
+        )
+        return cls(subscription, None)
+
+
+class Puller:
+    """Pulls for one group."""
+
+    def __init__(
+        self, session: Session, config: ConsumerConfig, group: str, *, saves_progress: bool
+    ) -> None:
+        self.config = config
+        self.saves_progress = saves_progress
+        """Whether each pull tells the broker how far the group is."""
+        self._session = session
+        self._group = group
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        message_filter: SubscriptionFilter,
+        *,
+        count: int,
+        suspend_ms: int = 0,
+        progress: int | None = None,
+        topic_id: str | None = None,
+    ) -> PullReply:
+        """What the broker finds; it may wait so long for something new.
+
+        With an id it refuses when the topic was deleted since and another has its name.
+        """
+        wanted = message_filter.subscription
+        flags = PullFlag.SUBSCRIPTION
+        if suspend_ms:
+            flags |= PullFlag.SUSPEND
+        if progress:
+            flags |= PullFlag.COMMIT_OFFSET
+        call = Pull(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=flags.value,
+            commit_offset=progress or 0,
+            suspend_timeout_millis=suspend_ms,
+            subscription=wanted.sub_string,
+            sub_version=wanted.sub_version,
+            expression_type=wanted.expression_type,
+            max_msg_bytes=self.config.pull_bytes,
+            topic_id=topic_id,
+        )
+        address = self._session.routes.leader(queue.broker_name)
+        return await self._session.pool.call(address, call, self.config.pull_timeout_ms)
+
+    def invalidate(self) -> None:
+        """A pull failed: the route may be stale, and the broker may have forgotten us."""
+        self._session.routes.invalidate()
+        self._session.membership.trigger()
+
+
+async def check_filters(
+    session: Session, group: str, filters: Iterable[SubscriptionFilter]
+) -> None:
+    """See that brokers can filter by what we want, as far as any can be asked now.
+
+    CallRefused says that one cannot. Tags are not asked about: every broker knows them.
+    """
+    for message_filter in filters:
+        if message_filter.subscription.expression_type != SQL92:
+            continue
+        try:
+            await _check(session, group, message_filter.subscription)
+        except CallRefused:
+            raise
+        except RoquetError as error:
+            log.warning("group %s: no broker says whether it can filter: %s", group, error)
+
+
+async def _check(session: Session, group: str, wanted: Subscription) -> None:
+    if not (queues := await session.routes.find_readable(wanted.topic)):
+        return
+    body = CheckClientBody(
+        client_id=session.identity.client_id, group=group, subscription_data=wanted
+    )
+    address = session.routes.leader(queues[0].broker_name)
+    call = CheckSubscription(body=codec.dumps(body))
+    await session.pool.call(address, call, session.config.timeout_ms)

@@ -1,0 +1,310 @@
+"""QueueReader: reads one queue on, as far as flow control lets it, and knows its progress."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle, Wakeup
+from roquet.client.reading.consume_rates import ConsumeRates
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.message import InboundMessage, ReceivedMessage, read_records
+from roquet.client.reading.pull_request import Puller, SubscriptionFilter
+from roquet.client.reading.request_reply import ReplySender
+from roquet.client.reading.retry import FailurePolicy
+from roquet.log_records import logger
+from roquet.model.errors import CallRefused, RecordError, RoquetError
+from roquet.model.queue import MessageQueue
+from roquet.rules.consumption.progress import ConsumeWindow
+from roquet.wire.calls.pull import PullReply
+from roquet.wire.codes import ResponseCode
+
+log = logger(__name__)
+
+PULL_PAUSE_MS: Final = 1_000
+"""After a pull that failed: the broker may be starting again."""
+
+IDLE_PAUSE_MS: Final = 20
+"""After an empty answer that came at once: some brokers do not hold a pull."""
+
+
+class ReaderContext(msgspec.Struct, frozen=True):
+    """What all readers of a consumer share."""
+
+    inbox: Inbox
+    puller: Puller
+    failures: FailurePolicy
+    background: BackgroundTasks
+    replies: ReplySender | None = None
+    """None for readers that nobody can answer through."""
+    rates: ConsumeRates = msgspec.field(default_factory=ConsumeRates)
+
+
+class QueueReader:
+    """One queue that a consumer holds, until it is released."""
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        message_filter: SubscriptionFilter,
+        context: ReaderContext,
+    ) -> None:
+        self.queue = queue
+        self.window = ConsumeWindow(offset)
+        self.saved: int | None = None
+        """The progress that the broker was told last."""
+        self.is_held = True
+        self.topic_id: str | None = None
+        """Which topic of that name is read, where that is known."""
+        self.on_recreated: Callable[[QueueReader], Awaitable[bool]] | None = None
+        """Asked when the broker does not know the topic: whether another reader reads it now."""
+        self.settling: set[asyncio.Task[None]] = set()
+        """What is on its way back to the broker."""
+        self.message_filter = message_filter
+        self._inbox = context.inbox
+        self._puller = context.puller
+        self._failures = context.failures
+        self._background = context.background
+        self._replies = context.replies
+        self._config = context.puller.config
+        self._limits = self._config.limits
+        self.namespace = self._config.namespace
+        self._tally = context.rates.of(queue.topic)
+        self._room = Wakeup()
+        self._is_waiting = False
+        self._parked: list[ReceivedMessage] | None = None
+        """What waits while the queue is paused."""
+        self._abandoned = 0
+        """Messages that failed once the queue had gone."""
+        self._trouble = ErrorLogThrottle(f"pull of {queue}")
+        self._clock = self._config.clock
+        self.last_pull_ms = self.last_progress_ms = self._clock.monotonic_ms()
+        """When the queue was last pulled, or had no room: silence since then is a fault."""
+        self._seen_done = offset
+        self._task = self._start()
+
+    def release(self) -> None:
+        """The queue is no longer ours: nothing that is in flight counts from now on."""
+        if self.is_held:
+            self._tally.gone += self.window.count
+        self.is_held = False
+        self._task.cancel()
+
+    async def wait_for_handlers(self, timeout_ms: int) -> None:
+        """Once released: wait until handlers at work have ended, so long at most."""
+        idle = len(self._inbox.withdraw(self)) + len(self._parked or ())
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while self.window.count > idle + self._abandoned:
+            if (left_ms := deadline_ms - self._clock.monotonic_ms()) <= 0:
+                return
+            self._is_waiting = True
+            await self._room.wait(left_ms)
+
+    def change(self, message_filter: SubscriptionFilter) -> None:
+        """Want other messages from now on: a pull under way asks for the wrong ones."""
+        self.message_filter = message_filter
+        if self.is_held and not self.is_paused:
+            self._task.cancel()
+            self._task = self._start()
+
+    def moved(self) -> int:
+        """When messages were last seen to be handled: this look is one, each save is another."""
+        done = self.window.next_offset - self.window.count
+        if done != self._seen_done:
+            self._seen_done, self.last_progress_ms = done, self._clock.monotonic_ms()
+        return self.last_progress_ms
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is handed out for now."""
+        return self._parked is not None
+
+    def pause(self) -> None:
+        """Pull nothing more, and hand nothing more out, until `resume`."""
+        if self._parked is None:
+            self._parked = self._inbox.withdraw(self)
+            self._task.cancel()
+
+    def resume(self) -> None:
+        """Go on."""
+        parked, self._parked = self._parked, None
+        if parked is not None and self.is_held:
+            self._inbox.put(parked)
+            self._task = self._start()
+
+    def is_silent(self, now_ms: int, limit_ms: int) -> bool:
+        """Whether nothing was heard of the pulls for too long."""
+        return not self.is_paused and now_ms - self.last_pull_ms > limit_ms
+
+    def _start(self) -> asyncio.Task[None]:
+        self.last_pull_ms = self._clock.monotonic_ms()
+        return self._background.start(self._run(), f"reader of {self.queue}")
+
+    async def _run(self) -> None:
+        """Pull, for ever."""
+        clock = self._clock
+        while True:
+            await self._until_there_is_room()
+            self.last_pull_ms = before_ms = clock.monotonic_ms()
+            try:
+                found = self._take(await self._pull())
+                self._trouble.over()
+            except Exception as error:
+                if await self._is_recreated(error):
+                    return
+                self._say(error)
+                self._puller.invalidate()
+                await clock.sleep(PULL_PAUSE_MS)
+                continue
+            if not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
+                await clock.sleep(IDLE_PAUSE_MS)
+
+    async def _is_recreated(self, error: Exception) -> bool:
+        """Whether the topic was deleted, and another reader has begun the one made anew."""
+        is_unknown = isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
+        if not is_unknown or self.topic_id is None or self.on_recreated is None:
+            return False
+        try:
+            return await self.on_recreated(self)
+        except RoquetError:
+            return False
+
+    def _say(self, error: Exception) -> None:
+        if not isinstance(error, RoquetError):  # a fault of our own: show where
+            log.error("pull of %s failed", self.queue, exc_info=error)
+        self._trouble.tell(error)
+
+    async def _until_there_is_room(self) -> None:
+        window, limits = self.window, self._limits
+        while limits.are_reached(window.count, window.size, window.span):
+            self._is_waiting = True
+            self.last_pull_ms = self._clock.monotonic_ms()
+            await self._room.wait(self._config.suspend_ms)
+
+    async def _pull(self) -> PullReply:
+        window = self.window
+        progress = window.committable if self._puller.saves_progress else None
+        reply = await self._puller.pull(
+            self.queue,
+            window.next_offset,
+            self.message_filter,
+            count=min(self._config.pull_count, self._config.in_flight_max - window.count),
+            suspend_ms=self._config.suspend_ms,
+            progress=progress,
+            topic_id=self.topic_id,
+        )
+        if progress:
+            self.saved = progress
+        return reply
+
+    def _take(self, reply: PullReply) -> bool:
+        """Put what was found into the inbox; whether to ask again at once."""
+        window = self.window
+        next_offset = reply.next_begin_offset
+        match reply.code:
+            case ResponseCode.SUCCESS:
+                messages = self._wanted(reply.body)
+                self._tally.found(len(messages), self._clock.monotonic_ms() - self.last_pull_ms)
+                window.take([(m.queue_offset, m.size) for m in messages], next_offset)
+                self._offer(messages)
+                return True
+            case ResponseCode.PULL_OFFSET_MOVED:
+                log.warning(
+                    "%s does not hold offset %d (it holds %d to %d): going on at %d",
+                    self.queue, window.next_offset, reply.min_offset, reply.max_offset, next_offset,
+                )  # fmt: skip
+                window.move(next_offset)
+                return False
+            case _:
+                window.move(next_offset)
+                return reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+    def _wanted(self, body: bytes) -> Sequence[ReceivedMessage]:
+        begin, tags = self.window.next_offset, self.message_filter.tags
+        try:
+            found = [
+                ReceivedMessage(self.queue, one, self)
+                for one in read_records(body, self._damaged)
+                if one.queue_offset >= begin  # a batch stored as one comes from its start on
+            ]
+            return found if tags is None else [message for message in found if message.tag in tags]
+        except RecordError:
+            return self._readable(body)
+
+    def _readable(self, body: bytes) -> Sequence[ReceivedMessage]:
+        """Those that are wanted, one by one: some cannot be read although their records can."""
+        begin, tags = self.window.next_offset, self.message_filter.tags
+        found = []
+        for one in read_records(body, self._damaged):
+            try:
+                if one.queue_offset >= begin:
+                    message = ReceivedMessage(self.queue, one, self)
+                    if tags is None or message.tag in tags:
+                        found.append(message)
+            except RecordError as error:
+                self._damaged(one.queue_offset, error)
+        return found
+
+    def _damaged(self, offset: int, error: RecordError) -> None:
+        log.error("%s offset %d cannot be read and is passed over: %s", self.queue, offset, error)
+
+    def _offer(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Messages that may be handled."""
+        self._inbox.put(messages)
+
+    # received.Holder
+
+    def finish(self, message: InboundMessage) -> None:
+        """The message is handled."""
+        self.window.finish(message.queue_offset)
+        if self._is_waiting:
+            self._is_waiting = False
+            self._room.ring()
+
+    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+        """The message failed: it leaves, or comes again after a pause."""
+        if not self.is_held:
+            self._abandon(message)
+            return
+        task = self._background.start(self._fail(message, delay_ms), f"failure of {message}")
+        self.settling.add(task)
+        task.add_done_callback(self.settling.discard)
+
+    async def reply(
+        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
+    ) -> bool:
+        """Answer the message, which is a request."""
+        assert self._replies is not None
+        return await self._replies.reply(message, body, properties)
+
+    async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
+        pause_ms = await self._failures.settle(message, delay_ms)
+        self._tally.failed += 1
+        if pause_ms is None:
+            self._tally.gone += 1
+            self.finish(message)
+        else:
+            self._background.start(self._again(message, pause_ms), f"next try of {message}")
+
+    async def _again(self, message: InboundMessage, pause_ms: int) -> None:
+        if self.is_held:
+            await self._clock.sleep(pause_ms)
+        if self.is_held:
+            self._once_more(cast("ReceivedMessage", message.next_try()))
+        else:
+            self._abandon(message)
+
+    def _once_more(self, message: ReceivedMessage) -> None:
+        """A message whose next try is due."""
+        if self._parked is None:
+            self._inbox.put_first(message)
+        else:
+            self._parked.insert(0, message)
+
+    def _abandon(self, message: InboundMessage) -> None:
+        """A message failed whose queue has gone: who holds it now will get it."""
+        del message
+        self._abandoned += 1
+        self._room.ring()

@@ -1,0 +1,227 @@
+"""Request and reply: a message that is answered, and the answer to one.
+
+The answer goes to the broker that holds the request, which pushes it to the client that waits. It
+is not looked for in any topic: who is not there when it comes, does not get it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from roquet.client.config import ClientConfig, ProducerConfig
+from roquet.client.connection.session import Session
+from roquet.client.reading.message import InboundMessage
+from roquet.client.sending.prepare import MessagePreparer, PreparedMessage
+from roquet.log_records import logger
+from roquet.model import properties as names
+from roquet.model.errors import (
+    CallRefused,
+    CallTimeout,
+    ConnectFailed,
+    MessageIllegal,
+    RecordError,
+    UsageError,
+)
+from roquet.model.message import Message
+from roquet.model.names import reply_topic
+from roquet.net.router import Peer
+from roquet.wire.calls.reply import PushReply, SendReplyMessage
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.compression import decompress, is_compressed
+from roquet.wire.records.property_text import decode_properties
+
+log = logger(__name__)
+
+REPLY: Final = "reply"
+"""What the message type of an answer is."""
+
+PUSH_FAILED: Final = "push reply message"
+"""How a broker begins to say that it could not hand an answer over."""
+
+REPLY_PAUSES_MS: Final = (100, 200)
+"""Before an answer is sent again: who waits for it may just be connecting again."""
+
+SendFunction = Callable[[PreparedMessage], Awaitable[object]]
+"""Sends a request; returns when a broker has stored it."""
+
+
+class ReplyMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request."""
+
+    body: bytes
+    properties: Mapping[str, str]
+    topic: str = ""
+    """Where the broker keeps answers, if it does."""
+    flag: int = 0
+    born_ms: int = 0
+    born_host: str = ""
+    """From where it was sent."""
+
+    @property
+    def message_id(self) -> str:
+        """The id that its sender gave."""
+        return self.properties.get(names.UNIQUE_KEY, "")
+
+    @property
+    def correlation_id(self) -> str:
+        """Which request it answers."""
+        return self.properties.get(names.CORRELATION_ID, "")
+
+
+class PendingRequests:
+    """The requests of one producer that wait for their answers."""
+
+    def __init__(self, session: Session, config: ClientConfig) -> None:
+        self._session = session
+        self._config = config
+        self._waiting: dict[str, asyncio.Future[ReplyMessage]] = {}
+        session.router.add(PushReply, self._take)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def ask(
+        self, prepared: PreparedMessage, timeout_ms: int, send: SendFunction
+    ) -> ReplyMessage:
+        """Send a request, and wait for its answer: together so long at most."""
+        clock = self._config.clock
+        deadline_ms = clock.monotonic_ms() + timeout_ms
+        correlation_id = str(UUID(int=self._config.rng.getrandbits(128), version=4))
+        asked = self._asked(prepared, correlation_id, timeout_ms)
+        answer: asyncio.Future[ReplyMessage] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = answer
+        try:
+            await self._session.membership.introduce(prepared.topic)
+            await send(asked)
+            async with asyncio.timeout(max(deadline_ms - clock.monotonic_ms(), 0) / 1000):
+                return await answer
+        except TimeoutError as error:
+            raise CallTimeout(
+                f"the request to {prepared.topic} was stored, "
+                f"but no reply came within {timeout_ms} ms"
+            ) from error
+        finally:
+            self._waiting.pop(correlation_id, None)
+
+    def close(self) -> None:
+        """No answer can come any more."""
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(ConnectFailed("the producer was closed: no reply can come"))
+
+    def _asked(
+        self, prepared: PreparedMessage, correlation_id: str, timeout_ms: int
+    ) -> PreparedMessage:
+        return with_system_properties(
+            prepared,
+            {
+                names.CORRELATION_ID: correlation_id,
+                names.REPLY_TO_CLIENT: self._session.identity.client_id,
+                names.TTL: str(timeout_ms),
+            },
+        )
+
+    def _take(self, call: PushReply, _peer: Peer) -> None:
+        """A broker pushes an answer."""
+        found = decode_properties(call.properties.encode("utf-8", "surrogatepass"))
+        answer = self._waiting.get(found.get(names.CORRELATION_ID, ""))
+        if answer is None or answer.done():
+            log.debug(
+                "a reply to %s from %s came too late, or twice: dropped",
+                found.get(names.CORRELATION_ID), call.born_host,
+            )  # fmt: skip
+            return
+        try:
+            answer.set_result(_reply_of(call, found))
+        except RecordError as error:
+            answer.set_exception(error)
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"process reply message fail: {error}"
+            ) from error
+
+
+class ReplySender:
+    """The answers that one consumer gives."""
+
+    def __init__(self, session: Session, config: ClientConfig, group: str) -> None:
+        self._session = session
+        self._config = config
+        self._group = group
+        self._sending = ProducerConfig()
+        self._preparer = MessagePreparer(session.identity.keys, self._sending)
+
+    async def reply(
+        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
+    ) -> bool:
+        """Answer a request; whether who asked has got it."""
+        call = self._call(message, body, properties)
+        pauses_ms = list(REPLY_PAUSES_MS)
+        while True:
+            address = self._session.routes.leader(message.broker_name)
+            try:
+                await self._session.pool.call(address, call, self._config.timeout_ms)
+            except CallRefused as error:
+                if not (error.remark or "").startswith(PUSH_FAILED):
+                    raise
+                if not pauses_ms:
+                    log.debug("the reply to %r reached nobody: %s", message, error)
+                    return False
+                await self._config.clock.sleep(pauses_ms.pop(0))
+            else:
+                return True
+
+    def _call(
+        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
+    ) -> SendReplyMessage:
+        asked = message.properties
+        cluster = asked.get(names.CLUSTER)
+        if not message.wants_reply or not cluster:
+            raise UsageError(f"{message!r} is no request: nobody waits for a reply")
+        now_ms = self._config.clock.now_ms()
+        plain = Message(reply_topic(cluster), body, properties=properties)
+        repeated = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
+        prepared = with_system_properties(
+            self._preparer.prepare(plain, now_ms),
+            {
+                names.MESSAGE_TYPE: REPLY,
+                **{name: asked[name] for name in repeated if name in asked},
+            },
+        )
+        compressed, sys_flag = prepared.compressed(self._sending)
+        return SendReplyMessage(
+            body=compressed,
+            producer_group=self._group,
+            topic=prepared.topic,
+            queue_id=0,
+            sys_flag=sys_flag,
+            born_timestamp=now_ms,
+            properties=prepared.properties,
+        )
+
+
+def with_system_properties(prepared: PreparedMessage, system: Mapping[str, str]) -> PreparedMessage:
+    """The same with properties that users may not set."""
+    text = prepared.properties + "".join(
+        [f"{name}\x01{value}\x02" for name, value in system.items()]
+    )
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > names.PROPERTIES_SIZE_MAX:
+        raise MessageIllegal(
+            f"properties of {size} bytes are over the limit of {names.PROPERTIES_SIZE_MAX}"
+        )
+    return msgspec.structs.replace(prepared, properties=text, is_unbatchable=True)
+
+
+def _reply_of(call: PushReply, properties: Mapping[str, str]) -> ReplyMessage:
+    compressed = is_compressed(call.sys_flag)
+    return ReplyMessage(
+        body=decompress(call.body, call.sys_flag) if compressed else call.body,
+        properties=properties,
+        topic=call.topic,
+        flag=call.flag,
+        born_ms=call.born_timestamp,
+        born_host=call.born_host,
+    )

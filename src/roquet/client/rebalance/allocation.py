@@ -1,0 +1,158 @@
+"""Shares: which queues of a topic are this member's, worked out here or by a broker."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.session import Session
+from roquet.log_records import logger
+from roquet.model.errors import CallError, CallRefused, ConfigError, UsageError
+from roquet.model.names import is_retry
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import MessageModel
+from roquet.rules.allocate import average, leaves_out
+from roquet.rules.balance.rebalance import member_queues
+from roquet.wire.calls.assignment import QueryAssignment
+from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignments
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+
+log = logger(__name__)
+
+CHECK_ATTEMPTS: Final = 3
+CHECK_PAUSE_MS: Final = 500
+"""How often, and after which pause, a broker that cannot tell is asked at the start."""
+
+UNSUPPORTED_CODES: Final = frozenset(
+    {ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.INVALID_PARAMETER}
+)
+"""Refusals that mean: this broker does not know the strategy, or the whole request."""
+
+
+class QueueAllocator:
+    """One member's share of each topic."""
+
+    def __init__(self, session: Session, config: ConsumerConfig, group: str) -> None:
+        self._session = session
+        self._config = config
+        self._group = group
+        self._strategy = config.find_strategy()
+        self._shares_all = config.message_model is MessageModel.CLUSTERING
+
+    async def of(self, topic: str) -> Sequence[MessageQueue]:
+        """Our queues of a topic; a RoquetError when that cannot be told now."""
+        routes = self._session.routes
+        queues = await routes.find_readable(topic)
+        if routes.readable(topic) is None:
+            raise UsageError(f"topic {topic} does not exist yet")
+        if not queues or not self._shares_all:
+            return queues
+        if self._config.broker_strategy:
+            return await self._decided(topic)
+        members = await self._members(topic)
+        mine = member_queues(self._client_id, queues, members, self._strategy or average)
+        if mine is None:
+            raise UsageError("no broker knows us as a member yet")
+        return mine
+
+    async def check(self, topics: Sequence[str]) -> None:
+        """ConfigError when the brokers of these topics cannot decide and should.
+
+        A cluster that is not there yet is not judged: the looks that follow will tell.
+        """
+        self._warn_of_retries(topics)
+        if not self._config.broker_strategy or not self._shares_all:
+            return
+        routes, membership = self._session.routes, self._session.membership
+        known = [topic for topic in topics if not is_retry(topic)]
+        found = await asyncio.gather(*map(routes.find_readable, known), return_exceptions=True)
+        if any(queues for queues in found if isinstance(queues, list)):
+            await membership.beat()
+        for topic, queues in zip(known, found, strict=True):
+            if isinstance(queues, list) and queues:
+                await self._check(topic)
+
+    def _warn_of_retries(self, topics: Sequence[str]) -> None:
+        """A fixed list seldom names the retry topic; ordered messages do not need it."""
+        if not self._shares_all or self._config.ordered:
+            return
+        for topic in topics:
+            if is_retry(topic) and leaves_out(self._strategy, topic):
+                log.warning(
+                    "the list of CONFIG has no queue of %s: messages that fail here come again "
+                    "only where another member's list names them",
+                    topic,
+                )
+
+    async def _check(self, topic: str) -> None:
+        for _ in range(CHECK_ATTEMPTS):
+            try:
+                if await self._ask(topic) is not None:
+                    return
+            except CallError as error:
+                log.info("nobody has decided on %s yet: %s", topic, error)
+                return
+            await self._config.clock.sleep(CHECK_PAUSE_MS)
+        # Genuine brokers that know nothing of a strategy answer with nothing.
+        raise self._incapable(topic)
+
+    @property
+    def _client_id(self) -> str:
+        return self._session.identity.client_id
+
+    async def _members(self, topic: str) -> Sequence[str]:
+        membership = self._session.membership
+        members = await membership.members(self._group, topic)
+        if self._client_id not in members:
+            # The broker has not heard of us: it will, and tells all members so.
+            await membership.beat()
+            members = await membership.members(self._group, topic)
+        return members
+
+    async def _decided(self, topic: str) -> Sequence[MessageQueue]:
+        """What the first broker by name that holds the topic says."""
+        found = await self._ask(topic)
+        if not found:
+            # There may be nothing left for us, or the broker has not heard of us.
+            await self._session.membership.beat()
+            found = await self._ask(topic)
+        if found is None:
+            raise UsageError(f"broker {self._first(topic)} cannot tell yet")
+        return [queue for queue in found if queue.topic == topic]
+
+    async def _ask(self, topic: str) -> Sequence[MessageQueue] | None:
+        query = AssignmentQuery(
+            topic=topic,
+            consumer_group=self._group,
+            client_id=self._client_id,
+            strategy_name=self._config.broker_strategy or "",
+            message_model=self._config.message_model,
+        )
+        call = QueryAssignment(body=codec.dumps(query))
+        routes = self._session.routes
+        address = routes.leader(self._first(topic))
+        try:
+            reply = await self._session.pool.call(address, call, self._config.timeout_ms)
+        except CallRefused as error:
+            if error.code in UNSUPPORTED_CODES:
+                raise self._incapable(topic) from error
+            if error.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+                routes.invalidate()  # another broker has come that our route does not name yet
+            raise
+        found = codec.loads(reply.body, QueueAssignments).message_queue_assignments
+        return None if found is None else [one.message_queue for one in found]
+
+    def _first(self, topic: str) -> str:
+        """The broker that decides on a topic."""
+        names = [one.broker_name for one in self._session.routes.brokers_of(topic)]
+        if not names:
+            raise UsageError(f"no broker of topic {topic} is known")
+        return min(names)
+
+    def _incapable(self, topic: str) -> ConfigError:
+        return ConfigError(
+            f"strategy: broker {self._first(topic)} cannot work out "
+            f"{self._config.broker_strategy}, which only brokers can: "
+            "use Roquet's brokers, or another strategy"
+        )

@@ -1,0 +1,154 @@
+"""Holding: the queues that a consumer reads: begun, paused, moved, saved and given away."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.reading.offsets import GroupOffsets
+from roquet.client.reading.ordered_reader import OrderedReader
+from roquet.client.reading.pull_request import SubscriptionFilter
+from roquet.client.reading.queue_reader import QueueReader, ReaderContext
+from roquet.log_records import logger
+from roquet.model.errors import RoquetError, UsageError
+from roquet.model.queue import MessageQueue
+
+log = logger(__name__)
+
+HANDOVER_MS: Final = 800
+"""How long handlers may hold up a queue that goes to another member: our brokers let that one
+wait for 1 s."""
+
+
+class AssignedQueues:
+    """A consumer's queues, each with its reader."""
+
+    def __init__(
+        self, context: ReaderContext, offsets: GroupOffsets, config: ConsumerConfig
+    ) -> None:
+        self.readers: dict[MessageQueue, QueueReader] = {}
+        self._context = context
+        self._offsets = offsets
+        self._config = config
+
+    def __contains__(self, queue: MessageQueue) -> bool:
+        return queue in self.readers
+
+    def reader(self, queue: MessageQueue) -> QueueReader:
+        """The reader of a queue; UsageError when it is not ours."""
+        if (reader := self.readers.get(queue)) is None:
+            raise UsageError(
+                f"{queue} is not assigned to this consumer: `assignment()` says what is"
+            )
+        return reader
+
+    def hold(
+        self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter
+    ) -> QueueReader:
+        """Read a queue from an offset on; a reader that it has already ends."""
+        if (old := self.readers.get(queue)) is not None:
+            old.release()
+        kind = OrderedReader if self._config.ordered else QueueReader
+        new = self.readers[queue] = kind(queue, offset, message_filter, self._context)
+        new.topic_id = self._offsets.topic_ids.get(queue)
+        new.on_recreated = self._restart_recreated
+        if isinstance(old, OrderedReader) and isinstance(new, OrderedReader):
+            new.begin_after(old)
+        return new
+
+    def seek(self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter) -> None:
+        """Read on at another offset: what is in flight does not count any more."""
+        if offset < 0:
+            raise UsageError(f"there is no offset {offset}")
+        old = self.reader(queue)
+        new = self.hold(queue, offset, message_filter)
+        if old.is_paused:
+            new.pause()
+
+    async def _restart_recreated(self, reader: QueueReader) -> bool:
+        """Read a topic that was deleted and made anew from its beginning.
+
+        What is in flight of the one before does not count. False when it is the same topic, or
+        there is none.
+        """
+        queue = reader.queue
+        first = await self._offsets.recreated(queue)
+        if first is None or self.readers.get(queue) is not reader:
+            return False
+        log.warning(
+            "topic %s was deleted and made anew: %s is read from offset %d on; of the one before it"
+            " was read up to %d", queue.topic, queue, first, reader.window.next_offset,
+        )  # fmt: skip
+        self.hold(queue, first, reader.message_filter)
+        return True
+
+    def change(self, topic: str, message_filter: SubscriptionFilter) -> None:
+        """Want other messages of a topic from now on."""
+        for queue, reader in self.readers.items():
+            if queue.topic == topic:
+                reader.change(message_filter)
+
+    def drop(self, queues: Iterable[MessageQueue]) -> Sequence[QueueReader]:
+        """Read these no more, and say what they were."""
+        dropped = [self.readers.pop(queue) for queue in queues if queue in self.readers]
+        for reader in dropped:
+            reader.release()
+        return dropped
+
+    async def release(self, queues: Iterable[MessageQueue], *, save: bool) -> None:
+        """Read these no more; save how far they are."""
+        dropped = self.drop(queues)
+        if save:
+            await self.save_last(dropped)
+
+    async def hand_over(self, readers: Iterable[QueueReader]) -> None:
+        """Save how far queues are that go to other members, once handlers at work have ended.
+
+        The taker begins behind what is finished by then. Those who take longer are not waited for.
+        """
+        going = list(readers)
+        await asyncio.gather(*(reader.wait_for_handlers(HANDOVER_MS) for reader in going))
+        await self.save_last(going)
+
+    async def save_last(self, readers: Iterable[QueueReader]) -> None:
+        """Save how far queues are that were dropped."""
+        await asyncio.gather(*map(self._save_last, readers))
+
+    async def _save_last(self, reader: QueueReader) -> None:
+        try:
+            await self._offsets.commit(reader.queue, reader.window.committable)
+        except RoquetError as error:
+            log.warning("progress of %s is not saved, it comes again: %s", reader.queue, error)
+
+    async def save(self) -> None:
+        """Tell how far each queue is, where that has changed."""
+        for reader in list(self.readers.values()):
+            reader.moved()
+            progress = reader.window.committable
+            if reader.is_held and progress != reader.saved:
+                try:
+                    await self._offsets.tell(reader.queue, progress)
+                except RoquetError as error:
+                    log.debug("progress of %s will be saved later: %s", reader.queue, error)
+                    continue
+                reader.saved = progress
+        self._offsets.flush()
+
+    async def settled(self, timeout_ms: int) -> None:
+        """Wait until failed messages have left, so long at most."""
+        leaving = [task for reader in self.readers.values() for task in reader.settling]
+        if leaving:
+            await asyncio.wait(leaving, timeout=timeout_ms / 1000)
+
+    async def lag(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
+        """Messages of each queue that are not handled yet."""
+        wanted = list(queues)
+        ends = await asyncio.gather(*map(self._offsets.end, wanted), return_exceptions=True)
+        found: dict[MessageQueue, int] = {}
+        for queue, end in zip(wanted, ends, strict=True):
+            reader = self.readers.get(queue)
+            if isinstance(end, RoquetError):
+                raise end
+            if isinstance(end, int) and reader is not None:
+                found[queue] = max(end - reader.window.committable, 0)
+        return found

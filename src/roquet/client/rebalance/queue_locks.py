@@ -1,0 +1,150 @@
+"""QueueLocks: the queues that brokers hold for this member alone, for ordered consumption.
+
+A lock is renewed each 20 s and regarded as dead when that failed for 30 s. A broker that starts
+again, or whose connection to us ended, may have given it to another member.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from roquet.client.connection.background import ErrorLogThrottle, Wakeup
+from roquet.client.connection.session import Session
+from roquet.model.errors import RoquetError
+from roquet.model.queue import MessageQueue
+from roquet.wire.calls.bodies import LockBody, LockedQueues
+from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.fastjson import codec
+
+RENEW_MS: Final = 20_000
+"""Between two renewals, as in Java."""
+
+LOCK_LIFE_MS: Final = 30_000
+"""Of a lock that could not be renewed, as in Java: brokers hold it for 60 s."""
+
+RENEW_RETRY_MS: Final = 1_000
+"""After a renewal that a broker did not answer."""
+
+UNLOCK_TIMEOUT_MS: Final = 1_000
+"""Giving back is a courtesy: what is not given back ends by itself."""
+
+LockLossListener = Callable[[Sequence[MessageQueue]], object]
+"""What is told of queues whose lock is lost."""
+
+
+class QueueLocks:
+    """One member's locks."""
+
+    def __init__(self, session: Session, group: str, lost: LockLossListener) -> None:
+        self._session = session
+        self._group = group
+        self._lost = lost
+        self._clock = session.config.clock
+        self._held: dict[MessageQueue, int] = {}
+        """Each queue, and when its lock was last known to be ours."""
+        self._alarm = Wakeup()
+        self._trouble = ErrorLogThrottle(f"locks of {group}")
+
+    def start(self) -> None:
+        """Renew what is held, for ever; at once when a connection is made again."""
+        self._session.pool.on_connect(lambda _: self._alarm.ring())
+        self._session.background.keep(self._keep, f"locks of {self._group}", self._clock)
+
+    @property
+    def held(self) -> Sequence[MessageQueue]:
+        """The queues whose locks are ours, as far as known."""
+        return list(self._held)
+
+    async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+        """Those of the queues that are ours alone now."""
+        asked_ms = self._clock.monotonic_ms()
+        got, _ = await self._ask(queues)
+        self._held.update(dict.fromkeys(got, asked_ms))
+        return got
+
+    async def unlock(self, queues: Sequence[MessageQueue]) -> None:
+        """Give queues back."""
+        for queue in queues:
+            self._held.pop(queue, None)
+        calls = [
+            self._session.pool.call(
+                self._session.routes.leader(broker),
+                UnlockQueues(body=self._body(some)),
+                UNLOCK_TIMEOUT_MS,
+            )
+            for broker, some in _by_broker(queues).items()
+            if self._is_known(broker)
+        ]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        pause_ms = RENEW_MS
+        while True:
+            await self._alarm.wait(pause_ms)
+            pause_ms = RENEW_MS if await self._renew() else RENEW_RETRY_MS
+
+    async def _renew(self) -> bool:
+        """Whether every broker answered."""
+        held, asked_ms = list(self._held), self._clock.monotonic_ms()
+        got, refused = await self._ask(held)
+        self._held.update((queue, asked_ms) for queue in got if queue in self._held)
+        dead_ms = self._clock.monotonic_ms() - LOCK_LIFE_MS
+        dead = [queue for queue, since_ms in self._held.items() if since_ms <= dead_ms]
+        lost = [queue for queue in dict.fromkeys((*refused, *dead)) if queue in self._held]
+        for queue in lost:
+            del self._held[queue]
+        if lost:
+            self._lost(lost)
+        return len(got) + len(refused) == len(held)
+
+    async def _ask(
+        self, queues: Sequence[MessageQueue]
+    ) -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """Lock them; which are ours, and which are another member's. Others are not known of."""
+        brokers = _by_broker(queues)
+        answers = await asyncio.gather(*(self._ask_one(b, some) for b, some in brokers.items()))
+        got: set[MessageQueue] = set()
+        refused: set[MessageQueue] = set()
+        for some, answer in zip(brokers.values(), answers, strict=True):
+            if answer is not None:
+                got |= answer
+                refused |= set(some) - answer
+        return got, refused
+
+    async def _ask_one(
+        self, broker: str, queues: Sequence[MessageQueue]
+    ) -> set[MessageQueue] | None:
+        """What one broker says; None when it says nothing."""
+        try:
+            reply = await self._session.pool.call(
+                self._session.routes.leader(broker),
+                LockQueues(body=self._body(queues)),
+                self._session.config.timeout_ms,
+            )
+            ours = set(codec.loads(reply.body, LockedQueues).lock_ok_mq_set) & set(queues)
+        except RoquetError as error:
+            self._trouble.tell(error)
+            return None
+        self._trouble.over()
+        return ours
+
+    def _is_known(self, broker: str) -> bool:
+        brokers = self._session.routes.brokers
+        return any(one.broker_name == broker and one.leader for one in brokers)
+
+    def _body(self, queues: Sequence[MessageQueue]) -> bytes:
+        return codec.dumps(
+            LockBody(
+                consumer_group=self._group,
+                client_id=self._session.identity.client_id,
+                mq_set=list(queues),
+            )
+        )
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> Mapping[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        found[queue.broker_name].append(queue)
+    return found

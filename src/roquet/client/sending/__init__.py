@@ -1,0 +1,1 @@
+"""Sending: messages prepared, batched, and delivered to a queue with retries."""

@@ -1,0 +1,239 @@
+"""Gathering: awaited sends that are under way together leave as batches.
+
+    send ──▶ group of the topic      ▣▣▣▣ ──▶ a batch to the queue whose turn it is ──▶ receipts
+    send ──▶ group of a key's queue  ▣▣   ──▶ one batch at a time, so that none overtakes another
+
+A batch leaves when it has gathered for `linger_ms`, or is full. Each message has its own receipt
+or error. Delayed messages and other groups' failed ones cannot be part of a batch.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from roquet.client.config import ProducerConfig
+from roquet.client.connection.background import BackgroundTasks
+from roquet.client.sending.delivery import (
+    RETRYABLE_CODES,
+    MessageDelivery,
+    OutgoingBatch,
+    RoundRobin,
+)
+from roquet.client.sending.prepare import PreparedMessage
+from roquet.client.sending.send_many import BATCH_COUNT_MAX
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, ConnectionLost
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt
+
+DEADLINE_SPREAD_MS: Final = 500
+"""Of messages in one batch: it has the time of the first one, and the last one loses as much."""
+
+CLOSED_MEANWHILE: Final = "the producer was closed before the answer came: it may be stored"
+
+ReceiptFuture: TypeAlias = asyncio.Future[SendReceipt]
+
+
+class PendingSend(NamedTuple):
+    """One message that waits, who waits for its receipt, and until when."""
+
+    prepared: PreparedMessage
+    answer: ReceiptFuture
+    deadline_ms: int
+
+
+class BatchAccumulator:
+    """All groups of one producer."""
+
+    def __init__(
+        self, delivery: MessageDelivery, config: ProducerConfig, background: BackgroundTasks
+    ) -> None:
+        self.delivery = delivery
+        self.config = config
+        self._background = background
+        self._loop = asyncio.get_running_loop()
+        self._groups: dict[str | MessageQueue, BatchQueue] = {}
+        self.lingers = True
+        """Whether messages wait for company; not while the producer is being closed."""
+
+    async def send(
+        self, prepared: PreparedMessage, deadline_ms: int, turn: RoundRobin
+    ) -> SendReceipt:
+        """The receipt of one message, which goes with others."""
+        if prepared.selection is None and prepared.order_hash is None:
+            if self.is_sent_alone(prepared):
+                return (
+                    await self.delivery.send(OutgoingBatch.of([prepared]), deadline_ms, None, turn)
+                )[0]
+            key: str | MessageQueue = prepared.topic
+        else:
+            key = await self.delivery.choose_in_line(prepared, deadline_ms, turn)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = BatchQueue(self, key)
+        answer: ReceiptFuture = self._loop.create_future()
+        group.put(PendingSend(prepared, answer, deadline_ms))
+        return await answer
+
+    def fits(self, entry: PendingSend, first: PendingSend) -> bool:
+        """Whether a message may be in one batch with another."""
+        return not (
+            self.is_sent_alone(first.prepared)
+            or self.is_sent_alone(entry.prepared)
+            or abs(entry.deadline_ms - first.deadline_ms) > DEADLINE_SPREAD_MS
+        )
+
+    def is_sent_alone(self, prepared: PreparedMessage) -> bool:
+        """Whether a message is no part of a batch; nothing is squeezed there."""
+        return prepared.is_unbatchable or len(prepared.body) >= self.config.compress_from
+
+    def start(self, batch: Sequence[PendingSend], group: "BatchQueue") -> None:
+        """Send a batch beside the others."""
+        self._background.start(self._deliver(batch, group), f"batch of {group.key}")
+
+    async def _deliver(self, batch: Sequence[PendingSend], group: "BatchQueue") -> None:
+        queue = group.key if isinstance(group.key, MessageQueue) else None
+        try:
+            await self._send(batch, queue)
+        finally:
+            for entry in batch:  # those without an answer: the producer is being closed
+                if not entry.answer.done():
+                    entry.answer.set_exception(ConnectionLost(CLOSED_MEANWHILE))
+            group.sent()
+
+    async def _send(self, batch: Sequence[PendingSend], queue: MessageQueue | None) -> None:
+        outgoing = OutgoingBatch.of([entry.prepared for entry in batch])
+        try:
+            receipts = await self.delivery.send(outgoing, batch[0].deadline_ms, queue)
+        except Exception as error:
+            if (
+                len(batch) > 1
+                and isinstance(error, CallRefused)
+                and error.code not in RETRYABLE_CODES
+            ):
+                await self._one_by_one(batch, queue)
+                return
+            for entry in batch:
+                if not entry.answer.done():
+                    entry.answer.set_exception(_twin(error))
+            return
+        for entry, receipt in zip(batch, receipts, strict=True):
+            if not entry.answer.done():  # who waited may have been cancelled
+                entry.answer.set_result(receipt)
+
+    async def _one_by_one(self, batch: Sequence[PendingSend], queue: MessageQueue | None) -> None:
+        """Find out which message of a refused batch it was: the others are sent all the same."""
+        for entry in batch:
+            if not entry.answer.done():
+                await self._send([entry], queue)
+
+    def flush(self) -> None:
+        """Send now what waits for company."""
+        for group in self._groups.values():
+            group.flush()
+
+    def close(self) -> None:
+        """Nothing more will be sent."""
+        for group in self._groups.values():
+            group.close()
+
+
+class BatchQueue:
+    """Messages that may share a batch: those of a topic for any queue, or those of one queue."""
+
+    def __init__(self, owner: BatchAccumulator, key: str | MessageQueue) -> None:
+        self.key = key
+        self._owner = owner
+        self._linger_s = (owner.config.linger_ms or 0) / 1000
+        self._size_max = min(owner.config.batch_bytes, owner.config.body_size_max)
+        self._is_bound = isinstance(key, MessageQueue)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[PendingSend] = deque()
+        self._size = 0
+        self._under_way = 0
+        self._timer: asyncio.Handle | None = None
+
+    def put(self, entry: PendingSend) -> None:
+        """One more."""
+        waiting = self._waiting
+        waiting.append(entry)
+        self._size += entry.prepared.batch_size
+        if self._is_bound and self._under_way:
+            return  # it leaves with all that gathers meanwhile
+        is_full = self._size >= self._size_max or len(waiting) >= BATCH_COUNT_MAX
+        if is_full or not self._owner.lingers:
+            self._leave()
+        elif self._timer is None:
+            self._timer = (
+                self._loop.call_later(self._linger_s, self._leave)
+                if self._linger_s
+                else self._loop.call_soon(self._leave)
+            )
+
+    def sent(self) -> None:
+        """A batch has its answers."""
+        self._under_way -= 1
+        if self._is_bound and self._waiting:
+            self._leave()
+
+    def flush(self) -> None:
+        """Send now what waits for company."""
+        if self._waiting and not (self._is_bound and self._under_way):
+            self._leave()
+
+    def close(self) -> None:
+        """Those that wait learn that nobody will send them."""
+        self._stop_timer()
+        while self._waiting:
+            answer = self._waiting.popleft().answer
+            if not answer.done():
+                answer.set_exception(ConnectFailed("the producer was closed; it was not sent"))
+
+    def _leave(self) -> None:
+        """Send what has gathered: all of it, or the first batch of a queue."""
+        self._stop_timer()
+        while self._waiting and not (self._is_bound and self._under_way):
+            if batch := self._batch():
+                self._under_way += 1
+                self._owner.start(batch, self)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _batch(self) -> list[PendingSend]:
+        """The next messages that may go together; none when those who sent them gave up."""
+        waiting, batch = self._waiting, list[PendingSend]()
+        room = self._size_max
+        now_ms = self._owner.config.clock.monotonic_ms()
+        while waiting and len(batch) < BATCH_COUNT_MAX:
+            entry = waiting[0]
+            room -= entry.prepared.batch_size
+            if batch and (room < 0 or not self._owner.fits(entry, batch[0])):
+                break
+            waiting.popleft()
+            self._size -= entry.prepared.batch_size
+            if _is_in_time(entry, now_ms):
+                batch.append(entry)
+        return batch
+
+
+def _is_in_time(entry: PendingSend, now_ms: int) -> bool:
+    """Whether somebody still waits for the message; who waits too long is told so."""
+    if entry.answer.done():
+        return False
+    if entry.deadline_ms > now_ms:
+        return True
+    late = CallError("no time was left when its turn came; it was not sent", definite=True)
+    entry.answer.set_exception(late)
+    return False
+
+
+def _twin(error: Exception) -> Exception:
+    """The same for somebody else: of one error that many raise the traceback would grow."""
+    twin = type(error).__new__(type(error))
+    twin.args = error.args
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error
+    return twin

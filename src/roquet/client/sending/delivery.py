@@ -1,0 +1,378 @@
+"""Delivery: one parcel of messages to a queue, and to another one when that fails.
+
+A parcel that is bound (by an order key, or by a selector that chose its queue) is tried again on
+its own queue or fails: so a retry never overtakes, and its receipt or error names that queue. All
+others go to another broker, when there is one. A message keeps its unique key in every try.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from roquet.client.config import ProducerConfig
+from roquet.client.connection.session import Session
+from roquet.client.sending.fault_tolerance import FaultTolerance
+from roquet.client.sending.key_order import KeyOrder
+from roquet.client.sending.outstanding_sends import OutstandingSends
+from roquet.client.sending.prepare import PreparedMessage
+from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt, SendStatus
+from roquet.rules.queue_selection import by_hash, next_queue
+from roquet.wire.calls.send import Send, SendBatch, SendReply
+from roquet.wire.codes import ResponseCode
+
+RETRYABLE_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals that another broker may not share: Java tries these again (DefaultMQProducer's
+retryResponseCodes; GO_AWAY one floor below, in its remoting client)."""
+
+STALE_ROUTE_CODES: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
+"""Refusals that a route may have caused which is no longer true."""
+
+RETRY_PAUSE_MS: Final = 100
+"""Before the first further try on the same broker; it doubles. Another one is tried at once."""
+
+SEND_STATUSES: Final[dict[int, SendStatus]] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class OutgoingBatch(msgspec.Struct, frozen=True):
+    """Messages of one topic that go to one queue together."""
+
+    items: Sequence[PreparedMessage]
+    lead: PreparedMessage
+    """The one that says to which queue."""
+
+    @classmethod
+    def of(cls, items: Sequence[PreparedMessage]) -> "OutgoingBatch":
+        """A parcel whose queue is that of its bound messages."""
+        lead = items[0]
+        if len(items) > 1 and not lead.is_bound:
+            lead = next((item for item in items if item.is_bound), lead)
+        return cls(items, lead)
+
+    @property
+    def topic(self) -> str:
+        """The topic of all."""
+        return self.lead.topic
+
+
+class SendTracer(Protocol):
+    """Who writes down what was sent."""
+
+    def sent(
+        self,
+        outgoing: OutgoingBatch,
+        receipts: Sequence[SendReceipt],
+        address: str,
+        region: str | None,
+        began_ms: int,
+    ) -> None:
+        """A broker has taken a parcel."""
+
+
+class RoundRobin:
+    """Whose turn it is, for one who sends: any start will do, and it only grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+class MessageDelivery:
+    """Sends parcels to the queue that a key, a selector or a turn says."""
+
+    def __init__(self, session: Session, config: ProducerConfig, group: str) -> None:
+        self._session = session
+        self._config = config
+        self._group = group
+        self._turn = self.new_turn()
+        self.tracer: SendTracer | None = None
+        self.tolerance = FaultTolerance(session, config)
+        self.outstanding = OutstandingSends()
+        self._routing = KeyOrder(config.clock)
+        """Bound messages that wait for their topic's route: a later one must not pass them."""
+
+    def new_turn(self) -> RoundRobin:
+        """A count of its own, from a start that chance gives."""
+        return RoundRobin(self._config.rng.getrandbits(16))
+
+    def known_queues(self, topic: str) -> Sequence[MessageQueue] | None:
+        """The queues of a topic that may be written to, as far as known; another list when new."""
+        return self._session.routes.writable(topic)
+
+    async def queues_in_time(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic, within the time of one send."""
+        return await self.queues(topic, self.deadline_ms())
+
+    def deadline_ms(self, timeout_ms: int | None = None) -> int:
+        """When a send that begins now is over."""
+        timeout_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
+        return self._config.clock.monotonic_ms() + timeout_ms
+
+    async def queues(self, topic: str, deadline_ms: int) -> Sequence[MessageQueue]:
+        """The queues of a topic that may be written to; waits for the first one."""
+        routes = self._session.routes
+        found = routes.writable(topic)
+        while not found:
+            await routes.find_writable(topic, self._config.new_topic_queues, deadline_ms)
+            found = routes.writable(topic)
+        return found
+
+    def choose(
+        self,
+        queues: Sequence[MessageQueue],
+        prepared: PreparedMessage,
+        avoid: str | None = None,
+        turn: RoundRobin | None = None,
+    ) -> MessageQueue:
+        """The queue that the selector says, or that of the key, or the one whose turn it is."""
+        usable = self.tolerance.usable() if self.tolerance.faults else None
+        if prepared.selection is not None:
+            return prepared.selection.among(queues, avoid, usable)
+        if prepared.order_hash is not None:
+            return queues[by_hash(prepared.order_hash, len(queues))]
+        turn = turn or self._turn
+        queue, turn.value = next_queue(queues, turn.value, avoid=avoid, usable=usable)
+        return queue
+
+    async def choose_in_line(
+        self, prepared: PreparedMessage, deadline_ms: int, turn: RoundRobin | None = None
+    ) -> MessageQueue:
+        """The same for messages whose order counts, also while their topic's route is unknown."""
+        queues = self.known_queues(prepared.topic)
+        line = (prepared.topic, 0)
+        if queues is None or line in self._routing:
+            ticket = await self._routing.enter(line, deadline_ms)
+            try:
+                queues = await self.queues(prepared.topic, deadline_ms)
+            finally:
+                self._routing.leave(line, ticket)
+        return self.choose(queues, prepared, turn=turn)
+
+    async def send(
+        self,
+        outgoing: OutgoingBatch,
+        deadline_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        turn: RoundRobin | None = None,
+    ) -> Sequence[SendReceipt]:
+        """A receipt for each message; `queue` says where to try first."""
+        if deadline_ms is None:
+            deadline_ms = self.deadline_ms()
+        if queue is None:
+            queues = self.known_queues(outgoing.topic) or await self.queues(
+                outgoing.topic, deadline_ms
+            )
+            queue = self.choose(queues, outgoing.lead, turn=turn)
+        try:
+            found = await self._try(outgoing, queue, deadline_ms)
+        except CallError as error:
+            return await self._again(outgoing, queue, deadline_ms, turn, error)
+        if self._config.retry_less_durable and not found[0].ok:
+            return await self._elsewhere(outgoing, queue, deadline_ms, turn, found)
+        return found
+
+    async def send_oneway(self, outgoing: OutgoingBatch, turn: RoundRobin | None = None) -> None:
+        """Hand a parcel to the network."""
+        queues = await self.queues_in_time(outgoing.topic)
+        queue = self.choose(queues, outgoing.lead, turn=turn)
+        address = self._session.routes.leader(queue.broker_name)
+        await self._session.pool.oneway(address, self._call(outgoing, queue))
+
+    async def _again(
+        self,
+        outgoing: OutgoingBatch,
+        queue: MessageQueue,
+        deadline_ms: int,
+        turn: RoundRobin | None,
+        error: CallError,
+    ) -> Sequence[SendReceipt]:
+        """Further tries after the first one failed."""
+        clock = self._config.clock
+        pause_ms = RETRY_PAUSE_MS
+        for tries in range(1, self._config.retry_times + 1):
+            left_ms = deadline_ms - clock.monotonic_ms()
+            if left_ms <= 0 or not (
+                is_retryable(error) or await self._was_misled(error, outgoing, queue)
+            ):
+                raise _told(error, outgoing, queue, tries)
+            failed = queue
+            if not outgoing.lead.is_bound:
+                queue = await self._other(outgoing, failed, deadline_ms, turn)
+            if queue.broker_name == failed.broker_name:
+                await clock.sleep(min(pause_ms, left_ms))
+                pause_ms *= 2
+            try:
+                return await self._try(outgoing, queue, deadline_ms, tries + 1)
+            except CallError as next_error:
+                error = next_error
+        raise _told(error, outgoing, queue, self._config.retry_times + 1)
+
+    async def _was_misled(
+        self, error: CallError, outgoing: OutgoingBatch, queue: MessageQueue
+    ) -> bool:
+        """Whether a broker refused a queue that the route should not have named."""
+        if outgoing.lead.is_bound or not isinstance(error, CallRefused):
+            return False
+        try:
+            return error.code in STALE_ROUTE_CODES and not await self._session.routes.is_sure_of(
+                queue
+            )
+        except ConnectFailed:  # then nobody knows better
+            return False
+
+    async def _elsewhere(
+        self,
+        outgoing: OutgoingBatch,
+        queue: MessageQueue,
+        deadline_ms: int,
+        turn: RoundRobin | None,
+        found: Sequence[SendReceipt],
+    ) -> Sequence[SendReceipt]:
+        """The receipts of a broker that keeps its promise, else the ones that are there."""
+        for tries in range(1, self._config.retry_times + 1):
+            if outgoing.lead.is_bound or deadline_ms <= self._config.clock.monotonic_ms():
+                break
+            failed = queue
+            queue = await self._other(outgoing, failed, deadline_ms, turn)
+            if queue.broker_name == failed.broker_name:
+                break  # a second copy there would be no more durable
+            try:
+                other = await self._try(outgoing, queue, deadline_ms, tries + 1)
+            except CallError:
+                continue
+            if other[0].ok:
+                return other
+        return found
+
+    async def _other(
+        self,
+        outgoing: OutgoingBatch,
+        failed: MessageQueue,
+        deadline_ms: int,
+        turn: RoundRobin | None,
+    ) -> MessageQueue:
+        queues = await self.queues(outgoing.topic, deadline_ms)
+        return self.choose(queues, outgoing.lead, failed.broker_name, turn)
+
+    async def _try(
+        self, outgoing: OutgoingBatch, queue: MessageQueue, deadline_ms: int, tries: int = 1
+    ) -> Sequence[SendReceipt]:
+        session, config = self._session, self._config
+        began_ms = config.clock.monotonic_ms()
+        timeout_ms = max(deadline_ms - began_ms, 1)
+        if config.try_timeout_ms is not None:
+            timeout_ms = min(timeout_ms, config.try_timeout_ms)
+        try:
+            address = session.routes.leader(queue.broker_name)
+            reply = await session.pool.call(address, self._call(outgoing, queue), timeout_ms)
+        except CallError as error:
+            self._look_at(error)
+            if config.fault_tolerance:
+                self.tolerance.failed(queue, config.clock.monotonic_ms() - began_ms, error)
+            raise
+        if config.fault_tolerance:
+            self.tolerance.answered(queue, config.clock.monotonic_ms() - began_ms)
+        found = build_receipts(outgoing, queue, reply, tries)
+        if self.tracer is not None:
+            self.tracer.sent(outgoing, found, address, reply.region, began_ms)
+        return found
+
+    def _call(self, outgoing: OutgoingBatch, queue: MessageQueue) -> Send:
+        first = outgoing.items[0]
+        if len(outgoing.items) == 1:
+            body, sys_flag = first.compressed(self._config)
+            return Send(
+                body=body,
+                producer_group=self._group,
+                topic=first.topic,
+                default_topic_queue_nums=self._config.new_topic_queues,
+                queue_id=queue.queue_id,
+                sys_flag=sys_flag,
+                born_timestamp=first.born_ms,
+                flag=first.flag,
+                properties=first.properties,
+            )
+        return SendBatch(
+            body=b"".join([item.encode_batch_item() for item in outgoing.items]),
+            producer_group=self._group,
+            topic=first.topic,
+            default_topic_queue_nums=self._config.new_topic_queues,
+            queue_id=queue.queue_id,
+            born_timestamp=first.born_ms,
+        )
+
+    def _look_at(self, error: CallError) -> None:
+        """A broker that is gone, or does not know topic or queue, may mean a stale route."""
+        if not isinstance(error, CallRefused) or error.code in STALE_ROUTE_CODES:
+            self._session.routes.invalidate()
+
+
+def build_receipts(
+    outgoing: OutgoingBatch, queue: MessageQueue, reply: SendReply, tries: int = 1
+) -> Sequence[SendReceipt]:
+    """What the reply says of each message: a batch lies in the queue without gaps."""
+    if reply.queue_id != queue.queue_id:  # the broker chose another one
+        queue = MessageQueue(queue.topic, queue.broker_name, reply.queue_id)
+    status = SEND_STATUSES[reply.code]
+    if len(outgoing.items) == 1:
+        return (
+            SendReceipt(
+                status=status,
+                message_id=outgoing.lead.message_id,
+                offset_message_id=reply.msg_id,
+                queue=queue,
+                queue_offset=reply.queue_offset,
+                tries=tries,
+                recall_handle=reply.recall_handle,
+            ),
+        )
+    ids = reply.msg_id.split(",")
+    if len(ids) != len(outgoing.items):  # a topic of whole batches stores them under one id
+        ids = [reply.msg_id] * len(outgoing.items)
+    return [
+        SendReceipt(
+            status=status,
+            message_id=item.message_id,
+            offset_message_id=offset_id,
+            queue=queue,
+            queue_offset=offset,
+            tries=tries,
+        )
+        for offset, (item, offset_id) in enumerate(
+            zip(outgoing.items, ids, strict=True), reply.queue_offset
+        )
+    ]
+
+
+def is_retryable(error: CallError) -> bool:
+    """Faults of the network, and the refusals that are named; a timeout has its own limit."""
+    return not isinstance(error, CallRefused) or error.code in RETRYABLE_CODES
+
+
+def _told(error: CallError, outgoing: OutgoingBatch, queue: MessageQueue, tries: int) -> CallError:
+    """The error with what was done about it."""
+    text = f"queue {queue}, {tries} {'try' if tries == 1 else 'tries'}"
+    if outgoing.lead.is_bound:
+        text += "; sent to no other queue, since order or selector bind it to this one"
+    if text not in getattr(error, "__notes__", ()):  # those who wait for one connection share it
+        error.add_note(text)
+    return error

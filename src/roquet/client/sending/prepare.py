@@ -1,0 +1,285 @@
+"""Outgoing: a user's message checked and made ready for the wire, before anything is sent."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from roquet.client.config import ProducerConfig, Selector
+from roquet.client.connection.identity import MessageIdGenerator
+from roquet.client.sending.selectors import QueueSelection
+from roquet.model import properties as names
+from roquet.model.errors import MessageIllegal, UsageError
+from roquet.model.message import Message
+from roquet.model.names import BROKER_ONLY_TOPICS, check_topic, is_retry, is_text
+from roquet.model.namespaces import wrap
+from roquet.rules.tag_filter import is_single_tag
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN, encode_item
+from roquet.wire.records.compression import compress, with_compression
+
+ORDER_KEYS_MAX: Final = 8_192
+"""Order keys whose hash is remembered: they come again and again."""
+
+NO_LEVEL: Final = -1
+"""A delay level that delays nothing, as 0 does."""
+
+TAGS_MAX: Final = 1_024
+"""Tags that are known to be fine: they come again and again."""
+
+_SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
+
+_can_be_named: Final = lru_cache(TAGS_MAX)(is_single_tag)
+
+_order_hash: Final = lru_cache(ORDER_KEYS_MAX)(hash_code)
+
+
+class MessageFields(TypedDict, total=False):
+    """What may be said of a message besides its topic and its body."""
+
+    tag: str | None
+    keys: str | Sequence[str]
+    order_key: str | None
+    properties: Mapping[str, str]
+    flag: int
+    delay_level: int
+    delay: timedelta | None
+    deliver_at: datetime | None
+
+
+class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
+    """One message, ready to be sent to any queue of its topic."""
+
+    topic: str
+    body: bytes
+    properties: str
+    message_id: str
+    order_hash: int | None
+    """Java's hash of the order key; None when the message may go to any queue."""
+    flag: int
+    born_ms: int
+    batch_size: int
+    """Bytes that it takes in a batch."""
+    is_unbatchable: bool = False
+    """Whether it cannot be one of a batch: it is delayed, or is another group's failed message."""
+    selection: QueueSelection | None = None
+    """Who chooses the queue; None leaves it to the order key, or to the queues' turns."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether all tries go to one queue, so that no other message is overtaken."""
+        if self.selection is not None:
+            return self.selection.is_bound
+        return self.order_hash is not None
+
+    def compressed(self, config: ProducerConfig) -> tuple[bytes, int]:
+        """The body as it travels alone, and the system flag that says how."""
+        if len(self.body) < config.compress_from:
+            return self.body, 0
+        body = compress(self.body, config.compression, config.compress_level)
+        if len(body) >= len(self.body):  # it was squeezed before
+            return self.body, 0
+        return body, with_compression(0, config.compression)
+
+    def encode_batch_item(self) -> bytes:
+        """The message as one of many: a batch has one system flag, so the body stays as it is."""
+        return encode_item(self.flag, self.body, self.properties.encode("utf-8", "surrogatepass"))
+
+
+def build_message(message: Message | str, body: bytes | None, fields: MessageFields) -> Message:
+    """The message that the arguments of a send make."""
+    if isinstance(message, Message):
+        if body is not None or fields:
+            raise UsageError("a Message is sent as it is: give its parts when it is made")
+        return message
+    if body is None:
+        raise UsageError("a body is wanted: send(topic, body), or send(Message(...))")
+    given: dict[str, Any] = {**fields}
+    keys = given.pop("keys", ())
+    given["keys"] = (keys,) if isinstance(keys, str) else tuple(keys)
+    return Message(message, body, **given)
+
+
+class MessagePreparer:
+    """Makes messages ready: each gets its id, and none leaves over a limit."""
+
+    def __init__(self, keys: MessageIdGenerator, config: ProducerConfig) -> None:
+        self._keys = keys
+        self._selector = config.selector
+        self._body_size_max = config.body_size_max
+        self._namespace = config.namespace
+        self._topics: dict[str, tuple[str, bool]] = {}
+        """Those whose names are fine: the whole names, and whether their messages go alone."""
+
+    def prepare(
+        self, message: Message, now_ms: int, selector: Selector | None = None
+    ) -> PreparedMessage:
+        """The message checked; MessageIllegal or UsageError say what is wrong with it."""
+        body, order_key = message.body, message.order_key
+        topic, is_unbatchable = self._topics.get(message.topic) or self._known(message.topic)
+        if type(body) is not bytes or not 0 < len(body) <= self._body_size_max:
+            raise _wrong_body(body, self._body_size_max)
+        message_id = self._keys.make(now_ms)
+        delayed = bool(message.delay_level or message.delay or message.deliver_at)
+        delayed = delayed and _is_delayed(message)
+        properties = _properties(message, message_id, delayed=delayed)
+        size = len(properties) if properties.isascii() else _size(properties)
+        if size > names.PROPERTIES_SIZE_MAX:
+            raise MessageIllegal(
+                f"properties of {size} bytes are over the limit of {names.PROPERTIES_SIZE_MAX}"
+            )
+        if selector is None and order_key is None:
+            selector = self._selector
+        return PreparedMessage(
+            topic,
+            body,
+            properties,
+            message_id,
+            None if order_key is None else _order_hash(order_key),
+            message.flag,
+            now_ms,
+            BATCH_ITEM_SIZE_MIN + len(body) + size,
+            is_unbatchable or delayed,
+            None if selector is None else QueueSelection(selector, message),
+        )
+
+    def _known(self, topic: str) -> tuple[str, bool]:
+        whole = wrap(self._namespace, topic)
+        known = self._topics[topic] = whole, is_retry(_checked_topic(whole))
+        return known
+
+
+def _checked_topic(topic: str) -> str:
+    if check_topic(topic) in BROKER_ONLY_TOPICS:
+        raise UsageError(f"topic {topic} is the broker's own: clients may not send to it")
+    return topic
+
+
+def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
+    """The text of all properties: the system's and the user's."""
+    text, count = f"{names.UNIQUE_KEY}\x01{message_id}\x02", 1
+    if message.keys:
+        text += f"{names.KEYS}\x01{_joined(message.keys)}\x02"
+        count += 1
+    if message.tag:
+        text += f"{names.TAGS}\x01{_checked_tag(message.tag)}\x02"
+        count += 1
+    if message.order_key is not None:
+        text += f"{names.SHARDING_KEY}\x01{_checked_order_key(message.order_key)}\x02"
+        count += 1
+    if delayed:
+        text += _delay(message)
+        count += 1
+    if message.properties:
+        text += _users(message.properties)
+        count += len(message.properties)
+    # The id alone needs no look: most messages have nothing else.
+    if count > 1 and (text.count("\x01") != count or text.count("\x02") != count):
+        raise MessageIllegal(
+            f"{_culprit(message)} holds U+0001 or U+0002: they separate properties"
+        )
+    return text
+
+
+def _size(properties: str) -> int:
+    """Bytes of the properties' text."""
+    return len(properties.encode("utf-8", "surrogatepass"))
+
+
+def _wrong_body(body: object, size_max: int) -> UsageError | MessageIllegal:
+    if type(body) is not bytes:
+        return UsageError(f"a body is bytes, not {type(body).__name__}: encode it")
+    if not body:
+        return MessageIllegal("the body is empty: brokers refuse that")
+    return MessageIllegal(f"a body of {len(body)} bytes is over the limit of {size_max}")
+
+
+def _is_delayed(message: Message) -> bool:
+    """Whether it is for later: a level of -1 says that it is not, as in Java."""
+    return bool(message.delay_level != NO_LEVEL or message.delay or message.deliver_at)
+
+
+def _delay(message: Message) -> str:
+    """The property that says when; one of three, as clients of version 5 write them."""
+    level = 0 if message.delay_level == NO_LEVEL else message.delay_level
+    if sum(map(bool, (level, message.delay, message.deliver_at))) > 1:
+        raise MessageIllegal("delay_level, delay and deliver_at exclude each other: choose one")
+    if message.delay:
+        return f"{names.TIMER_DELAY_MS}\x01{_delay_ms(message.delay)}\x02"
+    if message.deliver_at:
+        return f"{names.TIMER_DELIVER_MS}\x01{_epoch_ms(message.deliver_at)}\x02"
+    if type(level) is not int or level < 0:
+        raise MessageIllegal(f"a delay level is a whole number from 0, not {level!r}")
+    return f"{names.DELAY}\x01{level}\x02"
+
+
+def _delay_ms(delay: timedelta) -> int:
+    if not isinstance(delay, timedelta):
+        raise UsageError(f"a delay is a timedelta, not {delay!r}; a level is given as delay_level")
+    if delay < timedelta(0):
+        raise MessageIllegal(f"a delay of {delay} would have to begin in the past")
+    return -(-delay // timedelta(milliseconds=1))  # rounded up: it comes never too early
+
+
+def _epoch_ms(at: datetime) -> int:
+    if not isinstance(at, datetime):
+        raise UsageError(f"deliver_at is a datetime, not {at!r}")
+    if at.tzinfo is None:
+        raise UsageError(f"deliver_at {at} has no time zone: datetime.now(UTC) + ... has one")
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _checked_order_key(key: str) -> str:
+    if not isinstance(key, str):
+        raise UsageError(f"an order key is a text, not {key!r}")
+    if not key:
+        raise MessageIllegal(
+            "the order key is empty: all such messages would share one queue; "
+            "leave it out (None) when any queue will do"
+        )
+    return key
+
+
+def _joined(keys: Sequence[str]) -> str:
+    if isinstance(keys, str):
+        raise UsageError(f"keys are a tuple of texts: ({keys!r},)")
+    for key in keys:
+        if not key or names.KEYS_SEPARATOR in key:
+            raise MessageIllegal(f"key {key!r} is empty or holds a blank: blanks separate keys")
+    return names.KEYS_SEPARATOR.join(keys)
+
+
+def _checked_tag(tag: str) -> str:
+    """The tag itself; MessageIllegal when no subscription could name it."""
+    if not is_text(tag):
+        raise UsageError(f"a tag is a text, not {tag!r}")
+    if not _can_be_named(tag):
+        raise MessageIllegal(
+            f"nobody can subscribe to the tag {tag!r}: `*` means all tags, `||` separates "
+            "tags, and blanks around a tag are dropped"
+        )
+    return tag
+
+
+def _users(properties: Mapping[str, str]) -> str:
+    for name, value in properties.items():
+        if name in names.RESERVED:
+            raise MessageIllegal(f"property {name} belongs to the system: choose another name")
+        if not name or not value:
+            raise MessageIllegal(f"property {name!r} is empty: readers would not see it")
+        if {type(name), type(value)} != {str}:
+            raise UsageError(f"a property is a text with a text: {name!r} is {value!r}")
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+def _culprit(message: Message) -> str:
+    """Which part of a message holds a separator."""
+    parts = {
+        "a key": " ".join(message.keys),
+        "the tag": message.tag or "",
+        "the order key": message.order_key or "",
+        **{f"property {name!r}": name + value for name, value in message.properties.items()},
+    }
+    return next(part for part, text in parts.items() if any(s in text for s in _SEPARATORS))

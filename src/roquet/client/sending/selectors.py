@@ -1,0 +1,143 @@
+"""Selectors: which of a topic's queues a message goes to, when its sender has a say.
+
+    await producer.send("orders", b"...", order_key="4711")              # one key, one queue
+    await producer.send("orders", b"...", selector=MachineRoom("west"))
+    await producer.send("orders", b"...", selector=lambda queues, message: queues[0])
+
+A selector is a function of the queues and the message. The queue that it names is kept in every
+try, since only its author knows why it was chosen; one that spreads messages (`Chance`,
+`MachineRoom`) is asked again, without the broker that has just failed.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from roquet.client.config import Selector
+from roquet.model.errors import UsageError
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.rules.latency_penalty import BrokersToAvoid
+from roquet.rules.queue_selection import by_hash, by_random, in_machine_room, next_queue
+from roquet.wire.java_hash import hash_code
+
+
+class SpreadingSelector(Protocol):
+    """A selector that may be asked again when a broker has failed."""
+
+    spreads: bool
+
+
+class Chance:
+    """Any queue, all of them alike."""
+
+    spreads = True
+
+    def __init__(self, rng: Random | None = None) -> None:
+        self._rng = rng or Random()
+
+    def __call__(self, queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
+        """The queue that chance falls on."""
+        return queues[by_random(self._rng.random(), len(queues))]
+
+
+class MachineRoom:
+    """The queues of the brokers in the producer's own room in turn; all when it has none.
+
+    In which room a broker stands is in its name, before the first `-`, as the genuine consumer
+    strategy has it; `room_of_broker` may know better.
+    """
+
+    spreads = True
+
+    def __init__(
+        self,
+        room: str,
+        room_of_broker: Callable[[str], str | None] | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        if not room:
+            raise UsageError("a machine room has a name")
+        self._room = room
+        self._room_of_broker = room_of_broker or _prefix
+        self._turn = (rng or Random()).getrandbits(16)
+
+    def __call__(self, queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
+        """The queue whose turn it is."""
+        near = in_machine_room(queues, self._room, self._room_of_broker)
+        queue, self._turn = next_queue(near, self._turn)
+        return queue
+
+
+class KeyHash:
+    """One key, one queue, where the key is found in the message: `KeyHash(lambda m: m.tag)`.
+
+    A text is hashed as Java does, and so are whole numbers of 32 and of 64 bits: producers in both
+    languages choose the same queue.
+    """
+
+    spreads = False
+
+    def __init__(self, key: Callable[[Message], str | int | None]) -> None:
+        self._key = key
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        """The queue of the message's key."""
+        return queues[by_hash(java_hash(self._key(message)), len(queues))]
+
+
+class QueueSelection(msgspec.Struct, frozen=True):
+    """A selector and the message that it is asked about."""
+
+    selector: Selector
+    message: Message
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether all tries go to the queue that was chosen first."""
+        return not getattr(self.selector, "spreads", False)
+
+    def among(
+        self, queues: Sequence[MessageQueue], avoid: str | None, usable: BrokersToAvoid | None
+    ) -> MessageQueue:
+        """What the selector says; UsageError when it says nothing that can be done."""
+        offered = tuple(queues if self.is_bound else _worth_asking(queues, avoid, usable))
+        name = getattr(self.selector, "__qualname__", type(self.selector).__qualname__)
+        try:
+            queue = self.selector(offered, self.message)
+        except Exception as error:
+            raise UsageError(f"selector {name} failed: {error!r}; nothing was sent") from error
+        if queue not in offered:
+            raise UsageError(
+                f"selector {name} returned {queue!s}, which is none of the {len(offered)} queues "
+                "that it was given; nothing was sent"
+            )
+        return queue
+
+
+def java_hash(key: str | int | None) -> int:
+    """Java's hash code of a text, a truth, or a whole number as an Integer or else as a Long."""
+    if isinstance(key, str):
+        return hash_code(key)
+    if isinstance(key, bool):
+        return 1231 if key else 1237
+    if not isinstance(key, int):
+        raise UsageError(f"a key is a text or a whole number, not {key!r}")
+    if -(2**31) <= key < 2**31:
+        return key
+    folded = (key ^ key >> 32) & 0xFFFF_FFFF
+    return folded - (2**32 if folded & 2**31 else 0)
+
+
+def _worth_asking(
+    queues: Sequence[MessageQueue], avoid: str | None, usable: BrokersToAvoid | None
+) -> Sequence[MessageQueue]:
+    """The queues without those of brokers at fault, as far as any are left."""
+    barred = {avoid} if usable is None else usable.out_of_use | {avoid}
+    return [queue for queue in queues if queue.broker_name not in barred] or queues
+
+
+def _prefix(broker_name: str) -> str:
+    return broker_name.partition("-")[0]

@@ -1,0 +1,220 @@
+"""Sending: any number of messages, in batches that form by themselves.
+
+    messages ──▶ lane of queue 0  ▣▣▣▣ ──▶ one batch at a time ──▶ receipts
+             ──▶ lane of queue 1  ▣▣   ──▶
+
+A lane sends what has gathered while its last batch was under way, so the batches grow with the
+distance to the broker, and the messages of one queue never overtake each other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Sequence,
+)
+from typing import Any, Final
+
+from roquet.client.config import BATCH_BYTES_MAX
+from roquet.client.connection.background import cancel_and_wait
+from roquet.client.sending.delivery import MessageDelivery, OutgoingBatch
+from roquet.client.sending.prepare import PreparedMessage
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt
+
+IN_FLIGHT: Final = 10_000
+"""Messages without a receipt: enough to fill batches of several queues."""
+
+BATCH_COUNT_MAX: Final = 500
+"""Messages of one batch: the broker stores it in one step, others wait as long."""
+
+MessageIterable = Iterable[Message] | AsyncIterable[Message]
+NumberedMessage = tuple[int, PreparedMessage]
+NumberedReceipt = tuple[int, SendReceipt]
+
+
+class SendMany:
+    """Messages under way: await it for all receipts, or iterate over them as they come."""
+
+    def __init__(
+        self,
+        messages: MessageIterable,
+        prepare: Callable[[Message], PreparedMessage],
+        delivery: MessageDelivery,
+        in_flight: int = IN_FLIGHT,
+    ) -> None:
+        self._messages = messages
+        self._prepare = prepare
+        self._delivery = delivery
+        self._in_flight_max = max(in_flight, 1)
+        self._in_flight = 0
+        self._number = 0
+        self._held: PreparedMessage | None = None
+        """One that waits for its topic's route."""
+        self._lanes: dict[MessageQueue, QueueBatcher] = {}
+        self._queues: dict[str, Sequence[MessageQueue]] = {}
+        self._sent: deque[Sequence[NumberedReceipt]] = deque()
+        self._moved = asyncio.Event()
+        self._room = asyncio.Event()
+        self._error: Exception | None = None
+
+    def __await__(self) -> Generator[Any, None, Sequence[SendReceipt]]:
+        return self._all().__await__()
+
+    async def __aiter__(self) -> AsyncGenerator[SendReceipt, None]:
+        async for sent in self._batches():
+            for _, receipt in sent:
+                yield receipt
+
+    async def _all(self) -> Sequence[SendReceipt]:
+        """The receipts in the order of the messages."""
+        found: dict[int, SendReceipt] = {}
+        async for sent in self._batches():
+            found.update(sent)
+        return [found[number] for number in range(len(found))]
+
+    async def _batches(self) -> AsyncIterator[Sequence[NumberedReceipt]]:
+        feeding = asyncio.create_task(self._feed(), name="send_many")
+        feeding.add_done_callback(lambda _: self._moved.set())
+        try:
+            while not feeding.done() or self._is_busy() or self._sent:
+                await self._moved.wait()
+                self._moved.clear()
+                while self._sent:
+                    yield self._sent.popleft()
+                if self._error is not None:
+                    feeding.cancel()
+            if self._error is not None:
+                raise self._error
+            await feeding
+        finally:
+            await cancel_and_wait(
+                feeding, *(lane.task for lane in self._lanes.values() if lane.task)
+            )
+
+    async def _feed(self) -> None:
+        """Put every message into its lane; wait while too many are under way."""
+        messages, prepare, put = self._messages, self._prepare, self._put
+        if isinstance(messages, AsyncIterable):
+            async for message in messages:
+                if not put(prepare(message)) and not await self._goes_on():
+                    return
+        else:  # the same without a coroutine's step for each message
+            for message in messages:
+                if not put(prepare(message)) and not await self._goes_on():
+                    return
+
+    def _put(self, prepared: PreparedMessage) -> bool:
+        """Put a message into its lane; False when there is something to wait for, or to end for."""
+        if self.has_failed:
+            return False
+        queues = self._delivery.known_queues(prepared.topic)
+        if queues is None or queues is not self._queues.get(prepared.topic):
+            self._held = prepared
+            return False
+        queue = self._delivery.choose(queues, prepared)
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._lanes[queue] = QueueBatcher(queue, self)
+        lane.waiting.append((self._number, prepared))
+        if lane.task is None:
+            lane.start()
+        self._number += 1
+        self._in_flight += 1
+        return self._in_flight < self._in_flight_max
+
+    async def _goes_on(self) -> bool:
+        """Wait for a route, or for room; False when something failed."""
+        while (prepared := self._held) is not None:
+            self._held = None
+            await self._new_route(prepared.topic)
+            self._put(prepared)
+        if self._in_flight >= self._in_flight_max:
+            await self._until(self._in_flight_max * 3 // 4)
+        return self._error is None
+
+    async def _new_route(self, topic: str) -> None:
+        """The queues as they are now; a key may get another one, so wait for all before it."""
+        if topic in self._queues:
+            await self._until(0)
+        self._queues[topic] = await self._delivery.queues_in_time(topic)
+
+    async def _until(self, count: int) -> None:
+        """Return when no more than `count` are under way, or something failed."""
+        while self._in_flight > count and self._error is None:
+            self._room.clear()
+            await self._room.wait()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a batch has: nothing more is sent, a later message must not pass it."""
+        return self._error is not None
+
+    def _is_busy(self) -> bool:
+        return any(lane.task is not None for lane in self._lanes.values())
+
+    async def deliver(self, batch: Sequence[NumberedMessage], queue: MessageQueue) -> None:
+        """Send one lane's batch."""
+        try:
+            with self._delivery.outstanding.current:
+                receipts = await self._delivery.send(
+                    OutgoingBatch.of([prepared for _, prepared in batch]), None, queue
+                )
+        except Exception as error:
+            if self._error is None:
+                error.add_note(f"a batch of {len(batch)} messages for queue {queue} failed")
+                self._error = error
+        else:
+            self._in_flight -= len(batch)
+            numbers = (number for number, _ in batch)
+            self._sent.append(list(zip(numbers, receipts, strict=True)))
+        self.wake()
+
+    def wake(self) -> None:
+        """Something ended: whoever waits may look again."""
+        self._room.set()
+        self._moved.set()
+
+
+class QueueBatcher:
+    """One queue's messages: those that wait, and a task while there are any."""
+
+    __slots__ = ("_owner", "_queue", "task", "waiting")
+
+    def __init__(self, queue: MessageQueue, owner: SendMany) -> None:
+        self._queue = queue
+        self._owner = owner
+        self.waiting: deque[NumberedMessage] = deque()
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Send what waits, until nothing does."""
+        self.task = asyncio.create_task(self._run(), name=f"lane of {self._queue}")
+
+    async def _run(self) -> None:
+        try:
+            owner, waiting = self._owner, self.waiting
+            while waiting and not owner.has_failed:
+                await owner.deliver(self._batch(), self._queue)
+        finally:
+            self.task = None
+            self._owner.wake()
+
+    def _batch(self) -> Sequence[NumberedMessage]:
+        waiting = self.waiting
+        batch = [waiting.popleft()]
+        first = batch[0][1]
+        room = BATCH_BYTES_MAX - first.batch_size
+        while waiting and len(batch) < BATCH_COUNT_MAX and not first.is_unbatchable:
+            other = waiting[0][1]
+            room -= other.batch_size
+            if room < 0 or other.is_unbatchable or other.topic != first.topic:
+                break
+            batch.append(waiting.popleft())
+        return batch

@@ -1,0 +1,1 @@
+"""Tracing: records of what became of each message, written into the trace topic."""

@@ -1,0 +1,90 @@
+"""Trace batches: what is to be traced, put into words and into messages that are not too long."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from roquet.model import properties as names
+from roquet.model.results import SendReceipt
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.trace_text import SendTrace, Trace, TraceMessageType
+
+BATCH_MAX: Final = 100
+"""Records of one trace message, as in Java: their ids are its keys, which have a limit."""
+
+BATCH_SIZE_MAX: Final = 128_000
+"""Characters of one trace message, as in Java."""
+
+KEYS_SIZE_MAX: Final = 16_000
+"""Characters of the keys of one trace message, below the limit of all properties."""
+
+_DELAYED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DELIVER_MS)
+
+
+class SentMessages(NamedTuple):
+    """Messages that a broker has taken, not yet put into words."""
+
+    items: Sequence[tuple[str, str, int]]
+    """The topic, the properties and the body's length of each."""
+    receipts: Sequence[SendReceipt]
+    address: str
+    region: str
+    at_ms: int
+    took_ms: int
+
+
+def split_batches(traces: Iterator[Trace]) -> Iterator[list[Trace]]:
+    """The records in groups that fit into a message."""
+    batch: list[Trace] = []
+    size = keys_size = 0
+    for trace in traces:
+        keys = sum(len(key) + 1 for key in trace_keys([trace]))
+        length = keys + 200
+        is_full = len(batch) >= BATCH_MAX or size + length > BATCH_SIZE_MAX
+        if batch and (is_full or keys_size + keys > KEYS_SIZE_MAX):
+            yield batch
+            batch, size, keys_size = [], 0, 0
+        batch.append(trace)
+        size += length
+        keys_size += keys
+    if batch:
+        yield batch
+
+
+def trace_keys(batch: Sequence[Trace]) -> tuple[str, ...]:
+    """By what the records are found: the ids and the keys of their messages."""
+    found = dict.fromkeys(trace.message_id for trace in batch)
+    for trace in batch:
+        found.update(dict.fromkeys(getattr(trace, "keys", "").split()))
+    return tuple(found)
+
+
+def to_trace_records(sends: SentMessages, group: str) -> Iterator[SendTrace]:
+    """The records of messages that were sent."""
+    for (topic, text, length), receipt in zip(sends.items, sends.receipts, strict=True):
+        found = decode_properties(text.encode("utf-8", "surrogatepass"))
+        yield SendTrace(
+            at_ms=sends.at_ms,
+            region=sends.region,
+            group=group,
+            topic=topic,
+            message_id=receipt.message_id,
+            tag=found.get(names.TAGS, ""),
+            keys=found.get(names.KEYS, ""),
+            store_host=sends.address,
+            body_length=length,
+            took_ms=sends.took_ms // len(sends.items),
+            kind=_kind(found),
+            offset_message_id=receipt.offset_message_id,
+            success=receipt.ok,
+        )
+
+
+def _kind(properties: Mapping[str, str]) -> TraceMessageType:
+    """What kind of message has these properties."""
+    if names.TRANSACTION_PREPARED in properties:
+        return TraceMessageType.HALF
+    return (
+        TraceMessageType.DELAYED
+        if any(name in properties for name in _DELAYED)
+        else TraceMessageType.NORMAL
+    )

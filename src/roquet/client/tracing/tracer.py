@@ -1,0 +1,283 @@
+"""Trace: what became of each message, written into the trace topic beside a client's work.
+
+Whatever happens here, no message of the user's fails or waits for it: records are gathered, sent
+in batches, and lost when no broker takes them or when too many wait.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final
+
+from roquet.client.config import ClientConfig, ProducerConfig
+from roquet.client.connection.background import ErrorLogThrottle, Wakeup
+from roquet.client.connection.session import Session
+from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
+from roquet.client.reading.message import ReceivedMessage
+from roquet.client.sending.delivery import MessageDelivery, OutgoingBatch
+from roquet.client.sending.prepare import MessagePreparer
+from roquet.client.tracing.trace_messages import (
+    BATCH_MAX,
+    SentMessages,
+    split_batches,
+    to_trace_records,
+    trace_keys,
+)
+from roquet.log_records import logger
+from roquet.model import properties as names
+from roquet.model.errors import RecordError
+from roquet.model.message import Message
+from roquet.model.results import SendReceipt
+from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN
+from roquet.wire.calls.transaction import EndTransaction
+from roquet.wire.trace_text import (
+    ConsumeEndTrace,
+    ConsumeReturnType,
+    ConsumeStartTrace,
+    RecallTrace,
+    Trace,
+    TransactionTrace,
+    encode,
+)
+
+log = logger(__name__)
+
+WAITING_MAX: Final = 8_192
+"""Records that may wait: some megabytes at most."""
+
+LINGER_MS: Final = 500
+"""How long records are gathered: who looks for a trace looks later than that."""
+
+CLOSE_MS: Final = 3_000
+"""How long a client that closes waits until its last records are written."""
+
+GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
+
+_STATES: Final = {COMMIT: "COMMIT_MESSAGE", ROLL_BACK: "ROLLBACK_MESSAGE", UNKNOWN: "UNKNOW"}
+"""Java's words for how a transaction has ended."""
+
+
+class Tracer:
+    """The traces of one client."""
+
+    def __init__(self, session: Session, config: ClientConfig, group: str) -> None:
+        self.lost = 0
+        """Records that were not written: too many waited, or no broker took them."""
+        self._session = session
+        self._config = config
+        self._clock = config.clock
+        self._group = group
+        self._waiting: deque[SentMessages | Trace] = deque()
+        self._extra = 0
+        """Records that wait besides one for each entry; only the event loop counts these."""
+        self._alarm = Wakeup()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_rung = False
+        """Whether enough waits for a message, and the alarm has been told so."""
+        self._writing = asyncio.Lock()
+        self._trouble = ErrorLogThrottle(f"trace of {group}")
+        self._request = session.identity.keys.make(config.clock.now_ms())
+        self._requests = count(1)
+        shared = {name: getattr(config, name) for name in ClientConfig.__struct_fields__}
+        sending = ProducerConfig(**{**shared, "namespace": None})
+        self._preparer = MessagePreparer(session.identity.keys, sending)
+        self._delivery = MessageDelivery(session, sending, f"{GROUP_PREFIX}{group}")
+
+    def start(self) -> None:
+        """Write what is gathered, for ever."""
+        self._loop = asyncio.get_running_loop()
+        self._session.background.keep(self._keep, f"trace of {self._group}", self._clock)
+
+    async def close(self) -> None:
+        """Write what is still here, as far as that goes quickly."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_MS / 1000):
+                await self._flush()
+        self.lost += self._count
+        self._waiting.clear()
+        self._extra = 0
+        if self.lost:
+            log.warning("%d trace records of %s were lost", self.lost, self._group)
+
+    # Producers.
+
+    def sent(
+        self,
+        outgoing: OutgoingBatch,
+        receipts: Sequence[SendReceipt],
+        address: str,
+        region: str | None,
+        began_ms: int,
+    ) -> None:
+        """A broker has taken messages; `began_ms` is by the monotonic clock."""
+        clock = self._clock
+        items = [(one.topic, one.properties, len(one.body)) for one in outgoing.items]
+        took_ms = clock.monotonic_ms() - began_ms
+        sends = SentMessages(items, receipts, address, region or "", clock.now_ms(), took_ms)
+        if self._put(sends, len(items)):
+            self._extra += len(items) - 1
+
+    # Consumers.
+
+    def wrap(self, handler: MessageHandler) -> MessageHandler:
+        """The same handler, traced."""
+        call: Callable[[ReceivedMessage], Any] = handler
+        if is_coroutine_function(handler):
+
+            async def awaited(message: ReceivedMessage) -> object:
+                begun = self._begin(message)
+                try:
+                    result = await call(message)
+                except BaseException:
+                    self._end(begun, ConsumeReturnType.RAISED)
+                    raise
+                self._end(begun, _outcome(message, result))
+                return result
+
+            return awaited
+
+        def called(message: ReceivedMessage) -> object:
+            begun = self._begin(message)
+            try:
+                result = call(message)
+            except BaseException:
+                self._end(begun, ConsumeReturnType.RAISED)
+                raise
+            self._end(begun, _outcome(message, result))
+            return result
+
+        return called
+
+    def _begin(self, message: ReceivedMessage) -> tuple[ConsumeStartTrace, int] | None:
+        """A handler is given a message; it may run in a thread of its own."""
+        if message.topic == self._config.trace_topic:
+            return None
+        try:
+            found = message.properties
+        except RecordError:  # damaged: the handler will see
+            return None
+        if found.get(names.TRACE_ON) == "false":
+            return None
+        begun = ConsumeStartTrace(
+            at_ms=self._clock.now_ms(),
+            region=found.get(names.MSG_REGION, ""),
+            group=self._group,
+            request_id=f"{self._request}{next(self._requests):08X}",
+            message_id=message.message_id,
+            tries=message.tries,
+            keys=found.get(names.KEYS, ""),
+        )
+        self._put(begun, 1)
+        return begun, self._clock.monotonic_ms()
+
+    def _end(self, begun: tuple[ConsumeStartTrace, int] | None, outcome: ConsumeReturnType) -> None:
+        if begun is None:
+            return
+        before, began_ms = begun
+        ended = ConsumeEndTrace(
+            request_id=before.request_id,
+            message_id=before.message_id,
+            took_ms=self._clock.monotonic_ms() - began_ms,
+            success=outcome is ConsumeReturnType.SUCCESS,
+            keys=before.keys,
+            outcome=outcome,
+            at_ms=self._clock.now_ms(),
+            group=self._group,
+        )
+        self._put(ended, 1)
+
+    # Writing.
+
+    def transaction_ended(self, call: EndTransaction, properties: Mapping[str, str]) -> None:
+        """A broker is told how the transaction of a message with these properties has ended."""
+        ended = TransactionTrace(
+            at_ms=self._clock.now_ms(),
+            group=self._group,
+            topic=call.topic or "",
+            message_id=call.msg_id or "",
+            tag=properties.get(names.TAGS, ""),
+            keys=properties.get(names.KEYS, ""),
+            transaction_id=call.transaction_id or "",
+            state=_STATES[call.commit_or_rollback],
+            from_check=call.from_transaction_check,
+        )
+        self._put(ended, 1)
+
+    def recalled(self, topic: str, message_id: str) -> None:
+        """A message that was to come later was taken back."""
+        at_ms = self._clock.now_ms()
+        self._put(
+            RecallTrace(at_ms=at_ms, group=self._group, topic=topic, message_id=message_id), 1
+        )
+
+    @property
+    def _count(self) -> int:
+        """Records that wait."""
+        return len(self._waiting) + self._extra
+
+    def _put(self, what: SentMessages | Trace, size: int) -> bool:
+        """Whether there was room; threads of handlers come here, too."""
+        if self._count + size > WAITING_MAX:
+            self.lost += size
+            return False
+        self._waiting.append(what)
+        if self._count + size > BATCH_MAX and not self._is_rung and self._loop is not None:
+            self._is_rung = True
+            with suppress(RuntimeError):  # the loop has gone
+                self._loop.call_soon_threadsafe(self._alarm.ring)
+        return True
+
+    async def _keep(self) -> None:
+        while True:
+            await self._alarm.wait(LINGER_MS)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            self._is_rung = False
+            left = deque(split_batches(self._taken()))
+            try:
+                while left:
+                    await self._write(left[0])
+                    left.popleft()
+            finally:  # it may be cut short
+                self.lost += sum(map(len, left))
+
+    def _taken(self) -> Iterator[Trace]:
+        """What waits, put into words one by one."""
+        while self._waiting:
+            what = self._waiting.popleft()
+            if isinstance(what, SentMessages):
+                self._extra -= len(what.items) - 1
+                try:
+                    words = list(to_trace_records(what, self._group))
+                except Exception as error:  # the records behind it must not be lost with it
+                    self.lost += len(what.items)
+                    self._trouble.tell(error)
+                else:
+                    yield from words
+            else:
+                yield what
+
+    async def _write(self, batch: Sequence[Trace]) -> None:
+        try:
+            text = encode(batch).encode("utf-8", "surrogatepass")
+            message = Message(self._config.trace_topic, text, keys=trace_keys(batch))
+            prepared = self._preparer.prepare(message, self._clock.now_ms())
+            await self._delivery.send(OutgoingBatch((prepared,), prepared))
+        except Exception as error:
+            self.lost += len(batch)
+            self._trouble.tell(error)
+        else:
+            self._trouble.over()
+
+
+def _outcome(message: ReceivedMessage, result: object) -> ConsumeReturnType:
+    """How a handler ended that did not raise."""
+    return (
+        ConsumeReturnType.FAILED
+        if result is False or message.has_failed
+        else ConsumeReturnType.SUCCESS
+    )

@@ -1,0 +1,152 @@
+"""Checking: brokers ask what has become of a transaction, and a user's function answers."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from roquet.client.connection.background import ErrorLogThrottle
+from roquet.client.connection.threads import run_in_thread
+from roquet.client.reading.handler_pool import is_coroutine_function
+from roquet.client.tracing.tracer import Tracer
+from roquet.log_records import logger
+from roquet.model import properties as names
+from roquet.model.errors import UsageError
+from roquet.model.message import StoredMessage
+from roquet.net.router import Peer
+from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN
+from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
+from roquet.wire.records.record import decode, to_message
+
+log = logger(__name__)
+
+CONCURRENT_CHECKS_MAX: Final = 20
+"""Checks that are answered at one time."""
+
+CHECKS_MAX: Final = 2_000
+"""Checks that wait, as in Java; a broker asks again about those that are left out."""
+
+CHECK_LIMIT_MS: Final = 60_000
+"""How long one check may take: by then the broker has asked again."""
+
+THREADS_MAX: Final = CONCURRENT_CHECKS_MAX + 64
+"""Threads with a check, most of which hang: each costs memory, and the next would hang, too."""
+
+T = TypeVar("T")
+
+
+class TransactionState(Enum):
+    """What has become of a transaction."""
+
+    COMMIT = COMMIT
+    ROLLBACK = ROLL_BACK
+    UNKNOWN = UNKNOWN
+    """Nobody can say yet: the broker asks again."""
+
+
+TransactionCheck: TypeAlias = Callable[
+    [StoredMessage], Awaitable[TransactionState] | TransactionState
+]
+"""Says what has become of the transaction of a message. A plain `def` is called in a thread."""
+
+
+class TransactionChecker:
+    """The checks that one producer is asked to make."""
+
+    def __init__(self, check: TransactionCheck, group: str) -> None:
+        if not callable(check):
+            raise UsageError(f"a check is a function, not {type(check).__name__}")
+        self._check = check
+        self._asking = check if is_coroutine_function(cast("Any", check)) else self._counted
+        self._group = group
+        self.tracer: Tracer | None = None
+        self._slots = asyncio.Semaphore(CONCURRENT_CHECKS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._in_threads: set[object] = set()
+        """One for each thread in which a check is at work, also when nobody waits for it."""
+        self._overload = ErrorLogThrottle("checks of transactions are left out")
+
+    async def answer(self, call: CheckTransactionState, peer: Peer) -> None:
+        """A broker asks about a half message."""
+        at_work = len(self._in_threads)
+        if len(self._tasks) >= CHECKS_MAX or at_work >= THREADS_MAX:
+            self._overload.tell(f"{len(self._tasks)} wait, {at_work} threads are at work")
+            return
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._tasks.add(task)
+        try:
+            async with self._slots:
+                await self._answer_one(call, peer)
+        finally:
+            self._tasks.discard(task)
+            if not self._tasks:
+                self._overload.over()
+
+    def close(self) -> None:
+        """Answer nothing more: what a check uses may soon be closed, too."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _answer_one(self, call: CheckTransactionState, peer: Peer) -> None:
+        message = to_message(decode(call.body), broker=call.broker_name or "")
+        if message.properties.get(names.PRODUCER_GROUP, self._group) != self._group:
+            log.warning("a broker asks for another group about message %s", message.message_id)
+            return
+        state = await self._judged(message)
+        end = EndTransaction(
+            topic=message.topic,
+            producer_group=self._group,
+            half_offset=call.half_offset,
+            position=call.position,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=message.message_id,
+            transaction_id=call.transaction_id,
+            broker_name=call.broker_name,
+        )
+        peer.oneway(end)
+        if self.tracer is not None:
+            self.tracer.transaction_ended(end, message.properties)
+
+    def _counted(self, message: StoredMessage) -> object:
+        """A plain check, in its thread."""
+        mark = object()
+        self._in_threads.add(mark)
+        try:
+            return self._check(message)
+        finally:
+            self._in_threads.discard(mark)
+
+    async def _judged(self, message: StoredMessage) -> TransactionState:
+        """What the user's check says; anything but a clear answer is UNKNOWN."""
+        limit = asyncio.timeout(CHECK_LIMIT_MS / 1000)
+        try:
+            async with limit:
+                said = await call_user_function(self._asking, message)
+        except Exception:
+            why = f"took more than {CHECK_LIMIT_MS} ms" if limit.expired() else "raised"
+            log.exception("the check of message %s %s: asked again later", message.message_id, why)
+            return TransactionState.UNKNOWN
+        return to_transaction_state(said, message.message_id)
+
+
+def to_transaction_state(said: object, message_id: str) -> TransactionState:
+    """What a user's function said; anything but a clear answer is UNKNOWN."""
+    if isinstance(said, TransactionState):
+        return said
+    if said is not None:
+        log.error(
+            "%r is said of message %s, which is no TransactionState: asked later", said, message_id
+        )
+    return TransactionState.UNKNOWN
+
+
+async def call_user_function(function: Callable[[T], object], argument: T) -> object:
+    """What a user's function gives: a plain one is called in a thread, so that it may block."""
+    if is_coroutine_function(cast("Any", function)):
+        return await cast("Awaitable[object]", function(argument))
+    said = await run_in_thread(partial(function, argument), "roquet-check")
+    return await said if inspect.isawaitable(said) else said

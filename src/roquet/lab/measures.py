@@ -1,0 +1,274 @@
+"""Measures: one row of numbers for each history and strategy, worked out for many at a time."""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from roquet.lab.attempts import Attempts, QueuePauses, SimulatedMessages
+from roquet.lab.scenario import LabScenario
+from roquet.lab.timeline import MICROS_PER_MS, NEVER, IntArray, Timeline
+
+SECOND_US: Final = 1_000_000
+BURST_US: Final = 5 * SECOND_US
+"""The peak rate after a pause is that of so long a time: in shorter ones are few messages."""
+
+FloatArray = NDArray[np.float64]
+
+
+class HistoryMeasures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one history was like under one strategy; None is what does not apply."""
+
+    scenario: str = ""
+    history: int = 0
+    strategy: str = ""
+    mode: str = ""
+    changes: int
+    """Members that came or went."""
+    moved: int
+    """Queues that changed hands, in all changes together."""
+    moved_least: int
+    """So many had to, at the least, for even shares each time."""
+    moved_fair: float
+    """1/n of the queues, n being the members, summed over the changes."""
+    strayed: int
+    """Queues that went from one who stayed to another who was there already."""
+    spread_max: int
+    """The largest share less the smallest, in queues, after any change."""
+    queues_max_mean: float | None
+    """The largest share of queues over the mean, over time."""
+    queues_cv: float | None
+    """The coefficient of variation of the shares, over time."""
+    load_max_mean: float
+    """Messages that the busiest member handled a second, over the mean of all."""
+    load_cv: float
+    idle_members: float
+    """Members without anything to take from, over time."""
+    spare_members: float
+    """Members beyond the number of queues, over time."""
+    unowned_share: float
+    """Queues that no member is given, over time."""
+    paused_s: float
+    """Seconds in which a queue stood still, of all queues together."""
+    pause_max_s: float
+    doubled: float
+    """The share of messages that somebody began again."""
+    burst: float | None
+    """The highest rate in the five seconds after a pause, over the mean rate; None: no pause."""
+    disordered: float
+    """The share of messages begun before an earlier one of the same key had ended."""
+    lost_work: float
+    """The share of the members' time in which they had nothing to do while messages waited."""
+    slow_latency: float | None
+    """How long a slow member's messages took from the send on, over the others'."""
+    p50_ms: float
+    """From the send until it was handled."""
+    p99_ms: float
+    max_ms: float
+    stranded: int
+    """Messages that nobody handled."""
+
+
+class GroupCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """What is counted about members and queues on the way, for each history."""
+
+    changes: Sequence[int]
+    moved: Sequence[int]
+    moved_least: Sequence[int]
+    moved_fair: Sequence[float]
+    strayed: Sequence[int]
+    spread_max: Sequence[int]
+    queues_max_mean: Sequence[float | None]
+    queues_cv: Sequence[float | None]
+    idle_members: Sequence[float]
+    spare_members: Sequence[float]
+    unowned_share: Sequence[float]
+
+
+MeasureColumns: TypeAlias = dict[str, Sequence[Any]]
+"""Fields of `HistoryMeasures`, each with a value for every history."""
+
+
+def compute_measures(
+    scenario: LabScenario,
+    courses: Sequence[Timeline],
+    messages: SimulatedMessages,
+    books: GroupCounters,
+    tries: Attempts,
+    pauses: QueuePauses,
+) -> MeasureColumns:
+    """All measures of histories of one scenario and strategy."""
+    begin, end, member = tries.first(len(messages.sent))
+    seen = _Histories(scenario, courses, messages, tries)
+    return {
+        **{name: getattr(books, name) for name in GroupCounters.__struct_fields__},
+        **_load_balance(seen),
+        **_pause_seconds(seen, pauses),
+        "doubled": _doubled_share(seen),
+        "burst": _burst_ratio(seen, pauses),
+        "disordered": _disordered_share(seen, begin, end),
+        "lost_work": _lost_work(seen, begin),
+        **_latencies(seen, end, member),
+    }
+
+
+class _Histories:
+    """Everything that measures look at."""
+
+    def __init__(
+        self,
+        scenario: LabScenario,
+        courses: Sequence[Timeline],
+        messages: SimulatedMessages,
+        tries: Attempts,
+    ) -> None:
+        self.scenario, self.messages, self.tries = scenario, messages, tries
+        self.histories = len(courses)
+        self.members = max(len(course.names) for course in courses)
+        self.end = scenario.duration_ms * MICROS_PER_MS
+        spans = np.zeros((self.histories, self.members, 2), np.int64)
+        self.slow = np.zeros((self.histories, self.members), bool)
+        for number, course in enumerate(courses):
+            spans[number, : len(course.spans)] = course.spans
+            self.slow[number, : len(course.slow)] = course.slow
+        self.spans = np.minimum(spans, self.end)
+        self.whose = np.repeat(np.arange(self.histories), messages.count)
+        self.history = tries.message // messages.count
+
+    def over_messages(self, flags: NDArray[np.bool_]) -> FloatArray:
+        """The share of each history's messages."""
+        shares: FloatArray = flags.reshape(self.histories, -1).mean(axis=1)
+        return shares
+
+
+def _load_balance(seen: _Histories) -> dict[str, list[float]]:
+    """Messages a second of each member, as long as it was there; very short visits do not count."""
+    place = seen.history * seen.members + seen.tries.member
+    size = seen.histories * seen.members
+    begun = np.bincount(place[seen.tries.begin < seen.end], minlength=size)
+    spans = seen.spans[:, :, 1] - seen.spans[:, :, 0]
+    counts = spans >= seen.end // 20
+    # Nobody was there long enough: then everybody counts.
+    counts |= ~counts.any(axis=1, keepdims=True) & (spans > 0)
+    rate = np.where(counts, begun.reshape(spans.shape) / np.maximum(spans, 1), 0)
+    number = counts.sum(axis=1)
+    mean = rate.sum(axis=1) / number
+    square = (np.where(counts, rate - mean[:, None], 0) ** 2).sum(axis=1) / number
+    mean = np.maximum(mean, 1e-12)
+    return {
+        "load_max_mean": (rate.max(axis=1) / mean).tolist(),
+        "load_cv": (np.sqrt(square) / mean).tolist(),
+    }
+
+
+def _pause_seconds(seen: _Histories, pauses: QueuePauses) -> dict[str, list[float]]:
+    begin, end = np.minimum(pauses.begin, seen.end), np.minimum(pauses.end, seen.end)
+    total = np.bincount(pauses.history, end - begin, seen.histories)
+    longest = np.zeros(seen.histories, np.int64)
+    np.maximum.at(longest, pauses.history, end - begin)
+    return {
+        "paused_s": (total / SECOND_US).tolist(),
+        "pause_max_s": (longest / SECOND_US).tolist(),
+    }
+
+
+def _doubled_share(seen: _Histories) -> list[float]:
+    begun = np.bincount(seen.tries.message, minlength=len(seen.messages.sent))
+    shares: list[float] = seen.over_messages(begun > 1).tolist()
+    return shares
+
+
+def _burst_ratio(seen: _Histories, pauses: QueuePauses) -> list[float | None]:
+    """The most that was begun in any five seconds that begin at the end of a pause."""
+    span = max(int(seen.tries.begin.max(initial=0)), int(pauses.end.max(initial=0)), seen.end)
+    span += BURST_US + 1
+    begun = np.sort(seen.history * span + seen.tries.begin)
+    start = pauses.history * span + pauses.end
+    count = np.searchsorted(begun, start + BURST_US) - np.searchsorted(begun, start)
+    count = np.where(pauses.end < seen.end, count, -1)
+    most = np.full(seen.histories, -1)
+    np.maximum.at(most, pauses.history, count)
+    mean = seen.messages.count / seen.end * BURST_US
+    return [None if m < 0 else m / mean for m in most.tolist()]
+
+
+def _disordered_share(seen: _Histories, begin: IntArray, end: IntArray) -> list[float]:
+    """Messages that were begun while an earlier one of their key had not ended yet."""
+    key = seen.messages.key
+    if key[0] < 0:
+        return [0.0] * seen.histories
+    handled = np.flatnonzero(end < NEVER)
+    line = seen.whose[handled] * (int(key.max()) + 1) + key[handled]
+    order = np.argsort(line, kind="stable")
+    handled, line = handled[order], line[order]
+    first = np.diff(line, prepend=-1) != 0
+    # A running maximum of ends, kept apart by lifting each line above the one before it.
+    lift = np.cumsum(first) * (int(end[handled].max(initial=0)) + 1)
+    latest = np.maximum.accumulate(end[handled] + lift)
+    before = np.roll(latest, 1) - lift
+    flags = np.zeros(len(key), bool)
+    flags[handled] = ~first & (begin[handled] < before)
+    shares: list[float] = seen.over_messages(flags).tolist()
+    return shares
+
+
+def _lost_work(seen: _Histories, begin: IntArray) -> list[float]:
+    """Idle members, but no more than messages wait: over time, over all members' time."""
+    tries, spans = seen.tries, seen.spans.reshape(-1, 2)
+    there = np.repeat(np.arange(seen.histories), seen.members)
+    whose = np.concatenate([seen.whose, seen.whose, seen.history, seen.history, there, there])
+    at = np.concatenate(
+        [seen.messages.ready, begin, tries.begin, tries.end, spans[:, 0], spans[:, 1]]
+    )
+    at = np.minimum(at, seen.end)
+    message, one, member = np.ones(len(begin), int), np.ones(len(tries.begin), int), len(there)
+    waits = np.concatenate([message, -message, 0 * one, 0 * one, np.zeros(2 * member, int)])
+    idle = np.ones(member, int)
+    idles = np.concatenate([0 * message, 0 * message, -one, one, idle, -idle])
+    order = np.argsort(whose * (seen.end + 1) + at)
+    whose, at = whose[order], at[order]
+    # Both end at 0 in each history, so that sums need not begin anew.
+    waiting, free = np.cumsum(waits[order]), np.cumsum(idles[order])
+    span = np.diff(at, append=0)
+    span[np.flatnonzero(np.diff(whose, append=-1))] = 0
+    lost = np.bincount(whose, np.clip(np.minimum(waiting, free), 0, None) * span, seen.histories)
+    there_us = (seen.spans[:, :, 1] - seen.spans[:, :, 0]).sum(axis=1)
+    shares: list[float] = (lost / there_us).tolist()
+    return shares
+
+
+def _latencies(seen: _Histories, end: IntArray, member: IntArray) -> dict[str, list[float | None]]:
+    """Percentiles of what was handled, and how much longer the slow members' messages took."""
+    taken = np.where(end < NEVER, end - seen.messages.sent, NEVER).reshape(seen.histories, -1)
+    ordered = np.sort(taken, axis=1)
+    handled = (taken < NEVER).sum(axis=1)
+    rank = {"p50_ms": 50, "p99_ms": 99, "max_ms": 100}
+    found: dict[str, list[float | None]] = {
+        name: _percentile_ms(ordered, np.maximum(-(-handled * percent // 100), 1) - 1, handled)
+        for name, percent in rank.items()
+    }
+    found["slow_latency"] = _slow_latency(seen, taken, member)
+    found["stranded"] = (seen.messages.count - handled).tolist()
+    return found
+
+
+def _percentile_ms(ordered: IntArray, place: IntArray, handled: IntArray) -> list[float | None]:
+    value = np.take_along_axis(ordered, place[:, None], 1)[:, 0] / MICROS_PER_MS
+    found: list[float | None] = np.where(handled > 0, value, 0.0).tolist()
+    return found
+
+
+def _slow_latency(seen: _Histories, taken: IntArray, member: IntArray) -> list[float | None]:
+    if not seen.scenario.slow_members:
+        return [None] * seen.histories
+    by = member.reshape(seen.histories, -1)
+    slow = np.take_along_axis(seen.slow, np.maximum(by, 0), 1) & (by >= 0)
+    others = ~slow & (by >= 0)
+    sums = [np.where(flags, taken, 0).sum(axis=1) for flags in (slow, others)]
+    counts = [flags.sum(axis=1) for flags in (slow, others)]
+    known = (counts[0] > 0) & (counts[1] > 0)
+    means = [total / np.maximum(count, 1) for total, count in zip(sums, counts, strict=True)]
+    ratio = means[0] / np.maximum(means[1], 1e-9)
+    return [float(r) if k else None for r, k in zip(ratio, known, strict=True)]

@@ -1,0 +1,249 @@
+"""Report: the summary as one HTML page: which strategy to choose when, and why."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from roquet.lab.decisions import POP
+from roquet.lab.measures import BURST_US, SECOND_US
+from roquet.lab.scenario import LabScenario, ScenarioTimes
+from roquet.lab.summary import (
+    GOALS,
+    Goal,
+    GoalChoice,
+    MeasureStatistics,
+    ScenarioSummary,
+    StudySummary,
+)
+from roquet.pictures.escaping import escape_text
+from roquet.pictures.interval_plot import IntervalRow, interval_plot
+from roquet.pictures.page import Cell, Section, page, table
+
+NAMES_MAX: Final = 4
+"""Strategies that a cell names when they are as good as another; of more it tells the number."""
+
+_GLUE: Final = "\N{NO-BREAK SPACE}"
+
+_PICTURED_GOALS: Final = (
+    *GOALS,
+    Goal(text="", measure="queues_max_mean", title="largest share", unit="times the mean"),
+    Goal(text="", measure="idle_members", title="members without a queue", unit="members"),
+    Goal(text="", measure="disordered", title="messages out of order, by key", unit="%", scale=100),
+    Goal(text="", measure="slow_latency", title="latency of a slow member's messages",
+         unit="times the others'"),
+)  # fmt: skip
+
+_CHOOSE: Final = (
+    "For each scenario and each thing that one may want: the strategy with the best mean over all "
+    "histories, of those that leave no message unhandled. Another one is as good where the 95 % "
+    "interval of their difference, taken history by history, holds zero, or where it is under half "
+    "a percent; of equals AVG is named, which is what every client does by default. POP "
+    "shares messages and not queues, so it stands beside them; it does not keep the order of keys. "
+    "CONFIG is not among them: it answers no change."
+)
+_CLAIMS: Final = "What the documents say of the rules, held against every history that was played."
+_PICTURES: Final = (
+    "Dot: the mean, between the ends of its 95 % interval. Bar: all histories but a twentieth on "
+    "either side. >: beyond the picture."
+)
+_TIMES: Final = "How long things take in the play: where no other source is named, our defaults."
+
+
+def html(summary: StudySummary) -> str:
+    """The whole page; the same bytes for the same study."""
+    study = summary.study
+    failed = [claim for claim in summary.claims if not claim.holds]
+    verdict = (
+        f"{study.histories:,} histories of {_each(len(study.scenarios))} under "
+        f"{_count(len(study.strategies), 'strategy', 'strategies')}, from seed {study.seed}: "
+        f"{len(summary.claims) - len(failed)} of {len(summary.claims)} claims hold."
+    )
+    sections = [
+        Section(title="Which strategy to choose when", text=_CHOOSE, content=_choices(summary)),
+        Section(title="Claims", text=_CLAIMS, content=_claims(summary)),
+    ]
+    for part, scenario in zip(summary.parts, study.scenarios, strict=True):
+        sections += _sections(part, scenario)
+    sections.append(
+        Section(title="Times", text=_TIMES, content=_times([s.times for s in study.scenarios]))
+    )
+    sections.append(Section(title="How to read the measures", content=_measures()))
+    return page("Roquet: the balance lab", Cell(verdict, not failed), sections)
+
+
+def _each(scenarios: int) -> str:
+    return "one scenario" if scenarios == 1 else f"each of {scenarios} scenarios"
+
+
+def _count(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def _choices(summary: StudySummary) -> str:
+    header = ["scenario", "you want", "choose", "its mean", "as good", "POP has"]
+    rows = []
+    for part in summary.parts:
+        name = part.name
+        for want in GOALS:
+            choice = next((one for one in part.choices if one.measure == want.measure), None)
+            if choice is not None:
+                rows.append(
+                    [name, want.text.replace(" ", _GLUE), *_advice_cells(part, want, choice)]
+                )
+                name = ""
+    return table(header, rows)
+
+
+def _advice_cells(part: ScenarioSummary, want: Goal, choice: GoalChoice) -> Sequence[Cell | object]:
+    """The strategy, its figure, its equals, and what POP would make of it."""
+    chosen, *others = choice.best
+    unit = "%" if want.unit.startswith("%") else want.unit.replace(" ", _GLUE)
+    figure = f"{_with_margin(part.figures[chosen][want.measure], want.scale)}{_GLUE}{unit}"
+    alike = ", ".join(others)
+    if len(choice.best) == choice.of and others:
+        return ["whichever", figure, "all of them", _pop_figure(part, want)]
+    if len(others) > NAMES_MAX:
+        alike = f"{len(others)} others"
+    return [Cell(chosen, True), figure, alike or "none", _pop_figure(part, want)]
+
+
+def _pop_figure(part: ScenarioSummary, want: Goal) -> str:
+    one = part.figures.get(POP, {}).get(want.measure)
+    return "-" if one is None else _with_margin(one, want.scale)
+
+
+def _claims(summary: StudySummary) -> str:
+    rows = [
+        [claim.text, claim.found, Cell("holds" if claim.holds else "does not hold", claim.holds)]
+        for claim in summary.claims
+    ]
+    return table(["claim", "found", ""], rows)
+
+
+def _sections(part: ScenarioSummary, scenario: LabScenario) -> Iterator[Section]:
+    about = f"{scenario.about} " if scenario.about else ""
+    yield Section(
+        title=f"Scenario {part.name}",
+        text=f"{about}{scenario.describe()}. {_PICTURES}",
+        content=_pictures(part) + _numbers(part),
+    )
+
+
+def _pictures(part: ScenarioSummary) -> str:
+    drawn = []
+    for want in _PICTURED_GOALS:
+        figures = _figures(part, want.measure)
+        if len(figures) < 2 or not any(one.most for one in figures.values()):
+            continue
+        title = f'<h3 style="margin:.6rem 0 0;font-size:1rem">{escape_text(want.title)}</h3>'
+        drawn.append(f"<div>{title}{_picture(part, want, figures)}</div>")
+    style = "display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:0 2rem"
+    return f'<div style="{style}">{"".join(drawn)}</div>'
+
+
+def _figures(part: ScenarioSummary, measure: str) -> Mapping[str, MeasureStatistics]:
+    return {name: own[measure] for name, own in part.figures.items() if measure in own}
+
+
+def _picture(part: ScenarioSummary, want: Goal, figures: Mapping[str, MeasureStatistics]) -> str:
+    names = list(part.figures)
+    sound = [n for n in figures if not part.figures[n]["stranded"].most] or list(figures)
+    rows = [
+        IntervalRow(
+            name=name,
+            low=one.low * want.scale,
+            mean=one.mean * want.scale,
+            high=one.high * want.scale,
+            margin=one.margin * want.scale,
+            note=_with_margin(one, want.scale),
+            owner=names.index(name),
+        )
+        for name, one in figures.items()
+    ]
+    # One that leaves queues to nobody would press all others together.
+    most = max(max(figures[n].high, figures[n].mean) for n in sound) * want.scale
+    return interval_plot(rows, x=want.unit, most=most)
+
+
+def _with_margin(one: MeasureStatistics, scale: float) -> str:
+    """The mean with as many digits as its interval leaves sense to."""
+    mean, margin = one.mean * scale, one.margin * scale
+    digits = 2 if mean < 10 else 1 if mean < 100 else 0
+    while digits < 3 and margin and round(margin, digits) == 0:
+        digits += 1
+    return f"{mean:,.{digits}f}{_GLUE}±{_GLUE}{margin:,.{digits}f}"
+
+
+def _numbers(part: ScenarioSummary) -> str:
+    """Every measure, by the name of its column in the table."""
+    names = list(dict.fromkeys(name for own in part.figures.values() for name in own))
+    rows = [
+        [
+            name,
+            *(_with_margin(own[name], 1) if name in own else "-" for own in part.figures.values()),
+        ]
+        for name in names
+    ]
+    whole = table(["column", *part.figures], rows)
+    return (
+        f"<details><summary>Every column of the table, scenario {escape_text(part.name)}</summary>"
+        f'<div style="overflow-x:auto">{whole}</div></details>'
+    )
+
+
+_SOURCES: Final[Mapping[str, tuple[str, str]]] = {
+    "silent_ms": ("until a silent machine is given up", "rules.liveness.SILENCE_MS_MAX"),
+    "killed_ms": ("until a killed process is", "its connection ends with it"),
+    "notice_ms": ("until members have heard of a change", "a round figure"),
+    "loser_ms": ("a handler holds up its queue that goes", "client.holding.HANDOVER_MS"),
+    "taker_ms": ("a taker waits for a commit", "rules.balance.handover.HANDOVER_MS"),
+    "lock_ms": ("the same in an ordered group", "broker.tables.locks.LIFETIME_MS"),
+    "close_ms": ("one who leaves waits for its handlers", "ConsumerConfig.close_timeout_ms"),
+    "save_ms": ("between two commits", "ConsumerConfig.save_period_ms"),
+    "invisible_ms": ("nobody else gets a popped message", "ConsumerConfig.invisible_ms"),
+    "review_ms": ("LAG_WEIGHTED looks at what waits", "broker.services.assign.REVIEW_MS"),
+}
+
+
+def _times(of_scenarios: Sequence[ScenarioTimes]) -> str:
+    rows = []
+    for name, (text, source) in _SOURCES.items():
+        values = sorted({getattr(times, name) for times in of_scenarios})
+        own = values != [getattr(ScenarioTimes(), name)]
+        rows.append([text, ", ".join(f"{v:,} ms" for v in values), "own" if own else source])
+    return table(["what", "how long", "from"], rows)
+
+
+_MEANINGS: Final = (
+    (
+        "load of the busiest member",
+        "Messages that it handled a second, over the mean of all members, for as long as each was "
+        "there. A slow member that takes less is uneven, too: where messages are shared that is as "
+        "it should be.",
+    ),
+    ("queues that move", "Over all changes of a history."),
+    (
+        "pauses of all queues",
+        "From an owner's death, or the change, until the new owner may begin; all queues together.",
+    ),
+    (
+        "messages begun twice",
+        "Not committed by a member that died, or still at work when their queue went to another "
+        "member or their invisible time was over.",
+    ),
+    (
+        "burst after a pause",
+        f"The most messages begun in the {BURST_US // SECOND_US} seconds after a pause, or after "
+        "popped messages came again, over the mean rate.",
+    ),
+    ("latency", "From the send until a message was handled."),
+    (
+        "members idle while messages wait",
+        "Time in which members had nothing to do although messages waited elsewhere: what a slow "
+        "member, a heavy key or a pause costs.",
+    ),
+    ("out of order", "Messages begun before an earlier one of the same key had ended."),
+)
+
+
+def _measures() -> str:
+    return table(["measure", "what it is"], _MEANINGS)

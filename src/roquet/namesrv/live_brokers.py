@@ -1,0 +1,77 @@
+"""The brokers that are alive: what they registered, over which connection, and when they spoke."""
+
+from collections.abc import Iterable
+
+from roquet.log_records import logger
+from roquet.net.router import Peer
+from roquet.rules import liveness, routing
+from roquet.rules.liveness import LastSeen
+from roquet.rules.routing import (
+    BrokerKey,
+    BrokerRegistration,
+    BrokerRegistrations,
+    RegistrationVerdict,
+)
+
+log = logger(__name__)
+
+
+class LiveBrokers:
+    """The brokers that are alive; what they hold is decided by rules.routing."""
+
+    def __init__(self) -> None:
+        self.registrations: BrokerRegistrations = {}
+        self._signs: dict[BrokerKey, LastSeen] = {}
+        self._peers: dict[BrokerKey, Peer] = {}
+
+    def take(
+        self, new: BrokerRegistration, peer: Peer, sign: LastSeen, *, whole: bool
+    ) -> RegistrationVerdict:
+        """Believes a registration, unless there is a reason not to."""
+        verdict = routing.judge(self.registrations, new)
+        if verdict is not RegistrationVerdict.TAKEN:
+            log.warning(
+                "%s at %s is not registered: %s", new.broker_key, new.address, verdict.value
+            )
+            return verdict
+        if new.broker_key not in self.registrations:
+            log.info("broker %s (id %d) joins at %s", *new.broker_key, new.address)
+        self.registrations = routing.merge(self.registrations, new, whole=whole)
+        self._signs = {s: sign for s, sign in self._signs.items() if s in self.registrations}
+        self._signs[new.broker_key] = sign
+        if self._peers.get(new.broker_key) is not peer:
+            self._peers[new.broker_key] = peer
+            peer.on_close(self._lost)
+        return verdict
+
+    def key_of(self, broker_name: str, address: str) -> BrokerKey | None:
+        """The seat of the broker with this name and address."""
+        for broker_key, registration in self.registrations.items():
+            if broker_key[0] == broker_name and registration.address == address:
+                return broker_key
+        return None
+
+    def spoke(self, broker_key: BrokerKey, now_ms: int, limit_ms: int | None = None) -> None:
+        """Notes a sign of life; without a limit of its own the old one holds on."""
+        limit_ms = self._signs[broker_key].limit_ms if limit_ms is None else limit_ms
+        self._signs[broker_key] = LastSeen(seen_ms=now_ms, limit_ms=limit_ms)
+
+    def silent(self, now_ms: int) -> list[BrokerKey]:
+        """Those who have been silent for too long."""
+        return liveness.silent_peers(self._signs, now_ms)
+
+    def forget(self, broker_keys: Iterable[BrokerKey], reason: str) -> None:
+        """Takes brokers out of every route, at once."""
+        for broker_key in broker_keys:
+            registration = self.registrations.get(broker_key)
+            if registration is None:
+                continue
+            log.info("broker %s (id %d) at %s %s", *broker_key, registration.address, reason)
+            self.registrations = routing.without(self.registrations, [broker_key])
+            self._signs.pop(broker_key, None)
+            self._peers.pop(broker_key, None)
+
+    def _lost(self, peer: Peer) -> None:
+        """A broker that has registered anew over another connection stays."""
+        gone = [broker_key for broker_key, owner in self._peers.items() if owner is peer]
+        self.forget(gone, "is gone: its connection ended")

@@ -1,0 +1,92 @@
+"""rules.watermark for coroutines: await mark.reach(offset, deadline)."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.rules.watermark import Watermark
+
+WAIT_MS_MAX: Final = 24 * 3600 * 1000
+"""Nobody waits longer than a day: a deadline beyond it was read off the wrong clock."""
+
+Waiter = asyncio.Future[bool]
+
+
+class AsyncWatermark:
+    """A number that only grows, and coroutines that wait for it.
+
+    To be used on the event loop's thread only. Advancing costs next to nothing when nobody waits.
+    """
+
+    __slots__ = ("_clock", "_rule", "_timer", "_timer_ms")
+
+    def __init__(self, value: int = 0, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._rule: Watermark[Waiter] = Watermark(value)
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    @property
+    def value(self) -> int:
+        """How far it has come."""
+        return self._rule.value
+
+    @property
+    def waiting(self) -> int:
+        """How many wait; who was cancelled counts until the deadline."""
+        return len(self._rule)
+
+    async def reach(self, target: int, deadline_ms: int) -> bool:
+        """Wait until the value is at least `target`; False when the deadline came first.
+
+        The deadline is a time of `clock.monotonic_ms()`.
+        """
+        if self._rule.value >= target:
+            return True
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        assert left_ms <= WAIT_MS_MAX, "a deadline is a time of clock.monotonic_ms()"
+        if left_ms <= 0:
+            return False
+        reached: Waiter = asyncio.get_running_loop().create_future()
+        self._rule.wait(target, deadline_ms, reached)
+        self._ring_at(deadline_ms)
+        return await reached
+
+    def advance(self, value: int) -> None:
+        """The value is at least this now: who waited for it goes on."""
+        reached = self._rule.advance(value)
+        if reached:
+            _settle(reached, outcome=True)
+
+    def release(self) -> None:
+        """Nobody waits any longer: all go on at once, as if their deadlines had come."""
+        _settle(self._rule.release(), outcome=False)
+
+    def _ring_at(self, deadline_ms: int) -> None:
+        """Have the alarm ring at this deadline, or earlier.
+
+        It is not stopped when those who set it have gone: ringing once for nobody is cheaper than
+        winding it up for everyone.
+        """
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        left_ms = max(deadline_ms - self._clock.monotonic_ms(), 1)
+        self._timer_ms = deadline_ms
+        self._timer = asyncio.get_running_loop().call_later(left_ms / 1000, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        _settle(self._rule.expire(self._clock.monotonic_ms()), outcome=False)
+        deadline_ms = self._rule.next_deadline()
+        if deadline_ms is not None:
+            self._ring_at(deadline_ms)
+
+
+def _settle(waiters: Iterable[Waiter], *, outcome: bool) -> None:
+    """Let those go on who have not left by themselves."""
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(outcome)

@@ -1,0 +1,1 @@
+"""Balance: which member reads which queue, what a change costs, and how a queue changes hands."""

@@ -1,0 +1,99 @@
+"""Ordered pop: while one member holds a queue's messages no other gets the next ones.
+
+    free ── pop ──▶ held ── all acknowledged ──▶ free
+             ▲        └──── time passed ───────────┐
+             └───── the same messages again ◀──────┘
+
+A member that repeats its attempt, because the answer got lost, is given the same messages again.
+As the genuine broker decides it (ConsumerOrderInfoManager).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+CLOCK_SET_BACK_MS: Final = 60_000
+"""A pop that seems to come from so far ahead was made before the clock was set back."""
+
+
+class OrderedPopLock(msgspec.Struct, kw_only=True):
+    """The messages of one queue that a member of one group holds."""
+
+    pop_ms: int
+    invisible_ms: int
+    offsets: Sequence[int]
+    visible_ms: dict[int, int]
+    """By offset, when the member has asked for another time."""
+    times: dict[int, int]
+    """By offset, how often it was given out before; those never before are left out."""
+    acked: int = 0
+    """Bit n: the n-th message is acknowledged."""
+    attempt: str | None = None
+
+    def is_acked(self, index: int) -> bool:
+        """Whether the n-th message is acknowledged."""
+        return bool(self.acked >> index & 1)
+
+
+def blocked_until(held: OrderedPopLock | None, attempt: str | None, now_ms: int) -> int | None:
+    """Until when nobody else gets messages of the queue; None when they may be had now."""
+    if held is None or (held.attempt is not None and held.attempt == attempt):
+        return None
+    if held.pop_ms - now_ms > CLOCK_SET_BACK_MS:
+        return None  # the clock was set back: else the queue would wait until it is reached again
+    due_ms = held.pop_ms + held.invisible_ms
+    times = [
+        held.visible_ms.get(offset, due_ms)
+        for index, offset in enumerate(held.offsets)
+        if not held.is_acked(index)
+    ]
+    latest = max(times, default=0)
+    return latest if latest > now_ms else None
+
+
+def hold(
+    before: OrderedPopLock | None,
+    offsets: Sequence[int],
+    pop_ms: int,
+    invisible_ms: int,
+    attempt: str | None,
+) -> OrderedPopLock:
+    """A member takes messages: those that were held before have been given out once more."""
+    times: dict[int, int] = {}
+    if before is not None:
+        if attempt is not None and before.attempt == attempt:
+            times = {o: n for o, n in before.times.items() if o in offsets}
+        else:
+            again = set(before.offsets)
+            times = {o: before.times.get(o, 0) + 1 for o in offsets if o in again}
+    return OrderedPopLock(
+        pop_ms=pop_ms,
+        invisible_ms=invisible_ms,
+        offsets=offsets,
+        visible_ms={},
+        times=times,
+        attempt=attempt,
+    )
+
+
+def acknowledge(held: OrderedPopLock | None, offset: int, pop_ms: int, progress: int) -> int | None:
+    """The group's progress after an acknowledgement; None when it is not the holder's.
+
+    Without a holder nothing new counts, where the genuine broker moves on: who holds messages is
+    saved with the progress, so nobody was given them out. What is behind the progress is done.
+    """
+    if offset < progress:
+        return progress
+    if held is None or held.pop_ms != pop_ms or offset not in held.offsets:
+        return None
+    held.acked |= 1 << held.offsets.index(offset)
+    for index, known in enumerate(held.offsets):
+        if not held.is_acked(index):
+            return max(known, progress)
+    return max(held.offsets[-1] + 1, progress)
+
+
+def is_free(held: OrderedPopLock) -> bool:
+    """Whether all its messages are acknowledged."""
+    return held.acked == (1 << len(held.offsets)) - 1

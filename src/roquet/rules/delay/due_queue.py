@@ -1,0 +1,68 @@
+"""Due: the messages of one second, in the order in which they are due.
+
+chain of units ──▶ looked at one by one ──▶ by due time, then by coming ──▶ delivered
+                    │
+                    └▶ keys of messages that are taken back
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+POSITION_BITS: Final = 48
+"""Of a unit's position in one number with its time: 256 TiB of timer log."""
+
+_POSITION_MASK: Final = (1 << POSITION_BITS) - 1
+
+
+class DueQueue:
+    """What one second holds: a number for each message, of which there may be a million."""
+
+    def __init__(self, begin_ms: int, last: int, done: tuple[int, int]) -> None:
+        self.begin_ms = begin_ms
+        self.next = last
+        """The next unit to be looked at: a chain, from the newest back; -1 at its end."""
+        self._done = self._key(*done) if done[0] else -1
+        self._keys: list[int] = []
+        self._is_ordered = False
+        self._recalled: set[tuple[str, str]] = set()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all units were looked at, so that what is first is known."""
+        return self.next < 0
+
+    def add(self, due_ms: int, position: int) -> None:
+        """One more, unless it was delivered before."""
+        key = self._key(due_ms, position)
+        if key <= self._done:
+            return
+        if self._is_ordered:
+            heappush(self._keys, key)
+        else:
+            self._keys.append(key)
+
+    def recall(self, topic: str, unique_key: str) -> None:
+        """This message is not to be delivered."""
+        self._recalled.add((topic, unique_key))
+
+    def is_recalled(self, topic: str, unique_key: str) -> bool:
+        """Whether a message is not to be delivered: its sender has changed his mind."""
+        return (topic, unique_key) in self._recalled
+
+    def first(self) -> tuple[int, int] | None:
+        """When the next message is due, and its unit; None when none is left."""
+        if not self._is_ordered:
+            heapify(self._keys)
+            self._is_ordered = True
+        if not self._keys:
+            return None
+        key = self._keys[0]
+        return self.begin_ms + (key >> POSITION_BITS), key & _POSITION_MASK
+
+    def drop(self) -> None:
+        """The first was dealt with."""
+        heappop(self._keys)
+
+    def _key(self, due_ms: int, position: int) -> int:
+        """One number that orders messages by time and then by coming."""
+        return max(due_ms - self.begin_ms, 0) << POSITION_BITS | position

@@ -1,0 +1,122 @@
+"""Topic attributes: which there are, their values, and what `+key=value,-key` makes of them.
+
+The rules and remarks are those of the genuine AttributeParser, AttributeUtil and TopicAttributes.
+What the genuine broker would do and this one does not is refused, not noted and passed over.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from roquet.model.errors import UsageError
+
+LONG_MAX: Final = 2**63 - 1
+
+MESSAGE_TYPE: Final = "message.type"
+
+
+class Attribute(msgspec.Struct, frozen=True, kw_only=True):
+    """One attribute: its values, and whether it may be changed once the topic is there."""
+
+    values: frozenset[str] = frozenset()
+    """The words that it may be."""
+    least: int = 0
+    """The least number that it may be, where it is no word."""
+    refused: Mapping[str, str] = MappingProxyType({})
+    """Words that the genuine broker knows, and why they cannot be set here."""
+    changeable: bool = True
+
+
+ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType(
+    {
+        "queue.type": Attribute(
+            values=frozenset({"SimpleCQ", "BatchCQ"}),
+            refused={
+                "BatchCQ": "queue.type BatchCQ is not supported, SimpleCQ is: each message of "
+                "a batch has an offset and an entry of its own here"
+            },
+            changeable=False,
+        ),
+        "cleanup.policy": Attribute(
+            values=frozenset({"DELETE", "COMPACTION"}),
+            refused={
+                "COMPACTION": "cleanup.policy COMPACTION is not supported, DELETE is: no message "
+                "goes before its time because a newer one has its key"
+            },
+            changeable=False,
+        ),
+        MESSAGE_TYPE: Attribute(
+            values=frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+            # By default the genuine broker takes no such topics, either.
+            refused={"MIXED": "MIXED message type is not supported."},
+        ),
+        "reserve.time": Attribute(least=-1),
+    }
+)
+
+
+def parse_changes(text: str) -> dict[str, str]:
+    """The single changes of a text: signed key to value; UsageError for what is none."""
+    found: dict[str, str] = {}
+    for change in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = change.partition("=")
+        if equals and not key.startswith("+"):
+            raise UsageError(f"add/alter attribute format is wrong: {key}")
+        if not equals and not key.startswith("-"):
+            raise UsageError(f"delete attribute format is wrong: {key}")
+        if key in found:
+            raise UsageError(f"key duplication: {key}")
+        found[key] = value
+    return found
+
+
+def apply_changes(known: Mapping[str, str] | None, wanted: Mapping[str, str]) -> dict[str, str]:
+    """What changes make of the attributes of a topic, None for a new one; UsageError: nothing."""
+    found = dict(known or {})
+    for sign, key, value in _signed_changes(wanted):
+        attribute = ATTRIBUTES.get(key)
+        if known is None and sign == "-":
+            raise UsageError(f"only add attribute is supported while creating topic. key: {key}")
+        if sign == "-" and key not in found:
+            raise UsageError(f"attempt to delete a nonexistent key: {key}")
+        if attribute is None:
+            raise UsageError(f"unsupported key: {key}")
+        if known is not None and not attribute.changeable and found.get(key) != value:
+            raise UsageError(f"attempt to update an unchangeable attribute. key: {key}")
+        if sign == "-":
+            del found[key]
+        else:
+            _check(key, attribute, value)
+            found[key] = value
+    return found
+
+
+def _signed_changes(wanted: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Sign, key and value of each change; no key may be meant twice."""
+    seen: set[str] = set()
+    for signed, value in wanted.items():
+        sign, key = signed[:1], signed[1:]
+        if sign not in ("+", "-") or not key:
+            raise UsageError(f"wrong format key: {signed}")
+        if key in seen:
+            raise UsageError(f"alter duplication key. key: {key}")
+        seen.add(key)
+        yield sign, key, value
+
+
+def _check(key: str, attribute: Attribute, value: str) -> None:
+    if attribute.values:
+        if value not in attribute.values:
+            words = ", ".join(sorted(attribute.values))
+            raise UsageError(f"{key}: value {value!r} is not in set: [{words}]")
+        if value in attribute.refused:
+            raise UsageError(attribute.refused[value])
+        return
+    try:
+        number = int(value)
+    except ValueError:
+        raise UsageError(f"{key}: {value!r} is not a number") from None
+    if not attribute.least <= number <= LONG_MAX:
+        raise UsageError(f"{key}: value is not in range({attribute.least}, {LONG_MAX})")

@@ -1,0 +1,116 @@
+"""Hours: how many messages of each hour a topic holds, and how many a producer says it has sent.
+
+A topic is not read for it: a broker knows the offset of an hour's first message. An hour without
+messages is found by its neighbours, so that a quiet week costs a few questions.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from roquet.model.errors import ConfigError
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.jobs.audit.findings import HOUR_MS
+from roquet.spark.queue_offsets import QueueKey
+from roquet.wire.calls.offset import EarliestTime
+
+COUNTS_FORMAT: Final = (
+    "a producer's counts are rows with hour and count, and topic if there are several: JSON like "
+    '[{"hour": "2026-01-31T12:00", "topic": "orders", "count": 12345}], or Parquet'
+)
+
+TIMESTAMP_MS_MIN: Final = 100_000_000_000
+"""A number that is smaller is none of ms since 1970."""
+
+
+def hour_starts(
+    cluster: ClusterClient, queue: QueueKey, span: tuple[int, int]
+) -> tuple[tuple[int, int], ...]:
+    """Of each hour that has messages the offset of the first one."""
+    if span[0] >= span[1]:
+        return ()
+    topic, broker, queue_id = queue
+    oldest_ms = cluster.ask(broker, EarliestTime(topic=topic, queue_id=queue_id)).timestamp
+    first = max(oldest_ms, 0) // HOUR_MS
+    last = cluster.now_ms() // HOUR_MS + 1
+
+    def at(hour: int) -> int:
+        return cluster.first_since(queue, span, hour * HOUR_MS)
+
+    return tuple(search_hours(at, (first, span[0]), (max(last, first + 1), span[1])))
+
+
+def search_hours(
+    at: Callable[[int], int], low: tuple[int, int], high: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
+    """The hours, from one on to before another, in which offsets rise, each with its first."""
+    if low[1] >= high[1]:
+        return
+    if low[0] + 1 >= high[0]:
+        yield low
+        return
+    hour = (low[0] + high[0]) // 2
+    middle = hour, min(max(at(hour), low[1]), high[1])
+    yield from search_hours(at, low, middle)
+    yield from search_hours(at, middle, high)
+
+
+def read_producer_counts(path: Path, topic: str) -> dict[int, int]:
+    """A producer's counts of a topic by hour since 1970; ConfigError for what cannot be read."""
+    try:
+        rows = _read_rows(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    counts: Counter[int] = Counter()
+    for number, row in enumerate(rows):
+        try:
+            if row.get("topic") in (None, topic):
+                counts[_hour(row["hour"])] += _count(row["count"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"{path}, row {number}: {row!r} ({error}); {COUNTS_FORMAT}") from None
+    if not counts:
+        raise ConfigError(f"{path} has no counts of topic {topic!r}; {COUNTS_FORMAT}")
+    return dict(counts)
+
+
+def _read_rows(path: Path) -> list[Any]:
+    if path.is_dir() or path.suffix == ".parquet":
+        import pyarrow.dataset as ds
+
+        rows: list[Any] = ds.dataset(path, format="parquet").to_table().to_pylist()
+        return rows
+    text = path.read_text("utf-8").strip()
+    try:
+        if text.startswith("["):
+            found: list[Any] = json.loads(text)
+            return found
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {error}; {COUNTS_FORMAT}") from None
+
+
+def _hour(value: Any) -> int:
+    """A time, as text, as a moment or in ms since 1970, to its hour."""
+    if isinstance(value, bool):
+        raise TypeError("is no time")
+    if isinstance(value, int) and value >= TIMESTAMP_MS_MIN:
+        return value // HOUR_MS
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if isinstance(moment, date) and not isinstance(moment, datetime):
+        raise TypeError("is a day, and no hour")
+    known = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(known.timestamp()) * 1000 // HOUR_MS
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("the count is no whole number")
+    return value
+
+
+def hour_text(hour: int) -> str:
+    """An hour for eyes, in UTC."""
+    return f"{datetime.fromtimestamp(hour * HOUR_MS / 1000, UTC):%Y-%m-%d %H:00}"

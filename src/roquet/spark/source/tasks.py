@@ -1,0 +1,68 @@
+"""Tasks: what one Spark task reads, and the reading of it in a worker."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import cpu_count
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from roquet.model.errors import CallError, CallRefused, RoquetError
+from roquet.spark.options import SourceOptions
+from roquet.spark.queue_offsets import OffsetRange
+from roquet.spark.source import plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ReadTask(InputPartition):
+    """Pieces of queues, and where their brokers were when the read was planned."""
+
+    def __init__(self, pieces: Sequence[OffsetRange], addresses: Mapping[str, str]) -> None:
+        super().__init__(tuple(pieces))
+        self.addresses = dict(addresses)
+
+
+def plan_tasks(
+    settings: SourceOptions, pieces: Sequence[OffsetRange], addresses: Mapping[str, str]
+) -> list[ReadTask]:
+    """The pieces dealt to as many tasks as are worth it, at most one for each core.
+
+    More than that, and more than `max_partitions`, only where a task would get more rows than the
+    user allows.
+    """
+    most = settings.max_partitions or max(settings.min_partitions, cpu_count() or 1)
+    rows, rows_max = sum(map(len, pieces)), settings.max_records_per_partition
+    count = plan.partition_count(rows, settings.min_partitions, most, rows_max)
+    return [ReadTask(part, addresses) for part in plan.pack(pieces, count)]
+
+
+def read_task(
+    settings: SourceOptions, columns: Sequence[str], partition: InputPartition
+) -> Iterator["pa.RecordBatch"]:
+    """The messages of one task."""
+    # Imported here, in the worker that reads: planning needs no columns.
+    from roquet.spark.cluster.cluster_client import ClusterClient
+    from roquet.spark.cluster.range_reader import RangeReader
+
+    if isinstance(partition, ReadTask):  # Spark makes an empty partition of its own for no tasks
+        cluster = ClusterClient(settings, partition.addresses)
+        try:
+            yield from RangeReader(cluster, columns).batches(partition.value)
+        except CallRefused:
+            raise
+        except CallError as error:
+            raise BrokerUnavailable(_timeout_text(settings, partition.value, error)) from error
+
+
+class BrokerUnavailable(RoquetError):
+    """A broker did not answer a task until the time was up; nothing of the batch is lost."""
+
+
+def _timeout_text(settings: SourceOptions, pieces: Sequence[OffsetRange], error: CallError) -> str:
+    places = ", ".join(sorted({f"{piece.topic!r} on {piece.broker!r}" for piece in pieces}))
+    return (
+        f"a task that reads {places} waited {settings.timeout_ms / 1000:g} s in vain: {error};"
+        " the same messages are read again when the query starts again from its checkpoint,"
+        " and option timeout says how long a task waits"
+    )

@@ -1,0 +1,1 @@
+"""The commit log: every message of every topic, appended in order of arrival."""

@@ -1,0 +1,99 @@
+"""Fresh: what was written last and is not yet in the key index, column by column.
+
+The writer adds, the dispatcher takes; records that are too long are left out, and the oldest are
+forgotten where the index is late: both are read from the log again.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import add, ne
+from typing import Final
+
+BUFFERED_MAX: Final = 16_384
+"""Records remembered, a few tenths of a second of them. As they are of ordinary size, they have
+some 5 MiB."""
+
+PROPERTIES_SIZE_MAX: Final = 1024
+"""Longer properties are not kept in memory but read again, so that 16 MiB are the most."""
+
+RecordFacts = tuple[list[int], list[int], list[bytes], list[bytes], list[int]]
+"""Positions, sizes, topics, properties and store times of records, in the log's order."""
+
+
+class UnindexedBuffer:
+    """The newest records of the log."""
+
+    __slots__ = ("_columns", "_positions", "_sizes", "_texts", "_times", "_topics")
+
+    def __init__(self) -> None:
+        self._columns: RecordFacts = [], [], [], [], []
+        self._positions, self._sizes, self._topics, self._texts, self._times = self._columns
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @property
+    def begin(self) -> int:
+        """Where the first of them lies; -1 when there is none."""
+        return self._positions[0] if self._positions else -1
+
+    def add(self, position: int, size: int, topic: bytes, text: bytes, stored_ms: int) -> None:
+        """Remember the record that was written last."""
+        if len(text) > PROPERTIES_SIZE_MAX:
+            return
+        self._positions.append(position)
+        self._sizes.append(size)
+        self._topics.append(topic)
+        self._texts.append(text)
+        self._times.append(stored_ms)
+        if len(self._positions) > BUFFERED_MAX:
+            self._forget()
+
+    def add_run(
+        self,
+        positions: Sequence[int],
+        sizes: Sequence[int],
+        topic: bytes,
+        texts: Sequence[bytes],
+        stored_ms: int,
+    ) -> None:
+        """Remember records that were written last, all of one topic at one time."""
+        if max(map(len, texts)) > PROPERTIES_SIZE_MAX:
+            for position, size, text in zip(positions, sizes, texts, strict=True):
+                self.add(position, size, topic, text, stored_ms)
+            return
+        count = len(positions)
+        self._positions += positions
+        self._sizes += sizes
+        self._topics += [topic] * count
+        self._texts += texts
+        self._times += [stored_ms] * count
+        if len(self._positions) > BUFFERED_MAX:
+            self._forget()
+
+    def take(self, count_max: int) -> RecordFacts:
+        """The first records, so many at most, each of which begins where the one before it ends."""
+        count = self._run(min(count_max, len(self)))
+        positions, sizes, topics, texts, times = self._columns
+        taken = positions[:count], sizes[:count], topics[:count], texts[:count], times[:count]
+        self._drop(count)
+        return taken
+
+    def drop_before(self, position: int) -> None:
+        """Forget what lies in front of a position."""
+        if count := bisect_left(self._positions, position):
+            self._drop(count)
+
+    def _run(self, count: int) -> int:
+        """How many of the first records lie one behind the other without a gap."""
+        positions, sizes = self._positions[:count], self._sizes[:count]
+        is_gap = list(map(ne, map(add, positions, sizes), positions[1:]))
+        return is_gap.index(True) + 1 if True in is_gap else count
+
+    def _forget(self) -> None:
+        """Forget the oldest, several at once: one at a time would move all others each time."""
+        self._drop(len(self) - BUFFERED_MAX + BUFFERED_MAX // 16)
+
+    def _drop(self, count: int) -> None:
+        for column in self._columns:
+            del column[:count]

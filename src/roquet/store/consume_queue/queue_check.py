@@ -1,0 +1,145 @@
+"""Queue check: consume queues whose files contradict what the last checkpoint knew of their ends.
+
+The newest entry of each queue is looked at, nothing else: 10 us a queue, so that a broker with
+tens of thousands still starts at once. What lies in front of it is compared with the log later, by
+the scrub and by whoever reads it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from roquet.log_records import logger
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queue_ends import FILE_NAME, QueueEnd, QueueName, unpack_ends
+from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE, CheckpointNote
+
+log = logger(__name__)
+
+LMQ_PREFIX: Final = "%LMQ%"
+"""Queues of a genuine broker whose entries lead to records of other topics."""
+
+
+def load_queue_ends(
+    queues: ConsumeQueues,
+    directory: Path,
+    note: CheckpointNote | None,
+    deleted: Mapping[bytes, int],
+) -> None:
+    """Let queues know where they ended at the checkpoint with that note, as far as it is known.
+
+    Queues of topics that were deleted since are left out. Raises StoreError for a file that cannot
+    be read.
+    """
+    path = directory / FILE_NAME
+    try:
+        found = unpack_ends(queues.files.read(path))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise store_error(path, error) from error
+    if note is None:
+        log.warning(
+            "%s is damaged, or a genuine broker has written it: the files themselves say how far"
+            " they go", directory / "checkpoint",
+        )  # fmt: skip
+        return
+    if found is None or found.position < note.position:
+        state = "damaged" if found is None else "older than the checkpoint"
+        log.warning("%s is %s: it is not used, and made again", path, state)
+        return
+    queues.take_ends(
+        {n: end for n, end in found.ends.items() if end.last >= deleted.get(n[0].encode(), -1)}
+    )
+
+
+def find_faults(
+    queues: ConsumeQueues,
+    commit_log: CommitLog,
+    known: Mapping[QueueName, QueueEnd],
+) -> dict[QueueName, str]:
+    """Each queue that is not as it was known to be, and how it differs.
+
+    Queues that are loaded may have got entries since; others must end where they did.
+    """
+    found = _strangers(queues, commit_log, known)
+    for name, end in known.items():
+        queue = queues.loaded.get(name)
+        fault = _fault(queues, name, end) if queue is None else _fault_of_loaded(queue, end)
+        if fault is None and queues.begins.get(name, 0) > end.begin:
+            fault = _fault_of_begin(queues, name, commit_log.begin)
+        if fault is not None:
+            found[name] = fault
+    return found
+
+
+def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | None:
+    place = (known.end - 1) * ENTRY_SIZE
+    start = place // queues.file_size * queues.file_size
+    path = queues.path(name, start)
+    try:
+        data = queues.files.peek(path, place - start, 2 * ENTRY_SIZE)
+    except FileNotFoundError:
+        return f"{path} is missing"
+    if len(data) < ENTRY_SIZE:
+        return f"{path} is cut short"
+    position, size, _ = ENTRY.unpack_from(data)
+    if position != known.last or size <= 0:
+        return f"its entry of offset {known.end - 1} is damaged"
+    if len(data) < 2 * ENTRY_SIZE:
+        try:
+            following = queues.path(name, start + queues.file_size)
+            data += queues.files.peek(following, 0, ENTRY_SIZE)
+        except FileNotFoundError:
+            return None
+    if any(data[ENTRY_SIZE:]):
+        return f"it has entries behind its end, from offset {known.end} on"
+    return None
+
+
+def _strangers(
+    queues: ConsumeQueues, commit_log: CommitLog, known: Mapping[QueueName, QueueEnd]
+) -> dict[QueueName, str]:
+    """Queues of which nothing is known, in the log neither: copied from elsewhere, perhaps."""
+    found: dict[QueueName, str] = {}
+    for name in queues.names():
+        if name not in known and name not in queues.loaded:
+            queue = queues.get(*name)
+            assert queue is not None
+            if is_last_entry_wrong(commit_log, queue):
+                found[name] = "its entries lead to no messages of its own"
+            queues.unload(queue)
+    return found
+
+
+def _fault_of_loaded(queue: ConsumeQueue, known: QueueEnd) -> str | None:
+    if queue.end < known.end:
+        return f"it ends at offset {queue.end} and had messages up to {known.end - 1}"
+    if known.last < 0 or known.end <= queue.begin or queue.entry(known.end - 1)[0] != known.last:
+        return f"its entry of offset {known.end - 1} is damaged"
+    return None
+
+
+def _fault_of_begin(queues: ConsumeQueues, name: QueueName, log_begin: int) -> str | None:
+    """Retention may have deleted first files: what follows them then begins in front of the log."""
+    first = queues.begins[name] * ENTRY_SIZE
+    data = queues.files.peek(queues.path(name, first), 0, ENTRY_SIZE)
+    if len(data) == ENTRY_SIZE and ENTRY.unpack(data)[0] <= log_begin:
+        return None
+    return f"its files in front of offset {queues.begins[name]} are missing"
+
+
+def is_last_entry_wrong(commit_log: CommitLog, queue: ConsumeQueue) -> bool:
+    """Whether the last entry of a queue certainly leads to no message of its own."""
+    if queue.end == queue.begin or queue.topic.startswith(LMQ_PREFIX):
+        return False
+    position, size, _ = queue.entry(queue.end - 1)
+    if size == FILLER_SIZE or position < commit_log.begin:
+        return position < 0
+    if position + size > commit_log.end:
+        return True
+    found = commit_log.skim_at(position, check_crc=False)
+    own = (queue.queue_id, queue.end - 1, queue.name)
+    return found is not None and (found[1], found[2], found[5]) != own

@@ -1,0 +1,220 @@
+"""Queue repair: entries of consume queues compared with the records of the log, and set right.
+
+The scrub compares every entry. A reader is not to wait for it: the first time that it comes to
+entries that this process has not written, a stretch of them is looked at as a whole, and compared
+with the log if they cannot be right.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import add, le
+from typing import Final
+
+from roquet.log_records import logger
+from roquet.model.errors import StoreError
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queue_check import LMQ_PREFIX
+from roquet.store.consume_queue.queue_ends import QueueName
+from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.rebuild import SCHEDULE_TOPIC, EntryTagCodes, has_entry
+from roquet.store.consume_queue.topic_tombstones import TopicTombstones
+from roquet.store.layout import FILLER_SIZE
+from roquet.wire.records.partial_decode import PartialRecord
+from roquet.wire.records.record import RECORD_SIZE_MIN
+
+log = logger(__name__)
+
+CHECK_ENTRIES: Final = 1024
+"""Entries looked at together: a fifth of a millisecond."""
+
+LOADS_MAX: Final = 100
+"""Queues that are looked up in one step of a scrub: each costs a tenth of a millisecond."""
+
+WALK_BYTES: Final = 8 * 1024 * 1024
+"""So much of the log one reader reads to have its entries right; it is told to come again then."""
+
+
+class QueueRepair:
+    """Compares consume queues with the log."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        deleted: TopicTombstones,
+        delay_levels_ms: Sequence[int],
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._deleted = deleted
+        self._code_of = EntryTagCodes(delay_levels_ms)
+        self._known: dict[tuple[bytes, int], ConsumeQueue | None] = {}
+        self._loaded: list[ConsumeQueue] = []
+        self._loads = 0
+        self._mended: dict[QueueName, tuple[int, int]] = {}
+        """Queues with entries that were set right: how many, and the first one."""
+        self._under_way: dict[tuple[ConsumeQueue, int], Iterator[None]] = {}
+
+    # -- one record after the other ----------------------------------------------------------
+
+    def compare(self, position: int, found: PartialRecord) -> bool:
+        """See to it that a record's entry leads to it; False when a step has met enough queues."""
+        _, queue_id, _, sys_flag, _, topic, _ = found
+        if not has_entry(sys_flag) or position < self._deleted.positions.get(topic, 0):
+            return True
+        try:
+            queue = self._known[topic, queue_id]
+        except KeyError:
+            queue = self._known[topic, queue_id] = self._look_up(topic, queue_id)
+        if queue is not None:
+            self._set_right(queue, position, found)
+        return self._loads < LOADS_MAX
+
+    def _look_up(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
+        name = topic.decode(errors="replace"), queue_id
+        is_new = name not in self._queues.loaded
+        queue = self._queues.get(*name)
+        if is_new and queue is not None:
+            self._loads += 1
+            self._loaded.append(queue)
+        return queue
+
+    def _set_right(self, queue: ConsumeQueue, position: int, found: PartialRecord) -> None:
+        size, _, offset, _, stored_ms, topic, properties = found
+        if not queue.begin <= offset < queue.checked_from:
+            return
+        held = queue.entry(offset)
+        code = self._code_of(topic, properties, stored_ms)
+        # When a delayed message is due, the one who stored it knew better.
+        is_code = held[2] == code or (held[2] > 0 and queue.name == SCHEDULE_TOPIC)
+        if held[:2] == (position, size) and is_code:
+            return
+        if held[0] != position and self.is_home(queue, offset):
+            return  # two records say that they have this offset: the first one has it
+        self._overwrite(queue, offset, (position, size, code))
+
+    def _overwrite(self, queue: ConsumeQueue, offset: int, entry: tuple[int, int, int]) -> None:
+        try:
+            queue.overwrite(offset, *entry)
+        except StoreError as error:  # it stays as it is, and is found again
+            log.warning("consume queue %s/%d is damaged: %s", queue.topic, queue.queue_id, error)
+            return
+        name = queue.topic, queue.queue_id
+        count, first = self._mended.get(name, (0, offset))
+        self._mended[name] = count + 1, min(first, offset)
+
+    def end_step(self, *, is_over: bool = False) -> None:
+        """Say what was set right; when it is over, let go the queues that nobody else uses."""
+        for (topic, queue_id), (count, first) in self._mended.items():
+            log.warning(
+                "consume queue %s/%d: %d entries from offset %d on did not lead to their messages;"
+                " they are set right from the log", topic, queue_id, count, first,
+            )  # fmt: skip
+        self._mended.clear()
+        self._loads = 0
+        if is_over:
+            self._known.clear()
+            for queue in self._loaded:
+                is_there = self._queues.loaded.get((queue.topic, queue.queue_id)) is queue
+                if is_there and queue.checked_from == queue.end:
+                    self._queues.unload(queue)
+            self._loaded.clear()
+
+    def is_home(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether an entry leads to a whole record of its own."""
+        position, size, _ = queue.entry(offset)
+        if not self._log.begin <= position < self._log.end:
+            return False
+        found = self._log.skim_at(position, check_crc=False)
+        own = (size, queue.queue_id, offset, queue.name)
+        return found is not None and (*found[:3], found[5]) == own
+
+    # -- what a reader comes to --------------------------------------------------------------
+
+    def ensure(self, queue: ConsumeQueue, offset: int, stop: int) -> None:
+        """See to it that entries from one offset up to another can be believed.
+
+        Raises StoreError while that takes longer: the entries must not be read yet.
+        """
+        stop = min(stop, queue.checked_from)
+        for number in range(offset // CHECK_ENTRIES, (stop - 1) // CHECK_ENTRIES + 1):
+            if number not in queue.sound:
+                self._look_at(queue, number)
+
+    def _look_at(self, queue: ConsumeQueue, number: int) -> None:
+        first = max(number * CHECK_ENTRIES, queue.min_offset(self._log.begin))
+        stop = min((number + 1) * CHECK_ENTRIES, queue.checked_from)
+        if first < stop and not self._is_sound(queue, first, stop):
+            key = queue, number
+            work = self._under_way.setdefault(key, self._mend(queue, first, stop))
+            if next(work, self) is not self:
+                raise StoreError(
+                    f"consume queue {queue.topic}/{queue.queue_id} is damaged near offset {first}:"
+                    " it is being set right from the log, try again"
+                )
+            del self._under_way[key]
+            self.end_step()
+        queue.sound.add(number)
+
+    def mend_one(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Set one entry right that leads nowhere; whether it leads home now."""
+        for _ in self._mend(queue, offset, offset + 1):
+            pass
+        self.end_step()
+        return self.is_home(queue, offset)
+
+    def _is_sound(self, queue: ConsumeQueue, first: int, stop: int) -> bool:
+        """Whether entries are in order and the first, the middle and the last lead home."""
+        if queue.topic.startswith(LMQ_PREFIX):
+            return True
+        behind, at, real = 0, first, list[int]()
+        while at < stop:
+            base, places, sizes = queue.places(at, stop - at)
+            picks = [n for n, size in enumerate(sizes) if size != FILLER_SIZE]
+            real += [at + n for n in picks]
+            at += len(sizes)
+            if len(picks) < len(sizes):
+                places, sizes = [places[n] for n in picks], [sizes[n] for n in picks]
+            if not picks:  # nothing but offsets whose records are lost
+                continue
+            stops = list(map(add, places, sizes))
+            if min(sizes) < RECORD_SIZE_MIN or base + places[0] < behind:
+                return False
+            if not all(map(le, stops, islice(places, 1, None))):
+                return False
+            behind = base + stops[-1]
+            if behind > self._log.end:
+                return False
+        samples = {real[0], real[len(real) // 2], real[-1]} if real else set[int]()
+        return all(self.is_home(queue, offset) for offset in samples)
+
+    def _mend(self, queue: ConsumeQueue, first: int, stop: int) -> Iterator[None]:
+        """Set entries right from the log between the nearest ones that lead home."""
+        low, high = self._bound(queue, first, -1), self._bound(queue, stop - 1, 1)
+        start, position, seen = low, low, dict[int, int]()
+        for _, position, found in self._log.walk(low, high, high, check_crc=True):
+            _, queue_id, offset, sys_flag, _, topic, _ = found
+            if topic == queue.name and queue_id == queue.queue_id and has_entry(sys_flag):
+                self._set_right(queue, position, found)
+                seen.setdefault(offset, position)
+            if position - start >= WALK_BYTES:
+                start = position
+                yield
+        after = high
+        for offset in range(stop - 1, first - 1, -1):
+            held = queue.entry(offset)
+            if offset in seen:
+                after = seen[offset]
+            elif not (low <= held[0] < after and held[1] > 0):
+                # Its record is lost: the offset stays, and leads nowhere.
+                self._overwrite(queue, offset, (after, FILLER_SIZE, 0))
+
+    def _bound(self, queue: ConsumeQueue, offset: int, step: int) -> int:
+        """Where the record begins of an entry that leads home, on one side of an offset."""
+        at, least = offset + step, max(queue.begin, queue.min_offset(self._log.begin))
+        while least <= at < queue.end:
+            if self.is_home(queue, at):
+                return queue.entry(at)[0]
+            step *= 2
+            at += step
+        return self._log.begin if step < 0 else self._log.end

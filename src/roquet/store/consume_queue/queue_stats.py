@@ -1,0 +1,54 @@
+"""Census: the queues in numbers: where each ends, how large its messages are, its entries."""
+
+from collections.abc import Iterator
+
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queues import ConsumeQueueEntry, ConsumeQueues
+
+
+class ConsumeQueueStats:
+    """Facts about queues for who counts; nothing here reads a record."""
+
+    def __init__(self, commit_log: CommitLog, queues: ConsumeQueues) -> None:
+        self._log = commit_log
+        self._queues = queues
+
+    def ends(self) -> Iterator[tuple[str, int, int]]:
+        """Topic, id and next offset of each queue in use since the opening."""
+        for queue in list(self._queues.loaded.values()):
+            yield queue.topic, queue.queue_id, queue.end
+
+    def has(self, topic: str, queue_id: int) -> bool:
+        """Whether there is such a queue, be it empty."""
+        return self._queues.get(topic, queue_id) is not None
+
+    def offset_since(self, topic: str, queue_id: int, position: int) -> int:
+        """The first offset whose record lies at or behind a position of the log."""
+        queue = self._queues.get(topic, queue_id)
+        return 0 if queue is None else queue.offset_of(position)
+
+    def size(self, topic: str, queue_id: int, start: int, stop: int) -> int:
+        """Bytes of the records from one offset to another, as far as the queue has them."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        offset, stop, total = max(start, queue.min_offset(self._log.begin)), min(stop, queue.end), 0
+        while offset < stop:
+            count, _, _, size = queue.span(offset, stop - offset)
+            offset, total = offset + count, total + size
+        return total
+
+    def entries(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[ConsumeQueueEntry]:
+        """Position, size and tag code of so many messages; none from an offset it has not."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or offset < queue.min_offset(self._log.begin):
+            return []
+        found: list[ConsumeQueueEntry] = []
+        stop = min(offset + count, queue.end)
+        while offset < stop:
+            part = list(queue.entries(offset, stop - offset))
+            found += part
+            offset += len(part)
+        return found

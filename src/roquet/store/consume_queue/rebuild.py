@@ -1,0 +1,210 @@
+"""Rebuilder: queue entries made again from the log."""
+
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from roquet.log_records import logger
+from roquet.model.errors import MessageIllegal
+from roquet.model.flags import TRANSACTION_MASK, SysFlag
+from roquet.rules.recovery import RecordRange
+from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
+from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.layout import FILLER_SIZE
+from roquet.wire.records.partial_decode import PartialRecord, property_value, tag_code
+
+log = logger(__name__)
+
+SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
+
+OFFSET_GAP_MAX: Final = 1_000_000
+"""Offsets that may be missing between two messages of a queue; more is a damaged number."""
+
+LEVEL_DIGITS_MAX: Final = 10
+"""Of a delay level in a property; a longer number is none."""
+
+CODES_MAX: Final = 1024
+"""Hashes of tags that are kept: most topics have a handful."""
+
+
+class EntryTagCodes:
+    """What an entry says of its message's tag, or of a delayed message: when it is due."""
+
+    def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+        self._delay_levels_ms = delay_levels_ms
+        self._codes: dict[bytes, int] = {}
+
+    def __call__(self, topic: bytes, properties: bytes, stored_ms: int) -> int:
+        """The tag code of a record's entry."""
+        if topic == SCHEDULE_TOPIC and (level := property_value(properties, b"DELAY")):
+            is_number = level.isdigit() and len(level) <= LEVEL_DIGITS_MAX
+            number = min(int(level), len(self._delay_levels_ms)) if is_number else 0
+            if number > 0:
+                return stored_ms + self._delay_levels_ms[number - 1]
+        tag = property_value(properties, b"TAGS")
+        if tag is None:
+            return 0
+        code = self._codes.get(tag)
+        if code is None:
+            if len(self._codes) >= CODES_MAX:
+                self._codes.clear()
+            code = self._codes[tag] = tag_code(properties)
+        return code
+
+
+class QueueRebuilder:
+    """Gives records their queue entries, in the order of the log."""
+
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        delay_levels_ms: Sequence[int],
+        *,
+        is_whole_log: bool = False,
+        deleted: Mapping[bytes, int] = MappingProxyType({}),
+        only: Container[QueueName] | None = None,
+    ) -> None:
+        self._queues = queues
+        self._code_of = EntryTagCodes(delay_levels_ms)
+        self._is_whole_log = is_whole_log
+        self._deleted = deleted
+        self._only = only
+        self.lacking: set[QueueName] = set()
+        """Queues that lack entries of records in front of the scan: the whole log has them."""
+        self._cursors: dict[tuple[bytes, int], _Cursor | None] = {}
+        self.cut = 0
+        """Entries that led to nothing, behind the log's end."""
+        self.last = -1
+        """Where the last record begins that was put."""
+
+    def put(self, position: int, found: PartialRecord) -> None:
+        """One record's entry, unless its queue lacks entries that came before this scan."""
+        size, queue_id, offset, sys_flag, stored_ms, topic, properties = found
+        self.last = position
+        if sys_flag & _WITHOUT_ENTRY and not has_entry(sys_flag):
+            return
+        if self._deleted and position < self._deleted.get(topic, 0):
+            return
+        key = (topic, queue_id)
+        try:
+            cursor = self._cursors[key]
+        except KeyError:
+            cursor = self._cursors[key] = self._begin(topic, queue_id, offset)
+        if cursor is None or offset < cursor.next or offset > cursor.next + OFFSET_GAP_MAX:
+            return
+        if offset > cursor.next:
+            cursor.jump(offset, position)
+        cursor.put(position, size, self._code_of(topic, properties, stored_ms))
+
+    def settle(self, holes: Sequence[RecordRange]) -> None:
+        """Let the queues that had records end behind their last one.
+
+        Entries that lead into a hole stay: their offsets were given to messages.
+        """
+        for cursor in self._cursors.values():
+            if cursor is not None:
+                self._settle(cursor.queue, _behind_holes(cursor.queue, cursor.next, holes))
+                cursor.queue.redo(cursor.first, cursor.next)
+
+    def settle_others(self, start: int, holes: Sequence[RecordRange]) -> None:
+        """Let all other queues forget entries that lead behind the scan's start.
+
+        The scan found no record of theirs, so such an entry is left from a lost end of the log,
+        even if its position has been written again since.
+        """
+        for topic, queue_id in self._queues.names():
+            if (topic.encode(), queue_id) not in self._cursors:
+                queue = self._queues.get(topic, queue_id)
+                assert queue is not None
+                self._settle(queue, _behind_holes(queue, queue.offset_of(start), holes))
+                self._queues.unload(queue)
+
+    def _settle(self, queue: ConsumeQueue, end: int) -> None:
+        self.cut += max(queue.end - end, 0)
+        queue.settle(end)
+
+    def settle_known(self, known: Mapping[QueueName, QueueEnd]) -> None:
+        """See to it that queues made again end where they did, though the log lost their messages.
+
+        Retention may have deleted them, or damage: their offsets are not given to others.
+        """
+        for name, end in known.items():
+            queue = self._queues.obtain(*name)
+            if queue.end >= end.end:
+                continue
+            if not queue.segments.files:
+                queue.end = end.end - 1
+            _Cursor(queue, queue.end).jump(end.end, max(end.last, 0))
+
+    def _begin(self, topic: bytes, queue_id: int, offset: int) -> "_Cursor | None":
+        try:
+            name = topic.decode(), queue_id
+            if self._only is not None and name not in self._only:
+                return None
+            queue = self._queues.obtain(*name)
+        except (MessageIllegal, UnicodeDecodeError) as error:
+            log.warning("a record of the log gets no queue entry: %s", error)
+            return None
+        if not queue.segments.files and self._is_whole_log:
+            queue.end = offset
+            return _Cursor(queue, offset)
+        following = min(max(offset, queue.begin), queue.end)
+        if offset > following and not self._is_whole_log:
+            self.lacking.add(name)
+            return None
+        return _Cursor(queue, following)
+
+
+_INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
+_WITHOUT_ENTRY: Final = TRANSACTION_MASK | _INNER_BATCH
+_OPEN: Final = (int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK))
+
+
+def has_entry(sys_flag: int) -> bool:
+    """Whether a record stands in a queue: not while prepared, nor rolled back, nor as a batch."""
+    return sys_flag & TRANSACTION_MASK not in _OPEN and not sys_flag & _INNER_BATCH
+
+
+def _behind_holes(queue: ConsumeQueue, offset: int, holes: Sequence[RecordRange]) -> int:
+    """The first offset, from one on, whose entry does not lead into a hole."""
+    while offset < queue.end:
+        position, _, _ = queue.entry(offset)
+        if not any(hole.start <= position < hole.stop for hole in holes):
+            break
+        offset += 1
+    return offset
+
+
+class _Cursor:
+    """Where the scan is in one queue."""
+
+    __slots__ = ("_keeps_codes", "first", "next", "queue")
+
+    def __init__(self, queue: ConsumeQueue, following: int) -> None:
+        self.queue = queue
+        self.first = self.next = following
+        queue.checked_from = min(queue.checked_from, following)
+        # When a delayed message is due, the one who stored it knew better.
+        self._keeps_codes = queue.name == SCHEDULE_TOPIC
+
+    def put(self, position: int, size: int, code: int) -> None:
+        """The entry of the next offset, unless it is there already."""
+        queue, offset = self.queue, self.next
+        self.next = offset + 1
+        if offset < queue.end:
+            held = queue.entry(offset)
+            is_same = held[0] == position and held[1] == size
+            if not is_same or (held[2] != code and not (self._keeps_codes and held[2])):
+                queue.overwrite(offset, position, size, code)
+            return
+        if offset >= queue.room:
+            queue.make_room()
+        queue.put(position, size, code)
+
+    def jump(self, offset: int, position: int) -> None:
+        """Offsets whose records are lost: entries that are there stay, others say so."""
+        while self.next < offset:
+            if self.next >= self.queue.end or self.queue.entry(self.next)[1] == 0:
+                self.put(position, FILLER_SIZE, 0)
+            else:
+                self.next += 1

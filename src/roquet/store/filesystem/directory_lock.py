@@ -1,0 +1,93 @@
+"""Locks: a directory held for one process, and the errors for what the system refuses."""
+
+import errno
+import sys
+from pathlib import Path
+from typing import BinaryIO, Final, Literal, Protocol
+
+from roquet.model.errors import StoreError, StoreFull, StoreLocked
+from roquet.store.filesystem.private_files import make_directories, open_private
+
+_NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+_RIGHTS: Final = "; let the user that runs this process read and write it (chown, chmod, chattr)"
+_IN_THE_WAY: Final = "; move away what is there, and start again"
+_ADVICE: Final = {
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.EROFS: "; mount its disk for writing",
+    errno.EISDIR: _IN_THE_WAY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
+}
+"""What to do, by the system's reason."""
+
+_held: Final[set[Path]] = set()
+"""Lock files held by this very process: the system's locks keep out other processes alone."""
+
+
+class DirectoryLock(Protocol):
+    """A directory held for this process."""
+
+    def release(self) -> None:
+        """Let others have it."""
+
+
+class FileLock:
+    """The lock that the genuine broker takes as well: the first byte of a file."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        self._path = path.resolve()
+        if self._path in _held:
+            raise locked_error(path, "this process")
+        try:
+            make_directories(path.parent)
+            self._file = _opened(path)
+        except OSError as error:
+            raise store_error(path, error) from error
+        try:
+            _lock_byte(self._file)
+        except OSError:
+            self._file.close()
+            raise locked_error(path, holder) from None
+        if not self._file.read(1):
+            self._file.write(b"lock")
+            self._file.flush()
+        _held.add(self._path)
+
+    def release(self) -> None:
+        """Let others have it."""
+        _held.discard(self._path)
+        self._file.close()
+
+
+def locked_error(path: Path, holder: str) -> StoreLocked:
+    """The error for a directory that somebody holds."""
+    return StoreLocked(
+        f"{path.parent} is held by {holder}: stop it first, or give another directory"
+    )
+
+
+def store_error(path: Path, error: OSError | ValueError) -> StoreError:
+    """The error for what the system refused: StoreFull when there is no room."""
+    if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        return StoreFull(f"{path}: the disk is full; nothing was stored")
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    advice = _ADVICE.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    return StoreError(f"{path} cannot be used: {reason}{advice}")
+
+
+def _opened(path: Path) -> BinaryIO:
+    kind: Literal["r+b", "w+b"] = "r+b" if path.exists() else "w+b"
+    return open(path, kind, opener=open_private)
+
+
+def _lock_byte(file: BinaryIO) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)

@@ -1,0 +1,377 @@
+"""Files: the few things we ask of a file system; RealFiles does them.
+
+We assume: a file's length is set once, in full; the blocks of a piece are on the disk before we
+write into it through a map, so that a full disk is an error of `allocate` and not a signal; what
+was written through a map is durable after `sync` of the file; a new name is durable after `sync`
+of its directory; `replace` shows either the old or the new content, whatever happens.
+"""
+
+import errno
+import mmap
+import os
+import shutil
+import sys
+from io import FileIO
+from pathlib import Path
+from typing import Final, Protocol
+
+from roquet.rules.retention import DiskUsage
+from roquet.store.filesystem import libc
+from roquet.store.filesystem.directory_lock import DirectoryLock, FileLock, store_error
+from roquet.store.filesystem.private_files import FILE_MODE, make_directories, open_private
+from roquet.store.filesystem.syncfs import DiskSync, find_disk_sync
+
+_PIECE_SIZE: Final = 64 * 1024
+
+_GONE: Final = -1
+
+_O_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
+"""Windows needs to be told that bytes are bytes."""
+
+MAPS_MAX: Final = 16_384
+"""A quarter of what Linux allows a process by default. A queue that is only written to now and then
+would cost 8 KiB while it is mapped, for a page and for the table that leads to it."""
+
+MAPS_MIN: Final = 400
+"""What a process with the usual limit of 1,024 descriptors can spare."""
+
+DESCRIPTORS_KEPT: Final = 500
+"""For connections and everything else."""
+
+
+class Files(Protocol):
+    """What the store asks of a file system."""
+
+    def list(self, directory: Path) -> dict[str, int | None]:
+        """Names in a directory with the sizes of files, None for directories; empty if missing."""
+
+    def create(self, path: Path, size: int) -> None:
+        """A file of that length, its directories as well; no blocks yet. What is there stays."""
+
+    def allocate(self, path: Path, start: int, size: int) -> None:
+        """Blocks for a piece, which keeps what it holds. Raises StoreFull."""
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
+        """The first `size` bytes of a file, to be read and written as memory."""
+
+    def maps_max(self) -> int:
+        """How many maps may be held at once."""
+
+    def write(self, path: Path, start: int, data: bytes) -> None:
+        """Put bytes where blocks are, without a map."""
+
+    def growing(self, view: memoryview, is_growing: bool) -> None:
+        """Whether a map's untouched pages are about to be written, or else to be read."""
+
+    def forget(self, view: memoryview, size: int) -> None:
+        """Let the pages of a map's head leave this process; they come back when looked at."""
+
+    def data_end(self, path: Path, size: int) -> int:
+        """No byte from here on was ever written; `size` where the file system cannot tell."""
+
+    def sync(self, path: Path, view: memoryview | None = None) -> None:
+        """Make a file's bytes, or a directory's names, survive a loss of power.
+
+        `view` is the map through which the file was written, if it is still there.
+        """
+
+    def disk_sync(self, directory: Path) -> DiskSync | None:
+        """The disk that holds a directory, where all of it can be made durable at once."""
+
+    def read(self, path: Path) -> bytes:
+        """All bytes of a small file; FileNotFoundError if there is none."""
+
+    def peek(self, path: Path, start: int, size: int) -> bytes:
+        """Some bytes of a file that may be written as well, fewer where it ends.
+
+        Raises FileNotFoundError if there is none, StoreError for one that cannot be used.
+        """
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        """Put a file's whole content at once; `keep` leaves the old one as `.bak`."""
+
+    def remove(self, path: Path) -> None:
+        """Delete a file, or a directory with all it holds; nothing there is as well."""
+
+    def move(self, path: Path, target: Path) -> None:
+        """Give a directory with all it holds another name, at once; nothing there is as well."""
+
+    def lock(self, path: Path, holder: str) -> DirectoryLock:
+        """Hold a directory by a file in it. Raises StoreLocked, which names the holder."""
+
+    def usage(self, directory: Path, /) -> DiskUsage:
+        """The disk that holds a directory."""
+
+
+class RealFiles:
+    """The operating system's files."""
+
+    def list(self, directory: Path) -> dict[str, int | None]:
+        """See Files."""
+        try:
+            found = os.scandir(directory)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise store_error(directory, error) from error
+        with found:
+            return {entry.name: size for entry in found if (size := _size(entry)) != _GONE}
+
+    def create(self, path: Path, size: int) -> None:
+        """See Files."""
+        try:
+            handle = _create(path)
+            try:
+                if os.fstat(handle).st_size < size:
+                    os.ftruncate(handle, size)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise store_error(path, error) from error
+
+    def allocate(self, path: Path, start: int, size: int) -> None:
+        """See Files."""
+        try:
+            if sys.platform == "linux":
+                handle = os.open(path, os.O_RDWR)
+                try:
+                    os.posix_fallocate(handle, start, size)
+                finally:
+                    os.close(handle)
+            else:
+                with path.open("r+b", buffering=0) as file:
+                    _fill(file, start, size)
+        except OSError as error:
+            raise store_error(path, error) from error
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
+        """See Files."""
+        try:
+            # Not path.open, whose buffers cost as much as the map: there may be very many queues.
+            descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _O_BINARY)
+            try:
+                return libc.map_file(descriptor, size, writable=writable)
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError) as error:
+            raise store_error(path, error) from error
+
+    def maps_max(self) -> int:
+        """See Files."""
+        if not libc.maps_keep_descriptors():
+            return MAPS_MAX
+        return max(MAPS_MIN, min(MAPS_MAX, (_descriptors_max() - DESCRIPTORS_KEPT) * 3 // 4))
+
+    def write(self, path: Path, start: int, data: bytes) -> None:
+        """See Files."""
+        handle = os.open(path, os.O_WRONLY | _O_BINARY)
+        try:
+            os.lseek(handle, start, os.SEEK_SET)
+            _write_all(handle, data)
+        finally:
+            os.close(handle)
+
+    def growing(self, view: memoryview, is_growing: bool) -> None:
+        """See Files.
+
+        Linux reads ahead up to 2 MiB when a page is touched first: where nothing was written yet,
+        that is 6 to 20 ms of making zeros.
+        """
+        held = view.obj
+        if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+            held.madvise(mmap.MADV_RANDOM if is_growing else mmap.MADV_NORMAL)
+
+    def forget(self, view: memoryview, size: int) -> None:
+        """See Files."""
+        held = view.obj
+        if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and size:
+            held.madvise(mmap.MADV_DONTNEED, 0, size)
+
+    def data_end(self, path: Path, size: int) -> int:
+        """See Files."""
+        if not hasattr(os, "SEEK_DATA"):
+            return size
+        with path.open("rb") as file:
+            return _data_end(file.fileno(), size)
+
+    def sync(self, path: Path, view: memoryview | None = None) -> None:
+        """See Files."""
+        if view is not None and sys.platform != "linux" and isinstance(view.obj, mmap.mmap):
+            view.obj.flush()  # Linux's fdatasync writes mapped pages by itself
+        try:
+            handle = os.open(path, os.O_RDWR | _O_BINARY)
+        except (IsADirectoryError, PermissionError):
+            if not path.is_dir():
+                raise
+            _sync_directory(path)
+            return
+        try:
+            _sync(handle)
+        finally:
+            os.close(handle)
+
+    def disk_sync(self, directory: Path) -> DiskSync | None:
+        """See Files."""
+        return find_disk_sync(directory)
+
+    def read(self, path: Path) -> bytes:
+        """See Files."""
+        return path.read_bytes()
+
+    def peek(self, path: Path, start: int, size: int) -> bytes:
+        """See Files."""
+        try:
+            handle = os.open(path, os.O_RDWR | _O_BINARY)
+            try:
+                os.lseek(handle, start, os.SEEK_SET)
+                return os.read(handle, size)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise store_error(path, error) from error
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        """See Files."""
+        fresh = path.with_name(path.name + ".tmp")
+        try:
+            make_directories(path.parent, _sync_directory)
+            _write(fresh, data)
+            if keep and path.exists():
+                old = path.with_name(path.name + ".old")
+                _write(old, path.read_bytes())
+                old.replace(path.with_name(path.name + ".bak"))
+            fresh.replace(path)
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise store_error(path, error) from error
+
+    def remove(self, path: Path) -> None:
+        """See Files."""
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise store_error(path, error) from error
+
+    def move(self, path: Path, target: Path) -> None:
+        """See Files."""
+        try:
+            make_directories(target.parent, _sync_directory)
+            if path.exists():
+                path.rename(target)
+        except OSError as error:
+            raise store_error(target, error) from error
+
+    def lock(self, path: Path, holder: str) -> DirectoryLock:
+        """See Files."""
+        return FileLock(path, holder)
+
+    def usage(self, directory: Path) -> DiskUsage:
+        """See Files."""
+        usage = shutil.disk_usage(directory)
+        # As `df` counts: blocks that only root may use are neither used nor free.
+        return DiskUsage(usage.used + usage.free, usage.free)
+
+
+def _size(entry: os.DirEntry[str]) -> int | None:
+    """A file's size, None for a directory, `_GONE` for one that was deleted since it was listed.
+
+    Raises StoreError for a link that leads nowhere.
+    """
+    try:
+        return None if entry.is_dir() else entry.stat().st_size
+    except OSError as error:
+        if os.path.lexists(entry.path):
+            raise store_error(Path(entry.path), error) from error
+        return _GONE
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A file with these bytes, durable but for its name.
+
+    Always a new one: of a file whose flush failed a second flush would prove nothing.
+    """
+    path.unlink(missing_ok=True)
+    handle = open_private(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _O_BINARY)
+    try:
+        _write_all(handle, data)
+        _sync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    """Write all of it: the system may take a part at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
+
+
+def _create(path: Path) -> int:
+    """A descriptor of a file; a new one if there is none, its directories as well."""
+    # Not path.open: there may be very many queues, and each costs this before its first message.
+    flags = os.O_RDWR | os.O_CREAT | _O_BINARY
+    try:
+        return os.open(path, flags, FILE_MODE)
+    except FileNotFoundError:
+        make_directories(path.parent)
+        return os.open(path, flags, FILE_MODE)
+
+
+def _fill(file: FileIO, start: int, size: int) -> None:
+    """Blocks where there is no fallocate: what the piece reads as is written to it."""
+    while size > 0:
+        file.seek(start)
+        piece = file.read(min(size, _PIECE_SIZE))
+        file.seek(start)
+        file.write(piece)
+        start, size = start + len(piece), size - len(piece)
+
+
+def _sync(handle: int) -> None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        # fsync leaves the bytes in the drive's cache there.
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    elif sys.platform == "win32":
+        os.fsync(handle)
+    else:
+        os.fdatasync(handle)
+
+
+def _sync_directory(path: Path) -> None:
+    if sys.platform == "win32":  # directories cannot be opened there, and need not be
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _data_end(handle: int, size: int) -> int:
+    end = at = 0
+    while at < size:
+        try:
+            at = os.lseek(handle, os.lseek(handle, at, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole is left
+                break
+            return size
+        end = at
+    return min(end, size)
+
+
+def _descriptors_max() -> int:
+    """The process's limit of open files."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return 0
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAPS_MAX * 2 if soft == resource.RLIM_INFINITY else soft

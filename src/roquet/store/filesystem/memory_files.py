@@ -1,0 +1,155 @@
+"""MemoryFiles: the store's files in memory, for `--memory` and tests."""
+
+import errno
+import mmap
+from pathlib import Path
+from typing import Final
+
+from roquet.rules.retention import DiskUsage
+from roquet.store.filesystem.directory_lock import DirectoryLock, locked_error, store_error
+from roquet.store.filesystem.files import MAPS_MAX
+from roquet.store.filesystem.syncfs import DiskSync
+
+CHUNK_SIZE: Final = 64 * 1024
+EMPTY_CHUNK: Final = bytes(CHUNK_SIZE)
+"""Files are copied in pieces of so many bytes: most of what is made large stays empty."""
+
+
+class MemoryFiles:
+    """Files that are gone with the process. `room` is the disk they pretend to be on."""
+
+    def __init__(self, room: int = 1 << 40) -> None:
+        self.room = room
+        self.contents: dict[Path, mmap.mmap | bytes] = {}
+        self.blocks: dict[Path, int] = {}
+        self._held: set[Path] = set()
+
+    def copy(self) -> "MemoryFiles":
+        """The same files apart: what a process finds that starts after this one was killed."""
+        twin = MemoryFiles(self.room)
+        twin.blocks = dict(self.blocks)
+        for path, content in self.contents.items():
+            twin.contents[path] = content if isinstance(content, bytes) else _twin(content)
+        return twin
+
+    def list(self, directory: Path) -> dict[str, int | None]:
+        """See Files."""
+        found: dict[str, int | None] = {}
+        prefix = f"{directory}/"
+        for path, content in tuple(self.contents.items()):  # a flush may add its own
+            if (text := str(path)).startswith(prefix):
+                name, inner, _ = text[len(prefix) :].partition("/")
+                found[name] = None if inner else len(content)
+        return found
+
+    def create(self, path: Path, size: int) -> None:
+        """See Files."""
+        held = self.contents.get(path, b"")
+        if len(held) < size:
+            self.contents[path] = content = mmap.mmap(-1, size)
+            content[: len(held)] = held[:]
+
+    def allocate(self, path: Path, start: int, size: int) -> None:
+        """See Files."""
+        held = self.blocks.get(path, 0)
+        more = max(0, start + size - held)
+        if sum(self.blocks.values()) + more > self.room:
+            raise store_error(path, OSError(errno.ENOSPC, "No space left on device"))
+        self.blocks[path] = held + more
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
+        """See Files."""
+        view = memoryview(self.contents[path])[:size]
+        return view if writable else view.toreadonly()
+
+    def maps_max(self) -> int:
+        """See Files: no descriptor, no limit."""
+        return MAPS_MAX
+
+    def write(self, path: Path, start: int, data: bytes) -> None:
+        """See Files."""
+        content = self.contents.get(path)
+        if content is None:
+            raise FileNotFoundError(str(path))
+        memoryview(content)[start : start + len(data)] = data
+
+    def growing(self, view: memoryview, is_growing: bool) -> None:
+        """Nothing: there is no disk to read ahead from."""
+
+    def forget(self, view: memoryview, size: int) -> None:
+        """Nothing: these pages are all there is."""
+
+    def data_end(self, path: Path, size: int) -> int:
+        """See Files."""
+        return min(size, self.blocks.get(path, 0))
+
+    def sync(self, path: Path, view: memoryview | None = None) -> None:
+        """Nothing: there is no power to be lost."""
+
+    def disk_sync(self, _directory: Path) -> DiskSync | None:
+        """None: a file here is durable as it is."""
+        return None
+
+    def read(self, path: Path) -> bytes:
+        """See Files."""
+        try:
+            return bytes(self.contents[path])
+        except KeyError:
+            raise FileNotFoundError(str(path)) from None
+
+    def peek(self, path: Path, start: int, size: int) -> bytes:
+        """See Files."""
+        try:
+            return self.contents[path][start : start + size]
+        except KeyError:
+            raise FileNotFoundError(str(path)) from None
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        """See Files."""
+        if keep and path in self.contents:
+            self.contents[path.with_name(path.name + ".bak")] = self.contents[path]
+        self.contents[path] = data
+
+    def remove(self, path: Path) -> None:
+        """See Files."""
+        for gone in [p for p in self.contents if p == path or path in p.parents]:
+            self.contents.pop(gone)
+            self.blocks.pop(gone, None)
+
+    def move(self, path: Path, target: Path) -> None:
+        """See Files."""
+        for moved in [p for p in self.contents if path in p.parents]:
+            name = target / moved.relative_to(path)
+            self.contents[name] = self.contents.pop(moved)
+            if moved in self.blocks:
+                self.blocks[name] = self.blocks.pop(moved)
+
+    def lock(self, path: Path, holder: str) -> DirectoryLock:
+        """See Files."""
+        if path in self._held:
+            raise locked_error(path, holder)
+        self._held.add(path)
+        return _MemoryLock(self._held, path)
+
+    def usage(self, _directory: Path) -> DiskUsage:
+        """See Files."""
+        return DiskUsage(self.room, self.room - sum(self.blocks.values()))
+
+
+class _MemoryLock:
+    def __init__(self, held: set[Path], path: Path) -> None:
+        self._held, self._path = held, path
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._held.discard(self._path)
+
+
+def _twin(content: mmap.mmap) -> mmap.mmap:
+    """A copy; what is empty is not touched, so that it costs no memory in either."""
+    twin = mmap.mmap(-1, len(content))
+    for start in range(0, len(content), CHUNK_SIZE):
+        piece = content[start : start + CHUNK_SIZE]
+        if piece != EMPTY_CHUNK[: len(piece)]:
+            twin[start : start + CHUNK_SIZE] = piece
+    return twin

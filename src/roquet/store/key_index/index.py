@@ -1,0 +1,303 @@
+"""KeyIndex: key to positions.
+
+A hash table per file: a slot knows the newest entry with its hashes, each entry the one before.
+Entries hold hashes alone, so what is found has to be compared with the keys themselves.
+"""
+
+import errno
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from roquet.log_records import logger
+from roquet.model.errors import StoreFull
+from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.mapped_file import MappedFile, MapPool
+from roquet.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT, index_name
+
+log = logger(__name__)
+
+SECONDS_MAX: Final = 0x7FFF_FFFF
+
+
+class IndexFile:
+    """One file of the index, and its head's numbers."""
+
+    def __init__(self, file: MappedFile, slots: int, entries: int, step: int) -> None:
+        self.file = file
+        self.slots = slots
+        self._entries = entries
+        self._step = step
+        self._entries_at = INDEX_HEAD.size + slots * INDEX_SLOT.size
+        self.begin_ms = self.end_ms = self.begin_position = self.end_position = 0
+        self.slots_used = 0
+        self.next = 1
+        """Number of the next entry; 0 means none, so the first is 1."""
+
+    @property
+    def name(self) -> int:
+        """The file's name, which is the time of its making."""
+        return int(self.file.path.name)
+
+    def load(self) -> None:
+        """Read the head."""
+        (self.begin_ms, self.end_ms, self.begin_position, self.end_position,
+         self.slots_used, following) = INDEX_HEAD.unpack_from(self.file.view())  # fmt: skip
+        self.next = max(following, 1)
+
+    def is_plausible(self, *, is_newest: bool) -> bool:
+        """Whether the head's numbers can be right; none but the newest file may have room."""
+        is_sorted = 0 <= self.begin_position <= self.end_position and self.begin_ms >= 0
+        return is_sorted and self.next <= self._entries and (is_newest or self.is_full)
+
+    def save(self) -> None:
+        """Write the head."""
+        INDEX_HEAD.pack_into(
+            self.file.view(), 0, self.begin_ms, self.end_ms, self.begin_position,
+            self.end_position, self.slots_used, self.next,
+        )  # fmt: skip
+        self.file.mark()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last entry is taken."""
+        return self.next >= self._entries
+
+    def put_many(
+        self, hashes: Sequence[int], positions: Sequence[int], times: Sequence[int]
+    ) -> int:
+        """Add keys, as many as fit; gives how many did. Raises StoreFull: then none was added."""
+        first, count = self.next, min(len(hashes), self._entries - self.next)
+        self.file.extend(self._entries_at + (first + count) * INDEX_ENTRY.size, self._step)
+        if not count:
+            return 0
+        self.file.view()  # a map that cannot be had must be missed before anything is counted
+        if first == 1:
+            self.begin_position, self.begin_ms = positions[0], times[0]
+        # Counted before they are there: a slot must never lead to an entry that does not count.
+        self.next = first + count
+        self.save()
+        hashes, positions, times = hashes[:count], positions[:count], times[:count]
+        seconds = {stored_ms: seconds_since(self.begin_ms, stored_ms) for stored_ms in set(times)}
+        befores = self._thread(hashes, first)
+        entries = _rows(hashes, positions, map(seconds.__getitem__, times), befores)
+        at = self._entries_at + first * INDEX_ENTRY.size
+        self.file.view()[at : at + len(entries)] = entries
+        self.end_position, self.end_ms = positions[-1], times[-1]
+        self.save()
+        return count
+
+    def _thread(self, hashes: Sequence[int], first: int) -> list[int]:
+        """Let slots lead to entries numbered from `first` on; gives whom they led to before."""
+        slots = self.slots
+        view = self.file.view()[INDEX_HEAD.size : self._entries_at].cast("i")
+        numbers, held = _swapped(range(first, first + len(hashes))), []
+        for slot, number in zip([key_hash % slots for key_hash in hashes], numbers, strict=True):
+            held.append(view[slot])
+            view[slot] = number
+        befores = [
+            before if 0 < before < number else 0
+            for number, before in enumerate(_swapped(held), first)
+        ]
+        self.slots_used += befores.count(0)
+        return befores
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Hash, position, seconds since the file's begin, the slot's entry before."""
+        at = self._entries_at + number * INDEX_ENTRY.size
+        key_hash, position, seconds, before = INDEX_ENTRY.unpack_from(self.file.view(), at)
+        return key_hash, position, seconds, before
+
+    def find(self, key_hash: int) -> Iterator[tuple[int, int]]:
+        """Position and about when (within a second before the time) of each entry, newest first."""
+        slot_at = INDEX_HEAD.size + key_hash % self.slots * INDEX_SLOT.size
+        (number,) = INDEX_SLOT.unpack_from(self.file.view(), slot_at)
+        limit = self.next
+        while 0 < number < limit:
+            found_hash, position, seconds, before = self.entry(number)
+            if found_hash == key_hash:
+                yield position, self.begin_ms + seconds * 1000
+            limit = number  # chains lead to older entries: a damaged one cannot lead in a circle
+            number = before
+
+    def rewind(self, count: int) -> bool:
+        """Take back the entries from a number on; False when the slots cannot tell how."""
+        view, is_sound = self.file.view(), True
+        for number in range(min(self.next, self._entries) - 1, count - 1, -1):
+            key_hash, _, _, before = self.entry(number)
+            slot_at = INDEX_HEAD.size + key_hash % self.slots * INDEX_SLOT.size
+            if INDEX_SLOT.unpack_from(view, slot_at)[0] == number and 0 <= before < number:
+                INDEX_SLOT.pack_into(view, slot_at, before)
+                self.slots_used -= before == 0
+            else:
+                is_sound = False  # counted, and perhaps never written
+        self.next = count
+        self.end_ms, self.end_position = self.begin_ms, self.begin_position
+        if count > 1:
+            _, self.end_position, seconds, _ = self.entry(count - 1)
+            self.end_ms = self.begin_ms + seconds * 1000
+        self.save()
+        return is_sound or self.newest() < count
+
+    def leads_to(self, numbers: "array[int]") -> bool:
+        """Whether the slots lead to these entries, one number for each slot."""
+        slots = self.file.view()[INDEX_HEAD.size : self._entries_at]
+        return bytes(slots) == _swapped(numbers).tobytes()
+
+    def newest(self) -> int:
+        """The greatest number in any slot."""
+        return max(_swapped(self.file.view()[INDEX_HEAD.size : self._entries_at].tobytes()))
+
+    def thread_anew(self) -> None:
+        """Make the slots again from the entries, which are durable."""
+        view = self.file.view()
+        view[INDEX_HEAD.size : self._entries_at] = bytes(self._entries_at - INDEX_HEAD.size)
+        self.slots_used = 0
+        for number in range(1, self.next):
+            key_hash, position, seconds, _ = self.entry(number)
+            slot_at = INDEX_HEAD.size + key_hash % self.slots * INDEX_SLOT.size
+            (before,) = INDEX_SLOT.unpack_from(view, slot_at)
+            self.slots_used += before == 0
+            at = self._entries_at + number * INDEX_ENTRY.size
+            INDEX_ENTRY.pack_into(view, at, key_hash, position, seconds, before)
+            INDEX_SLOT.pack_into(view, slot_at, number)
+        self.save()
+
+
+def seconds_since(begin_ms: int, stored_ms: int) -> int:
+    """Seconds by which an entry of a file that begins then says when its message was stored."""
+    return min(max((stored_ms - begin_ms) // 1000, 0), SECONDS_MAX)
+
+
+def _swapped(numbers: Iterable[int]) -> "array[int]":
+    """Numbers of four bytes between the file's order and the processor's, either way.
+
+    Bytes are such numbers as they lie there.
+    """
+    swapped = array("i", numbers)
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped
+
+
+def _rows(
+    hashes: Sequence[int], positions: Sequence[int], seconds: Iterable[int], befores: Sequence[int]
+) -> bytes:
+    """Entries one behind the other, laid out column by column: half the time of rows in turn."""
+    wide = array("q", positions)
+    if sys.byteorder == "little":
+        wide.byteswap()
+    halves = array("i", wide.tobytes())
+    rows = array("i", bytes(len(hashes) * INDEX_ENTRY.size))
+    rows[0::5] = _swapped(hashes)
+    rows[1::5], rows[2::5] = halves[0::2], halves[1::2]
+    rows[3::5] = _swapped(seconds)
+    rows[4::5] = _swapped(befores)
+    return rows.tobytes()
+
+
+class KeyIndex:
+    """All index files, oldest first."""
+
+    def __init__(self, pool: MapPool, directory: Path, slots: int, entries: int, step: int) -> None:
+        self._pool = pool
+        self.directory = directory
+        self._slots, self._entries, self._step = slots, entries, step
+        self.file_size = INDEX_HEAD.size + slots * INDEX_SLOT.size + entries * INDEX_ENTRY.size
+        self.files: list[IndexFile] = []
+
+    def load(self, listed: Mapping[str, int | None]) -> str | None:
+        """Take the files that are there, up to the first one that cannot be right.
+
+        Gives that one's path and what is wrong with it. Raises StoreError for a directory.
+        """
+        names = sorted(name for name in listed if name.isdigit() and name.isascii())
+        for name in listed.keys() - set(names):
+            log.warning("%s does not belong there and is ignored", self.directory / name)
+        for name in names:
+            size, path = listed[name], self.directory / name
+            if size is None:
+                raise store_error(path, IsADirectoryError(errno.EISDIR, "Is a directory"))
+            if size != self.file_size:
+                return f"{path} has {size} bytes where {self.file_size} are right"
+            file = self._file(path)
+            file.load()
+            if not file.is_plausible(is_newest=name == names[-1]):
+                return f"{path} has a damaged head"
+            self.files.append(file)
+        return None
+
+    def open(self) -> None:
+        """Take the files that are there; delete those that the log has to make again."""
+        listed = self._pool.files.list(self.directory)
+        fault, known = self.load(listed), {file.file.path.name for file in self.files}
+        gone = sorted(name for name in listed if name.isdigit() and name not in known)
+        # One that is empty and the newest was made, and then the power went.
+        if fault and (len(gone) > 1 or listed[gone[0]]):
+            log.warning("%s: the index is made again from there", fault)
+        for name in gone:
+            self._pool.files.remove(self.directory / name)
+
+    @property
+    def end_position(self) -> int:
+        """Where the last record begins that is in it; 0 for none."""
+        return self.files[-1].end_position if self.files else 0
+
+    @property
+    def end_ms(self) -> int:
+        """When that was stored."""
+        return self.files[-1].end_ms if self.files else 0
+
+    def put_many(
+        self, hashes: Sequence[int], positions: Sequence[int], times: Sequence[int]
+    ) -> int:
+        """Add keys: hashes, positions of their records, store times. Gives how many found room.
+
+        What was added is in order: the rest can be given again later.
+        """
+        done = 0
+        try:
+            while done < len(hashes):
+                if not self.files or self.files[-1].is_full:
+                    self.files.append(self._next_file(times[done]))
+                done += self.files[-1].put_many(hashes[done:], positions[done:], times[done:])
+        except StoreFull as error:
+            log.warning("the key index waits for room: %s", error)
+        return done
+
+    def find(self, key_hash: int, begin_ms: int) -> Iterator[int]:
+        """Positions of records that may have a key of that hash, newest first."""
+        for file in reversed(self.files):
+            for position, about_ms in file.find(key_hash):
+                if about_ms + 1000 > begin_ms:
+                    yield position
+            if file.begin_ms < begin_ms:
+                return
+
+    def drop_before(self, position: int) -> list[str]:
+        """Delete the files that lead only to positions in front of one; never the newest."""
+        gone: list[str] = []
+        while len(self.files) > 1 and self.files[0].end_position < position:
+            gone.append(str(self.files[0].file.path))
+            self.drop(self.files[0])
+        return gone
+
+    def drop(self, file: IndexFile) -> None:
+        """Delete a file."""
+        self.files.remove(file)
+        self._pool.drop(file.file)
+        self._pool.files.remove(file.file.path)
+
+    def _next_file(self, stored_ms: int) -> IndexFile:
+        name = index_name(stored_ms)
+        if self.files:
+            name = f"{max(int(name), self.files[-1].name + 1):017d}"
+        made = self._file(self.directory / name)
+        made.file.make()
+        return made
+
+    def _file(self, path: Path) -> IndexFile:
+        mapped = MappedFile(self._pool, path, 0, self.file_size)
+        return IndexFile(mapped, self._slots, self._entries, self._step)

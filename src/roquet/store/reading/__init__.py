@@ -1,0 +1,1 @@
+"""Reads: records found by offset, by time, by position and by key."""

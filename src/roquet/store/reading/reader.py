@@ -1,0 +1,330 @@
+"""Reader: records of the log found by offset, by time, by position and by key."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from itertools import accumulate, compress, islice
+from typing import Final
+
+import msgspec
+
+from roquet.log_records import logger
+from roquet.rules.recovery import LogDamage, LostMessages, RecordRange
+from roquet.store.commit_log.extents import IntColumn, LogExtents, merge_adjacent, select_rows
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queue_repair import CHECK_ENTRIES, QueueRepair
+from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.key_index.dispatch import Dispatcher
+from roquet.store.key_index.index import KeyIndex
+from roquet.store.layout import FILLER_SIZE
+from roquet.store.reading.contiguous_range import contiguous_range
+from roquet.store.reading.entry_scan import EntryScan, TagCodeFilter
+from roquet.wire.records.partial_decode import index_keys
+
+log = logger(__name__)
+
+SCAN_MAX: Final = 800
+"""Entries that one read with a filter looks at, as the genuine broker: it must come to an end.
+Who asks may allow more."""
+
+QUERY_MAX: Final = 10_000
+"""Entries of one hash that a query looks at, the newest: it holds up everybody else meanwhile."""
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """Records of one queue: each part holds whole records, one behind the other."""
+
+    parts: list[memoryview]
+    count: int
+    size: int
+    next_offset: int
+    """Behind the last entry that was looked at, wanted or not."""
+
+
+class RecordBlock(msgspec.Struct, frozen=True, gc=False):
+    """Records of one queue in one piece of memory."""
+
+    data: bytes
+    edges: list[int]
+    """Where each record begins, and where the last one ends."""
+    next_offset: int
+
+
+class QueryResult(msgspec.Struct, frozen=True):
+    """Messages found by key, the newest ones in the order of the log, and how far the index is."""
+
+    records: list[bytes]
+    positions: list[int]
+    last_update_ms: int
+    last_update_position: int
+
+
+class RecordReader:
+    """What may be asked of a store. Damage that it meets is remembered and skipped."""
+
+    def __init__(
+        self, commit_log: CommitLog, queues: ConsumeQueues, index: KeyIndex, repair: QueueRepair
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._repair = repair
+        self.damage: list[LogDamage] = []
+        self._holes: list[int] = []
+
+    # -- damage ------------------------------------------------------------------------------
+
+    def report(self, hole: RecordRange) -> None:
+        """Remember a hole of the log, and say so."""
+        self._remember(
+            LogDamage(hole.start, hole.stop, self._queues.lost_in(hole.start, hole.stop))
+        )
+
+    def _remember(self, damage: LogDamage) -> None:
+        self.damage.append(damage)
+        self.damage.sort(key=lambda known: known.start)
+        self._holes = [known.start for known in self.damage]
+        log.error("the log is damaged and cannot be read at %s", damage)
+
+    def _is_damaged(self, position: int) -> bool:
+        index = bisect_right(self._holes, position) - 1
+        return index >= 0 and position < self.damage[index].stop
+
+    def _has_all(self, positions: IntColumn, sizes: IntColumn) -> bool:
+        """Whether all these records can be read; False also when that needs a look at each."""
+        if self._holes:
+            start, stop = min(positions), max(positions) + max(sizes)
+            if any(known.start < stop and start < known.stop for known in self.damage):
+                return False
+        return self._log.has_all(positions, sizes)
+
+    def _record(self, queue: ConsumeQueue, offset: int) -> memoryview | None:
+        """The record of an offset; None, and the damage remembered, if it cannot be read."""
+        position, size, _ = queue.entry(offset)
+        if size == FILLER_SIZE or (self._holes and self._is_damaged(position)):
+            return None
+        record = self._log.record(position, size)
+        if record is None and position >= self._log.begin:
+            lost = LostMessages(queue.topic, queue.queue_id, offset, offset + 1)
+            self._remember(LogDamage(position, position + size, (lost,)))
+        return record
+
+    def _has_mended(self, queue: ConsumeQueue, offsets: Iterable[int]) -> bool:
+        """Whether entries that led nowhere lead to their records now."""
+        found = False
+        for offset in offsets:
+            position, size, _ = queue.entry(offset)
+            if size == FILLER_SIZE or self._is_damaged(position):
+                continue
+            if position >= self._log.begin and self._log.record(position, size) is None:
+                found |= self._repair.mend_one(queue, offset)
+        return found
+
+    # -- by offset ---------------------------------------------------------------------------
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Least and next offset of a queue."""
+        queue = self._queues.get(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset(self._log.begin), queue.end)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limits: tuple[int, int],
+        wanted: TagCodeFilter,
+        scan_max: int = 0,
+    ) -> Slice:
+        """Records of one queue from an offset on; the limits are of count and of bytes."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or (end := self._end(queue, offset)) is None:
+            return Slice([], 0, 0, self._nearest(queue, offset))
+        scan = limits[0] if wanted is None else max(limits[0], SCAN_MAX, scan_max)
+        stop = min(end, offset + scan)
+        if offset < queue.checked_from:
+            self._repair.ensure(queue, offset, stop)
+        return self._collect(EntryScan(queue, offset, stop, wanted), limits)
+
+    def block(self, topic: str, queue_id: int, offset: int, limits: tuple[int, int]) -> RecordBlock:
+        """All records of one queue from an offset on, copied, to be searched together."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or (end := self._end(queue, offset)) is None:
+            return RecordBlock(b"", [0], self._nearest(queue, offset))
+        if offset < queue.checked_from:
+            self._repair.ensure(queue, offset, min(end, offset + limits[0]))
+        base, places, sizes = queue.places(offset, min(end - offset, limits[0]))
+        edges = list(accumulate(sizes, initial=0))
+        fit = max(bisect_right(edges, limits[1]) - 1, 1)
+        del places[fit:], sizes[fit:], edges[fit + 1 :]
+        if offset < self._sure_from(queue) or edges[-1] >= FILLER_SIZE:
+            if self._has_mended(queue, range(offset, offset + fit)):
+                return self.block(topic, queue_id, offset, limits)
+            positions, sizes = self._readable(queue, offset, [base + at for at in places], sizes)
+            base, places, edges = 0, positions, list(accumulate(sizes, initial=0))
+        return RecordBlock(self._copied(base, places, sizes), edges, offset + fit)
+
+    def _readable(
+        self, queue: ConsumeQueue, offset: int, positions: list[int], sizes: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """Of records that follow each other those that can be read."""
+        if self._has_all(positions, sizes):
+            return positions, sizes
+        picks = [self._record(queue, at) is not None for at in range(offset, offset + len(sizes))]
+        return list(compress(positions, picks)), list(compress(sizes, picks))
+
+    def _copied(self, base: int, places: list[int], sizes: list[int]) -> bytes:
+        """These records in one piece; what all positions have in common comes extra."""
+        if not places:
+            return b""
+        starts, stops = merge_adjacent(places, sizes)
+        if base:
+            starts, stops = [base + at for at in starts], [base + at for at in stops]
+        return b"".join(self._log.pieces(starts, stops))
+
+    def _sure_from(self, queue: ConsumeQueue) -> int:
+        """What this process has not seen itself is looked at before it is handed out."""
+        return queue.end if self._holes else queue.checked_from
+
+    def _end(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Where a queue ends that has a message of this offset."""
+        return queue.end if queue.min_offset(self._log.begin) <= offset < queue.end else None
+
+    def _nearest(self, queue: ConsumeQueue | None, offset: int) -> int:
+        """Where to go on in a queue that has no such offset."""
+        if queue is None:
+            return 0
+        return min(max(offset, queue.min_offset(self._log.begin)), queue.end)
+
+    def _collect(self, rows: EntryScan, limits: tuple[int, int]) -> Slice:
+        """Join the records of entries; those that lie one behind the other are one part."""
+        (count_max, bytes_max), queue, pieces = limits, rows.queue, LogExtents()
+        sure_from = self._sure_from(queue)
+        may_be_whole = can_be_whole = rows.wants_all
+        while rows.offset < rows.stop and (left := count_max - pieces.count) > 0:
+            if may_be_whole:
+                room = min(rows.stop - rows.offset, left)
+                count, start, end, size = queue.span(rows.offset, room)
+                if rows.offset >= sure_from and end - start == size <= bytes_max - pieces.size:
+                    pieces.take_whole(start, end, count)
+                    rows.offset += count
+                    continue
+            offsets, positions, sizes = rows.take(left)
+            is_seen = not positions or (offsets[0] >= sure_from and sum(sizes) < FILLER_SIZE)
+            if not is_seen and not self._has_all(positions, sizes):
+                if self._has_mended(queue, offsets):
+                    rows.offset = offsets[0]
+                    continue
+                picks = [self._record(queue, at) is not None for at in offsets]
+                offsets, positions, sizes = select_rows(picks, offsets, positions, sizes)
+            fit = pieces.fitting(sizes, left, bytes_max)
+            if fit < len(sizes):
+                rows.offset = rows.stop = offsets[fit]
+                positions, sizes = positions[:fit], sizes[:fit]
+            if positions:
+                known = len(pieces.starts)
+                pieces.take(positions, sizes)
+                # Where others' records lie between, they mostly do so further on, too.
+                may_be_whole = can_be_whole and len(pieces.starts) - known < 2
+        parts = self._log.pieces(pieces.starts, pieces.stops) if pieces.count else []
+        return Slice(parts, pieces.count, pieces.size, rows.offset)
+
+    def read_together(
+        self, topic: str, offsets: Mapping[int, int], limits: tuple[int, int]
+    ) -> Slice | None:
+        """Records of several queues in one part, the first one's offset among them.
+
+        None when others' lie between, or where damage is known: read them one queue at a time.
+        """
+        asked = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
+        queues = {queue: at for queue, at in asked.items() if queue is not None}
+        for queue, at in queues.items():
+            if at < queue.checked_from:
+                self._repair.ensure(queue, at, at + 4 * CHECK_ENTRIES)
+        found = contiguous_range(self._log, queues, limits) if len(queues) == len(offsets) else None
+        if found is None or any(
+            known.start < found.stop and found.start < known.stop for known in self.damage
+        ):
+            return None
+        part = self._log.piece(found.start, found.stop)
+        return Slice([part], found.count, len(part), found.next_offset)
+
+    # -- by time -----------------------------------------------------------------------------
+
+    def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool) -> int:
+        """The first offset stored at `ms` or later; with `upper` the last stored until then."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        least = queue.min_offset(self._log.begin)
+        if upper:
+            return max(least, self._first_since(queue, least, ms + 1) - 1)
+        return self._first_since(queue, least, ms)
+
+    def _first_since(self, queue: ConsumeQueue, low: int, ms: int) -> int:
+        high = queue.end
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self._stored_ms(queue, middle, high)
+            if stored_ms is None or stored_ms >= ms:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _stored_ms(self, queue: ConsumeQueue, offset: int, stop: int) -> int | None:
+        """When the first readable message from an offset on was stored."""
+        for candidate in range(offset, stop):
+            position, _, _ = queue.entry(candidate)
+            if (stored_ms := self._log.stored_ms(position)) is not None:
+                return stored_ms
+        return None
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message of an offset was stored; -1 if there is none."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset(self._log.begin) <= offset < queue.end:
+            return -1
+        stored_ms = self._stored_ms(queue, offset, offset + 1)
+        return -1 if stored_ms is None else stored_ms
+
+    # -- by position and by key --------------------------------------------------------------
+
+    def message_at(self, position: int) -> bytes | None:
+        """The record that begins at a position, if one does."""
+        if not self._log.begin <= position < self._log.end:
+            return None
+        found = self._log.skim_at(position)
+        record = self._log.record(position, found[0]) if found else None
+        return None if record is None else bytes(record)
+
+    def query(
+        self,
+        dispatcher: Dispatcher,
+        topic: str,
+        key: str,
+        limits: tuple[int, int],
+        times: tuple[int, int],
+    ) -> QueryResult:
+        """Messages of a topic by one of their keys, stored from one time to another.
+
+        The limits are of count and of bytes; the last one found may pass that of bytes. Where very
+        many have the key, the oldest are not looked at.
+        """
+        topic_bytes, key_bytes = topic.encode(), key.encode("utf-8", "surrogatepass")
+        (count_max, left), found_at = limits, dict[int, bytes]()
+        key_hash = dispatcher.hash_of(topic_bytes, key_bytes)
+        for position in islice(self._index.find(key_hash, times[0]), QUERY_MAX):
+            if len(found_at) >= count_max or left <= 0:
+                break
+            found = self._log.skim_at(position)
+            # Equal hashes are not equal keys.
+            if found is None or found[5] != topic_bytes or key_bytes not in index_keys(found[6]):
+                continue
+            if not times[0] <= found[4] <= times[1]:
+                continue
+            if (record := self.message_at(position)) is not None:
+                found_at[position] = record
+                left -= len(record)
+        positions = sorted(found_at)
+        records = [found_at[position] for position in positions]
+        return QueryResult(records, positions, self._index.end_ms, self._index.end_position)

@@ -1,0 +1,1 @@
+"""Opening a directory: recovery after a stop or a crash, and the scrub of the older log."""

@@ -1,0 +1,217 @@
+"""Opening: the parts of a store put together from what a directory holds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from roquet.log_records import logger
+from roquet.model.errors import StoreError
+from roquet.rules.recovery import RecordRange
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.config import StoreConfig
+from roquet.store.consume_queue.queue_check import load_queue_ends
+from roquet.store.consume_queue.queue_ends import QueueName
+from roquet.store.consume_queue.queues import ConsumeQueues
+from roquet.store.consume_queue.topic_tombstones import TopicTombstones
+from roquet.store.filesystem.directory_lock import DirectoryLock, store_error
+from roquet.store.filesystem.files import Files
+from roquet.store.filesystem.mapped_file import MapPool
+from roquet.store.filesystem.segments import common_size, sizes_by_start, wrong_size_error
+from roquet.store.flush import Flusher
+from roquet.store.key_index.dispatch import Dispatcher
+from roquet.store.key_index.index import KeyIndex
+from roquet.store.layout import ENTRY_SIZE, StoreCheckpoint, unpack_checkpoint
+from roquet.store.recovery.recover import recover
+
+log = logger(__name__)
+
+INDEX_BEFORE_OPEN_BYTES: Final = 2 * 1024 * 1024
+"""How much of the log is indexed before the store opens; the rest follows while it serves."""
+
+
+class OpenDirectory:
+    """An open directory: its lock, its marks and its parts."""
+
+    def __init__(
+        self, directory: Path, config: StoreConfig, files: Files, lock: DirectoryLock
+    ) -> None:
+        self.directory = directory
+        self._lock = lock
+        self._abort = directory / "abort"
+        self.pool = MapPool(files, config.maps_max or files.maps_max())
+        is_clean = self.pool.has_sure_names = "abort" not in files.list(directory)
+        self.checkpoint = read_checkpoint(files, directory)
+        self.log = load_log(self.pool, directory, config, self.checkpoint)
+        self.queues = load_queues(self.pool, directory, config, self.checkpoint)
+        self.index = KeyIndex(
+            self.pool, directory / "index", config.index_slots, config.index_entries,
+            config.index_step,
+        )  # fmt: skip
+        self.index.open()
+        self.deleted = TopicTombstones(files, directory)
+        load_queue_ends(self.queues, directory, self.checkpoint.note, self.deleted.positions)
+        self._miss_first_files()
+        self._recover(config, is_clean=is_clean)
+        if not is_clean:
+            self._keep_names()
+
+    def _miss_first_files(self) -> None:
+        """Tell of first files that are gone: retention notes what it deletes before it does."""
+        begin = self.checkpoint.log_begin if self.checkpoint.note else None
+        if begin is not None and begin < self.log.begin:
+            log.error(
+                "%s lacks its files from position %d to %d, which retention did not delete: their"
+                " messages are lost unless the files are put back before this store is used",
+                self.directory / "commitlog", begin, self.log.begin,
+            )  # fmt: skip
+
+    def _recover(self, config: StoreConfig, *, is_clean: bool) -> None:
+        found = recover(
+            self.log, self.queues, self.index, self.checkpoint,
+            is_clean=is_clean, delay_levels_ms=config.delay_levels_ms,
+            deleted=self.deleted.positions,
+        )  # fmt: skip
+        self.deleted.limit(found.end)
+        self.queues.opened()
+        try:
+            self.queues.clear_removed()
+        except (StoreError, OSError) as error:
+            log.warning("files of deleted topics are left: %s", error)
+        self.damage: Sequence[RecordRange] = found.damage
+        self.flusher = Flusher(self.directory, self.pool, self.log, found.durable)
+        self.flusher.checkpointed = self.checkpoint.note.position if self.checkpoint.note else 0
+        self.dispatcher = Dispatcher(self.log, self.index, found.index_from)
+        if self.log.end - found.index_from <= INDEX_BEFORE_OPEN_BYTES:
+            while self.dispatcher.step(1000):
+                pass
+        if not is_clean:
+            log.warning("%s was not closed: recovered up to position %d", self.directory, found.end)
+
+    def _keep_names(self) -> None:
+        """Make names durable that the process before left behind: others now build on them."""
+        for path in (self.directory / "config", self.directory):
+            if self.pool.files.list(path):
+                self.pool.files.sync(path)
+
+    def enter(self, pid: int) -> None:
+        """Mark the directory as in use: whoever finds the mark later knows of a crash."""
+        self.pool.files.replace(self._abort, str(pid).encode())
+
+    def leave(self) -> None:
+        """Take the mark away: everything is durable."""
+        try:
+            self.pool.files.remove(self._abort)
+            self.pool.files.sync(self.directory)
+        except OSError as error:  # the next start looks for traces of a crash, and finds none
+            log.warning("%s may look as if it was not closed: %s", self.directory, error)
+
+    def release(self) -> None:
+        """Let others have the directory."""
+        self.flusher.close()
+        self.pool.drop_all()
+        self._lock.release()
+
+
+def open_directory(directory: Path, config: StoreConfig, files: Files, pid: int) -> OpenDirectory:
+    """Lock, load and recover a directory. Raises StoreLocked and StoreError."""
+    lock = files.lock(directory / "lock", f"process {_holder(files, directory)}")
+    try:
+        opened = OpenDirectory(directory, config, files, lock)
+        opened.enter(pid)
+    except OSError as error:
+        lock.release()
+        raise store_error(directory, error) from error
+    except BaseException:
+        lock.release()
+        raise
+    return opened
+
+
+def read_checkpoint(files: Files, directory: Path) -> StoreCheckpoint:
+    """What the checkpoint says; a missing one says nothing."""
+    try:
+        return unpack_checkpoint(files.read(directory / "checkpoint"))
+    except FileNotFoundError:
+        return StoreCheckpoint()
+    except OSError as error:
+        raise store_error(directory / "checkpoint", error) from error
+
+
+def _holder(files: Files, directory: Path) -> str:
+    try:
+        return files.read(directory / "abort").decode(errors="replace").strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+def load_log(
+    pool: MapPool, directory: Path, config: StoreConfig, checkpoint: StoreCheckpoint
+) -> CommitLog:
+    """The log's files, with the size that they have."""
+    path = directory / "commitlog"
+    right = checkpoint.note.log_file_size if checkpoint.note else config.log_file_size
+    commit_log = CommitLog(pool, path, right, config.log_step)
+    commit_log.load(pool.files.list(path), is_sure=checkpoint.note is not None)
+    if commit_log.segments.files:
+        _say_size(path, commit_log.segments.file_size, config.log_file_size)
+    return commit_log
+
+
+def load_queues(
+    pool: MapPool, directory: Path, config: StoreConfig, checkpoint: StoreCheckpoint
+) -> ConsumeQueues:
+    """Learn which queues there are, and look at the sizes of their files alone."""
+    path, files = directory / "consumequeue", pool.files
+    queues = ConsumeQueues(pool, path, config.queue_file_entries, config.queue_step)
+    sizes: dict[QueueName, dict[int, int]] = {}
+    for topic, size in files.list(path).items():
+        topic_path = path / topic
+        for name, inner in files.list(topic_path).items() if size is None else ():
+            queue_path = topic_path / name
+            if inner is None and name.isdigit() and name.isascii():
+                queues.know(topic, int(name))
+                listed = queues.listed[topic, int(name)] = files.list(queue_path)
+                sizes[topic, int(name)] = sizes_by_start(queue_path, listed)
+            else:
+                log.warning("%s does not belong there and is ignored", queue_path)
+    queues.file_size = _queue_size(sizes.values(), queues.file_size, checkpoint)
+    _say_size(path, queues.file_size, config.queue_file_entries * ENTRY_SIZE)
+    single = {0: queues.file_size}
+    for queue, found in sizes.items():
+        if found != single:
+            _look_at(queues, queue, found, is_sure=checkpoint.note is not None)
+    return queues
+
+
+def _look_at(
+    queues: ConsumeQueues, name: QueueName, sizes: Mapping[int, int], *, is_sure: bool
+) -> None:
+    """Note where a queue begins, or why its files cannot be used.
+
+    Raises StoreError for a file of another size, unless it is sure what the right one is.
+    """
+    starts = sorted(sizes)
+    for start, following in zip(starts, [*starts[1:], None], strict=False):
+        size = sizes[start]
+        if size != queues.file_size and not (size == 0 and following is None):
+            if not is_sure:
+                raise wrong_size_error(queues.path(name, start), size, queues.file_size)
+            queues.faults[name] = f"{queues.path(name, start)} has {size} bytes"
+        elif following is not None and following != start + queues.file_size:
+            queues.faults[name] = f"{queues.path(name, start + queues.file_size)} is missing"
+    if starts and starts[0]:
+        queues.begins[name] = starts[0] // ENTRY_SIZE
+
+
+def _queue_size(
+    sizes: Iterable[dict[int, int]], configured: int, checkpoint: StoreCheckpoint
+) -> int:
+    if checkpoint.note:
+        return checkpoint.note.queue_file_size
+    agreed = {common_size(found, configured, ENTRY_SIZE) for found in sizes}
+    return agreed.pop() if len(agreed) == 1 else configured
+
+
+def _say_size(path: Path, size: int, configured: int) -> None:
+    if size != configured:
+        log.info("%s keeps its files of %d bytes; %d are configured", path, size, configured)

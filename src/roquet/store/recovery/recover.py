@@ -1,0 +1,342 @@
+"""Recovery: opening after a stop or a crash.
+
+    1. where to begin    our note in the checkpoint, or the times in it as the genuine broker does
+    2. walk the log      each whole record gets its queue entry again, unless it has it
+    3. judge             rules.recovery says where the log ends and what is damage
+    4. settle            log and queues end there; zeros follow, so that nothing old comes back
+    5. look at queues    whose files contradict what was known of them is made again from the log
+    6. the index         back to what the note says; the dispatcher brings the rest
+
+Twice gives the same as once: nothing is written that is there already.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from roquet.log_records import logger
+from roquet.model.errors import StoreError
+from roquet.rules.recovery import (
+    RecordRange,
+    UncleanStop,
+    find_log_end,
+    first_file_to_scan,
+    is_torn_tail,
+)
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queue_check import find_faults, is_last_entry_wrong
+from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
+from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.rebuild import QueueRebuilder
+from roquet.store.key_index.index import KeyIndex
+from roquet.store.key_index.index_check import drop_misleading_files, lacks_keys
+from roquet.store.layout import CheckpointNote, StoreCheckpoint
+from roquet.wire.records.partial_decode import PartialRecord, is_torn
+
+log = logger(__name__)
+
+LOGGED_QUEUES_MAX: Final = 20
+"""Damaged queues that are named; more lines would not help whoever reads them."""
+
+
+class ScanStart(msgspec.Struct, frozen=True):
+    """Where a scan begins, and what it may rely on."""
+
+    position: int
+    durable: int
+    safe_ms: int = 0
+    """Records stored until then were durable as well; 0 when `durable` says all that is known."""
+
+
+class RecoveryResult(msgspec.Struct, frozen=True):
+    """What opening found."""
+
+    end: int
+    durable: int
+    damage: Sequence[RecordRange]
+    index_from: int
+    """Where the index has to go on."""
+
+
+def recover(
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    index: KeyIndex,
+    checkpoint: StoreCheckpoint,
+    *,
+    is_clean: bool,
+    delay_levels_ms: Sequence[int],
+    deleted: Mapping[bytes, int] = MappingProxyType({}),
+) -> RecoveryResult:
+    """Bring log, queues and index to one truth. Raises StoreError for a log that is cut short."""
+    known = dict(queues.ends) if queues.has_ends else None
+    remove_deleted_queues(queues, deleted)
+    for name in queues.faults:
+        queues.clear(name)
+    start = choose_start(commit_log, queues, checkpoint, is_clean=is_clean)
+    scan = _Scan(commit_log, QueueRebuilder(queues, delay_levels_ms, deleted=deleted), start)
+    scan.run()
+    end = scan.settle(checkpoint.note.last_record if checkpoint.note else -1)
+    if not is_clean:
+        scan.rebuilder.settle_others(start.position, scan.damage)
+    if scan.rebuilder.cut:
+        log.warning(
+            "%d messages that consume queues led to are not in the log: they were not durable when"
+            " this store was last used, or files of the log were lost since", scan.rebuilder.cut,
+        )  # fmt: skip
+    damaged = dict.fromkeys(scan.rebuilder.lacking, "it lacks entries")
+    damaged |= (
+        _astray(commit_log, queues) if known is None else find_faults(queues, commit_log, known)
+    )
+    if damaged := damaged | queues.faults:
+        only = QueueRebuilder(
+            queues, delay_levels_ms, is_whole_log=True, deleted=deleted, only=damaged
+        )
+        _make_again(commit_log, queues, damaged, known or {}, only)
+    return RecoveryResult(
+        end=end,
+        durable=min(max(start.durable, commit_log.begin), end),
+        damage=scan.damage,
+        index_from=rewind_index(index, commit_log, checkpoint, is_clean=is_clean),
+    )
+
+
+def _astray(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str]:
+    """Queues that are known to be damaged without knowing their ends, and why."""
+    found: dict[QueueName, str] = {}
+    for name in queues.names():
+        was_loaded = name in queues.loaded
+        queue = queues.get(*name)
+        assert queue is not None
+        if is_last_entry_wrong(commit_log, queue):
+            found[name] = f"its entry of offset {queue.end - 1} is damaged"
+        if was_loaded:
+            queues.note_end(queue)
+        else:
+            queues.unload(queue)
+    return found
+
+
+def _make_again(
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    damaged: Mapping[QueueName, str],
+    known: Mapping[QueueName, QueueEnd],
+    rebuilder: QueueRebuilder,
+) -> None:
+    """Make queues again from the whole log."""
+    for count, (name, fault) in enumerate(damaged.items()):
+        if count < LOGGED_QUEUES_MAX:
+            log.warning("consume queue %s/%d is made again from the log: %s", *name, fault)
+        queues.clear(name)
+    if len(damaged) > LOGGED_QUEUES_MAX:
+        log.warning("%d more consume queues are made again", len(damaged) - LOGGED_QUEUES_MAX)
+    for _, position, found in commit_log.walk(
+        commit_log.begin, commit_log.end, commit_log.end, check_crc=True
+    ):
+        rebuilder.put(position, found)
+    rebuilder.settle(())
+    rebuilder.settle_known({name: known[name] for name in damaged if name in known})
+
+
+def remove_deleted_queues(queues: ConsumeQueues, deleted: Mapping[bytes, int]) -> None:
+    """Delete once more the queues of deleted topics that came back: a loss of power can do that."""
+    for topic, position in deleted.items():
+        name = topic.decode()
+        held = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
+        used = [queue for queue in held if queue is not None and queue.end > queue.begin]
+        if used and all(_ends_before(queue, position) for queue in used):
+            log.warning("the queues of topic %s had been deleted: they are so again", name)
+            queues.remove(name)
+
+
+def _ends_before(queue: ConsumeQueue, position: int) -> bool:
+    """Whether a queue's entries are all old."""
+    return queue.entry(queue.end - 1)[0] < position
+
+
+def choose_start(
+    commit_log: CommitLog, queues: ConsumeQueues, checkpoint: StoreCheckpoint, *, is_clean: bool
+) -> ScanStart:
+    """Where to begin: as late as is safe."""
+    note, segments = checkpoint.note, commit_log.segments
+    if note is None:
+        return _start_by_times(commit_log, queues, checkpoint, is_clean=is_clean)
+    if not segments.begin <= note.position <= segments.limit:
+        raise _incomplete(commit_log, note.position)
+    position = note.position
+    if not _leads_to(commit_log, note.last_record, position):
+        # Somebody changed the last file; what was durable there is still to be found.
+        position = max(segments.begin, (position - 1) // segments.file_size * segments.file_size)
+    if not queues.has_ends and position > segments.begin:
+        log.warning("where consume queues ended is not known: all of the log is read to find out")
+        position = segments.begin
+    if not queues.topics():
+        if queues.ends:
+            log.warning("%s is empty: all consume queues are made again", queues.directory)
+        position = segments.begin
+    return ScanStart(position, note.position)
+
+
+def _leads_to(commit_log: CommitLog, last_record: int, position: int) -> bool:
+    """Whether the record that the note names still ends where the note says."""
+    if last_record < commit_log.begin:
+        return True
+    found = commit_log.skim_at(last_record)
+    is_at_file = position % commit_log.segments.file_size == 0
+    return found is not None and (is_at_file or last_record + found[0] == position)
+
+
+def _start_by_times(
+    commit_log: CommitLog, queues: ConsumeQueues, checkpoint: StoreCheckpoint, *, is_clean: bool
+) -> ScanStart:
+    """As the genuine broker begins, for a directory that it wrote last."""
+    files = commit_log.segments.files
+    if not files:
+        if is_clean and (durable := queues.reach()):
+            raise _incomplete(commit_log, durable)
+        return ScanStart(0, 0)
+    found = [commit_log.skim_at(file.start) for file in files]
+    firsts = tuple(facts[4] if facts else None for facts in found)
+    index = 0
+    if queues.topics() and is_clean:
+        index = max((i for i, ms in enumerate(firsts) if ms is not None), default=0)
+    elif queues.topics():
+        index = first_file_to_scan(
+            UncleanStop(firsts, min(checkpoint.log_ms, checkpoint.queues_ms))
+        )
+    start = files[index].start
+    durable = queues.reach() if is_clean else start
+    if durable > commit_log.segments.limit:
+        raise _incomplete(commit_log, durable)
+    return ScanStart(start, durable, checkpoint.log_ms)
+
+
+def _incomplete(commit_log: CommitLog, position: int) -> StoreError:
+    directory, begin = commit_log.segments.directory, commit_log.begin
+    return StoreError(
+        f"{directory} holds positions {begin} to {commit_log.segments.limit}, but messages were"
+        f" kept up to {position}: restore the files that are missing; to go on without them,"
+        f" remove {directory.parent / 'checkpoint'} and put an empty file abort beside it"
+    )
+
+
+class _Scan:
+    """One walk over the log's end: what is whole, where it ends, what the queues need."""
+
+    def __init__(self, commit_log: CommitLog, rebuilder: QueueRebuilder, start: ScanStart) -> None:
+        self._log = commit_log
+        self.rebuilder = rebuilder
+        self._start = start
+        self._durable = start.durable
+        self._runs: list[RecordRange] = []
+        self.damage: tuple[RecordRange, ...] = ()
+
+    def run(self) -> None:
+        """Walk."""
+        begin, limit = self._start.position, self._log.segments.limit
+        run_start = run_stop = begin
+        put, last = self.rebuilder.put, None
+        # What a rest of zeros in a middle file means is known to be harmless only if it is old.
+        blank_until = limit if self._start.safe_ms else self._durable
+        for expected, position, found in self._log.walk(begin, limit, blank_until, check_crc=True):
+            if expected != position:
+                if self._is_over(expected, position, found):
+                    # A blank with nothing behind it is written over.
+                    self._runs.append(
+                        RecordRange(run_start, max(run_stop, min(expected, self._durable)))
+                    )
+                    run_start, run_stop = position, position + found[0]
+                    break
+                self._runs.append(RecordRange(run_start, expected))
+                run_start = position
+            # The last one may be torn although it looks whole: it is put when another follows.
+            if last is not None:
+                put(*last)
+            last = (position, found)
+            run_stop = position + found[0]
+        else:
+            run_stop = self._log.behind_blank(run_stop, self._durable)
+        self._runs.append(RecordRange(run_start, run_stop))
+        self._finish(last)
+
+    def _is_over(self, gap_start: int, position: int, found: PartialRecord) -> bool:
+        """Whether a hole is the log's end; a record behind it that was durable says no."""
+        if found[4] <= self._start.safe_ms:
+            self._durable = max(self._durable, position)
+        return is_torn_tail(gap_start, self._durable)
+
+    def _finish(self, last: tuple[int, PartialRecord] | None) -> None:
+        if last is None:
+            return
+        position, found = last
+        if position + found[0] > self._durable and is_torn(found[5], found[6]):
+            self._runs = [
+                RecordRange(run.start, min(run.stop, position))
+                for run in self._runs
+                if run.start <= position
+            ]
+            return
+        self.rebuilder.put(position, found)
+
+    def settle(self, last_record: int) -> int:
+        """Let log and queues end where the rule says; gives that position."""
+        verdict = find_log_end(self._runs, self._start.position, self._durable)
+        self.damage = verdict.damage
+        if verdict.cut:
+            log.warning(
+                "the log ends at %d in a torn record; records behind it, at %d, were never promised"
+                " and are dropped", verdict.end, verdict.cut[0].start,
+            )  # fmt: skip
+        self.rebuilder.settle(verdict.damage)
+        if (missing := self._log.leads_on(verdict.end)) is not None:
+            log.error(
+                "%s leads on to %s, which is missing: its messages are lost unless it is put back"
+                " before this store is used", self._log.segments.files[-1].path, missing.name,
+            )  # fmt: skip
+        if self._log.settle(verdict.end):
+            self._log.sync_tail()
+        self._log.redo(self._start.durable)
+        self._log.last = self.rebuilder.last if self.rebuilder.last >= 0 else last_record
+        self._log.checked_from = self._start.position
+        return verdict.end
+
+
+def rewind_index(
+    index: KeyIndex, commit_log: CommitLog, checkpoint: StoreCheckpoint, *, is_clean: bool
+) -> int:
+    """Take back what the index may hold of a lost end; gives where it has to go on."""
+    note = checkpoint.note
+    is_as_noted = note is not None and _rewind(index, note, is_clean=is_clean)
+    count = len(index.files)
+    drop_misleading_files(index, commit_log)
+    if note is not None and is_as_noted and len(index.files) == count:
+        position = min(note.index_position, commit_log.end)
+        if not lacks_keys(index, commit_log, position):
+            return position
+    if note is None and not is_clean:
+        # As the genuine broker does: files that were not durable are made again.
+        for file in [file for file in index.files if file.end_ms > checkpoint.index_ms]:
+            index.drop(file)
+    return max(index.end_position, commit_log.begin)
+
+
+def _rewind(index: KeyIndex, note: CheckpointNote, *, is_clean: bool) -> bool:
+    """Bring the index back to what the note says; False when it holds less than that."""
+    for file in [file for file in index.files if file.name > note.index_name]:
+        index.drop(file)
+    if not index.files:
+        return note.index_name == 0
+    newest = index.files[-1]
+    if newest.name != note.index_name:
+        return False
+    if newest.next < note.index_count:
+        index.drop(newest)
+        return False
+    is_sound = newest.next == note.index_count or newest.rewind(note.index_count)
+    # A loss of power may keep slots, and not the head that counts what they lead to.
+    if not is_sound or not (is_clean or newest.newest() < note.index_count):
+        newest.thread_anew()
+    return True

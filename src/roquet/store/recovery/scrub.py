@@ -1,0 +1,68 @@
+"""Scrub: the older log, its queue entries and its keys, looked at before a reader meets damage."""
+
+from collections.abc import Sequence
+
+from roquet.rules.recovery import RecordRange
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queue_repair import QueueRepair
+from roquet.store.key_index.index_check import IndexCheck
+
+
+class Scrub:
+    """One walk over the log from its begin up to what this process has seen itself."""
+
+    def __init__(self, commit_log: CommitLog, repair: QueueRepair, keys: IndexCheck) -> None:
+        self._log = commit_log
+        self._repair = repair
+        self._keys = keys
+        self._until = commit_log.checked_from
+        self.position = commit_log.begin
+        """Everything in front of it has been looked at."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be looked at."""
+        return self._is_through and self._keys.is_over
+
+    @property
+    def _is_through(self) -> bool:
+        return self.position >= self._until
+
+    def step(self, budget: int) -> Sequence[RecordRange]:
+        """Look at about so many bytes; gives the holes in them."""
+        if not self._keys.go_on():
+            return []
+        if self._is_through:
+            self._keys.finish()
+            return []
+        self.position = before = max(self.position, self._log.begin)
+        holes: list[RecordRange] = []
+        stop = min(before + budget, self._until)
+        is_through = self._walk(stop, holes)
+        while is_through and self.position == before and stop < self._until:
+            # Inside a hole or a blank: look further until it ends.
+            stop = min(2 * stop - before, self._until)
+            is_through = self._walk(stop, holes)
+        if is_through and stop == self._until and not self._is_through:
+            if not self._log.is_blank_at(self.position, self._until):
+                holes.append(RecordRange(self.position, self._until))
+            self.position = self._until
+        self._repair.end_step(is_over=self._is_through)
+        return holes
+
+    def skip(self, budget: int) -> None:
+        """Go on behind the next so many bytes, without a look at them."""
+        self.position = min(self.position + budget, max(self._until, self.position))
+        self._repair.end_step(is_over=self._is_through)
+
+    def _walk(self, stop: int, holes: list[RecordRange]) -> bool:
+        """Walk on; False when so many queues were met that others should have their turn."""
+        found = self._log.walk(self.position, stop, self._until, check_crc=True)
+        for expected, position, facts in found:
+            if expected != position:
+                holes.append(RecordRange(expected, position))
+            self.position = position + facts[0]
+            is_turn_over = not self._repair.compare(position, facts)
+            if not self._keys.compare(position, facts) or is_turn_over:
+                return False
+        return True

@@ -1,0 +1,75 @@
+"""Retention: deletes what the rule names: files of the log first, then what led only there.
+
+Never behind the last checkpoint: a start after a crash reads the log from there. Where the log will
+begin is noted first, so that files that somebody else deletes can be told from those.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from roquet.log_records import logger
+from roquet.rules.retention import DiskUsage, FileAge, RetentionPolicy, deletable_files
+from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queues import ConsumeQueues
+from roquet.store.flush import Flusher
+from roquet.store.key_index.index import KeyIndex
+
+log = logger(__name__)
+
+
+def expire(
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    index: KeyIndex,
+    flusher: Flusher,
+    now_ms: int,
+    usage: DiskUsage,
+    policy: RetentionPolicy,
+) -> list[str]:
+    """Delete expired files; gives their paths."""
+    ages = _ages(commit_log, now_ms)
+    going = deletable_files(ages, now_ms, local_hour(now_ms), usage, policy)
+    stops = [file.start + commit_log.segments.file_size for file in going]
+    begin = max((stop for stop in stops if stop <= flusher.checkpointed), default=0)
+    if not begin:
+        return []
+    flusher.note_begin(begin)
+    gone = [str(file.path) for file in commit_log.segments.drop_before(begin)]
+    for topic, queue_id in queues.names():
+        gone += queues.drop_before(topic, queue_id, begin)
+    gone += index.drop_before(begin)
+    log.info("retention deleted %d files; the log begins at %d", len(gone), begin)
+    return gone
+
+
+def local_hour(now_ms: int) -> int:
+    """The hour of the day, 0 to 23, as the operator's clock on the wall has it."""
+    return datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().hour
+
+
+def expired_queues(
+    queues: ConsumeQueues, begin: int, is_gone: Callable[[str, int], bool]
+) -> list[tuple[str, int]]:
+    """The queues of which nothing is left and `is_gone` says that they get no more."""
+    return [name for name in queues.names() if is_gone(*name) and _is_empty(queues, *name, begin)]
+
+
+def _is_empty(queues: ConsumeQueues, topic: str, queue_id: int, begin: int) -> bool:
+    queue = queues.get(topic, queue_id)
+    return queue is None or queue.min_offset(begin) >= queue.end
+
+
+def _ages(commit_log: CommitLog, now_ms: int) -> list[FileAge]:
+    """The log's files up to the one that is written to.
+
+    A file's last record is about as old as the first one of the next file, and no older than its
+    own first one: the clock may have been set back for a moment when the next one began.
+    """
+    files = [file for file in commit_log.segments.files if file.start <= commit_log.end]
+    ages = []
+    for file, following in zip(files, [*files[1:], None], strict=False):
+        times = [commit_log.stored_ms(each.start) for each in (file, following) if each]
+        known = [stored_ms for stored_ms in times if stored_ms is not None]
+        is_closed = following is not None and times[-1] is not None
+        ages.append(FileAge(file.start, max(known) if is_closed else now_ms))
+    return ages

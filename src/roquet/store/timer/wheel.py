@@ -1,0 +1,121 @@
+"""The wheel: one slot for each second of two weeks, which are then used again.
+
+    second 1,700,000,000        …,001           …,002
+    ┌──────────────────────┬───────────────┬──────────────┬─ …      timerwheel, 38 MB
+    │ last ─▶ unit 9,104   │ another time's│ last ─▶ …    │
+    └──────────────────────┴───────────────┴──────────────┴─ …
+
+A slot that names another second is empty. Blocks for the whole file are there before the first
+write, so that a full disk is an error and no signal.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from roquet.log_records import logger
+from roquet.rules.delay.timer import PRECISION_MS
+from roquet.store.filesystem.mapped_file import PAGE_SIZE, MappedFile, MapPool
+from roquet.store.timer.layout import NONE, SLOT, SLOT_SIZE, TimerSlot
+
+log = logger(__name__)
+
+_EMPTY_PAGE: Final = bytes(PAGE_SIZE)
+
+EMPTIED_SLOT: Final = TimerSlot(NONE, NONE, 0)
+"""A second whose messages were delivered before the clock was set back."""
+
+SLOTS_PER_STEP: Final = 1_024
+"""Used seconds that are looked at before others have their turn: about a millisecond."""
+
+
+class TimerWheel:
+    """Which units of the timer log are due in which second."""
+
+    def __init__(self, pool: MapPool, path: Path, slots: int) -> None:
+        self._pool = pool
+        self._slots = slots
+        self._file = MappedFile(pool, path, 0, slots * SLOT_SIZE)
+        self.exists = False
+
+    @property
+    def span_ms(self) -> int:
+        """After so long a slot is used again."""
+        return self._slots * PRECISION_MS
+
+    def load(self, size: int | None) -> None:
+        """Take the file of that size, None for none; one that has been cut is made again."""
+        if size and size != self._file.size:
+            log.warning(
+                "%s has %d bytes where %d are right: it is made again",
+                self._file.path, size, self._file.size,
+            )  # fmt: skip
+            self._pool.files.remove(self._file.path)
+        self.exists = size == self._file.size
+        self._file.is_new = not self._pool.has_sure_names
+
+    def make(self) -> None:
+        """See to it that slots can be written. Raises StoreFull."""
+        if not self.exists:
+            self._file.make()
+            self.exists = True
+        self._file.extend(self._file.size, self._file.size)
+
+    def slot(self, time_ms: int) -> TimerSlot | None:
+        """What waits in the second of a time; None for nothing."""
+        if not self.exists:
+            return None
+        second = time_ms // PRECISION_MS
+        file = self._file
+        view = file.held or file.view()
+        stored, first, last, count, _ = SLOT.unpack_from(view, second % self._slots * SLOT_SIZE)
+        return TimerSlot(first, last, count) if stored == second and last != NONE else None
+
+    def held_ms(self, time_ms: int) -> int:
+        """Which second's slot lies in the place of a time's; 0 for none."""
+        view, at = self._file.held or self._file.view(), time_ms // PRECISION_MS % self._slots
+        second, _, last, _, _ = SLOT.unpack_from(view, at * SLOT_SIZE)
+        return int(second) * PRECISION_MS if last != NONE else 0
+
+    def put(self, time_ms: int, slot: TimerSlot) -> None:
+        """Set the second of a time; `make` was called before."""
+        second = time_ms // PRECISION_MS
+        at = second % self._slots * SLOT_SIZE
+        SLOT.pack_into(self._file.view(), at, second, slot.first, slot.last, slot.count, 0)
+        self._file.mark()
+
+    def is_emptied(self, time_ms: int) -> bool:
+        """Whether the second of a time was emptied on purpose, and not set since."""
+        file = self._file
+        at = time_ms // PRECISION_MS % self._slots * SLOT_SIZE
+        found = SLOT.unpack_from(file.held or file.view(), at)
+        return found[:3] == (time_ms // PRECISION_MS, NONE, NONE)
+
+    def blank(self, time_ms: int) -> None:
+        """Empty the second of a time."""
+        at = time_ms // PRECISION_MS % self._slots * SLOT_SIZE
+        self._file.view()[at : at + SLOT_SIZE] = bytes(SLOT_SIZE)
+        self._file.mark()
+
+    def blank_between(self, begin_ms: int, end_ms: int) -> Iterator[None]:
+        """Empty the seconds from one time up to another, some at a time. Raises StoreFull."""
+        self.make()
+        for number, (time_ms, _) in enumerate(self.used(), 1):
+            if begin_ms <= time_ms < end_ms:
+                self.put(time_ms, EMPTIED_SLOT)
+            if number % SLOTS_PER_STEP == 0:
+                yield
+
+    def used(self) -> Iterator[tuple[int, TimerSlot]]:
+        """Every slot that was ever set, with its time; the pages are let go again."""
+        if not self.exists:
+            return
+        view = self._file.view()
+        for start in range(0, self._file.size, PAGE_SIZE):
+            page = bytes(view[start : start + PAGE_SIZE])
+            if page == _EMPTY_PAGE:
+                continue
+            for second, first, last, count, _ in SLOT.iter_unpack(page):
+                if second and last != NONE:
+                    yield second * PRECISION_MS, TimerSlot(first, last, count)
+        self._pool.files.forget(view, self._file.size)

@@ -1,0 +1,1 @@
+"""Balance workload: members join, leave and die; brokers crash, are slow or cut off."""

@@ -1,0 +1,82 @@
+"""Defects: bugs that can be planted in the client, to show that the simulation finds such bugs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Final
+
+from roquet.client.reading.message import InboundMessage
+from roquet.client.reading.ordered_reader import OrderedReader
+from roquet.client.reading.queue_reader import QueueReader
+from roquet.client.rebalance.assigned_queues import AssignedQueues
+from roquet.client.rebalance.queue_locks import QueueLocks
+from roquet.client.rebalance.rebalancer import Rebalancer
+from roquet.model.queue import MessageQueue
+from roquet.rules.consumption.progress import ConsumeWindow
+from roquet.testing.simulation.balance.run import PlantedDefect
+from roquet.testing.simulation.patching import patched
+
+
+@contextmanager
+def early_commit() -> Iterator[None]:
+    """Progress counts what was handed out, not what was handled."""
+    with patched(ConsumeWindow, "committable", property(lambda window: window.next_offset)):
+        yield
+
+
+@contextmanager
+def skipped_commit() -> Iterator[None]:
+    """Who gives a queue away does not save how far it is."""
+
+    async def save_nothing(self: AssignedQueues, readers: Iterable[QueueReader]) -> None:
+        """As if there were no need."""
+
+    with patched(AssignedQueues, "save_last", save_nothing):
+        yield
+
+
+@contextmanager
+def ignored_lock() -> Iterator[None]:
+    """Ordered queues are read without the broker's lock."""
+
+    async def take(_: QueueLocks, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+        return set(queues)
+
+    with patched(QueueLocks, "lock", take):
+        yield
+
+
+@contextmanager
+def lost_notice() -> Iterator[None]:
+    """The broker's word that members changed is not heard."""
+
+    def hear_nothing(self: Rebalancer, call: object, peer: object) -> None:
+        """As if it had not come."""
+
+    with patched(Rebalancer, "_members_changed", hear_nothing):
+        yield
+
+
+@contextmanager
+def reordering_retry() -> Iterator[None]:
+    """An ordered message that failed lets the next one pass."""
+
+    async def step_aside(self: Any, message: InboundMessage, pause_ms: int) -> None:
+        self._ended()
+        self._hand_out()
+        await QueueReader._again(self, message, pause_ms)
+
+    with patched(OrderedReader, "_again", step_aside):
+        yield
+
+
+DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
+    {
+        "early-commit": early_commit,
+        "skipped-commit": skipped_commit,
+        "ignored-lock": ignored_lock,
+        "lost-notice": lost_notice,
+        "reordering-retry": reordering_retry,
+    }
+)
+"""By name."""

@@ -1,0 +1,1 @@
+"""What operators ask of brokers, of name servers and of the members of a group."""

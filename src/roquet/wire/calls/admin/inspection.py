@@ -1,0 +1,157 @@
+"""Who is connected, what is subscribed, what a broker has: asked, never changed."""
+
+from typing import ClassVar
+
+import msgspec
+
+from roquet.model.subscription import Subscription
+from roquet.model.topic import DataVersion
+from roquet.wire.call import Call, Int, Long, Reply
+from roquet.wire.calls.bodies import ClientConnection
+from roquet.wire.codes import Language, RequestCode
+
+
+class GetProducers(Call[Reply], frozen=True, kw_only=True):
+    """The members of a producer group; the reply's body is a ProducerConnection."""
+
+    code: ClassVar = RequestCode.GET_PRODUCER_CONNECTION_LIST
+
+    producer_group: str
+
+
+class GetAllProducers(Call[Reply], frozen=True, kw_only=True):
+    """The members of all producer groups; the reply's body is a ProducerTable."""
+
+    code: ClassVar = RequestCode.GET_ALL_PRODUCER_INFO
+
+
+class GetGroupsOfTopic(Call[Reply], frozen=True, kw_only=True):
+    """The groups that listen to a topic, or have progress in it; the body is a GroupList."""
+
+    code: ClassVar = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+
+    topic: str
+
+
+class GetTopicsOfGroup(Call[Reply], frozen=True, kw_only=True):
+    """The topics in which a group has progress; the reply's body is a TopicList."""
+
+    code: ClassVar = RequestCode.QUERY_TOPICS_BY_CONSUMER
+
+    group: str
+
+
+class GetSubscription(Call[Reply], frozen=True, kw_only=True):
+    """What a group wants of a topic; the reply's body is a SubscriptionAnswer."""
+
+    code: ClassVar = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
+
+    group: str
+    topic: str
+
+
+class GetSystemTopics(Call[Reply], frozen=True, kw_only=True):
+    """The topics that belong to the system; the reply's body is a TopicList."""
+
+    code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+
+
+class GetEntries(Call[Reply], frozen=True, kw_only=True):
+    """The entries of a queue from an offset on; the reply's body is a QueueEntries."""
+
+    code: ClassVar = RequestCode.QUERY_CONSUME_QUEUE
+
+    topic: str
+    queue_id: Int = 0
+    index: Long = 0
+    """A queue offset."""
+    count: Int = 0
+    consumer_group: str | None = None
+    """Whose subscription to the topic is told, too."""
+
+
+class GetAllOffsets(Call[Reply], frozen=True, kw_only=True):
+    """The progress of all groups; the reply's body is an AllOffsets."""
+
+    code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
+
+
+class GetDelayOffsets(Call[Reply], frozen=True, kw_only=True):
+    """How far each delay level is; the reply's body is what delayOffset.json says."""
+
+    code: ClassVar = RequestCode.GET_ALL_DELAY_OFFSET
+
+
+class GetRequestModes(Call[Reply], frozen=True, kw_only=True):
+    """Which groups pull and which pop; the reply's body is what messageRequestMode.json says."""
+
+    code: ClassVar = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
+
+
+class ProducerConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The members of a producer group."""
+
+    connection_set: list[ClientConnection] = []
+
+
+class ProducerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a producer group, in all that is told of it."""
+
+    client_id: str = msgspec.field(name="clientId")
+    remote_ip: str = msgspec.field(name="remoteIP")
+    """Its address as Java writes it: /ip:port."""
+    language: Language | None = None
+    version: int = 0
+    last_update_timestamp: int = msgspec.field(default=0, name="lastUpdateTimestamp")
+
+
+class ProducerTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Group to members (Java's ProducerTableInfo)."""
+
+    data: dict[str, list[ProducerInfo]] = {}
+
+
+class GroupList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Names of groups."""
+
+    group_list: list[str] = []
+
+
+class SubscriptionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a group wants of a topic; nothing while it is not online."""
+
+    subscription_data: Subscription | None = None
+    group: str
+    topic: str
+
+
+class QueueEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One entry of a queue (Java's ConsumeQueueData)."""
+
+    physic_offset: int
+    """A position of the log, in bytes."""
+    physic_size: int
+    tags_code: int
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+class QueueEntries(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Some entries of a queue, and where it begins and ends."""
+
+    subscription_data: Subscription | None = None
+    filter_data: str | None = None
+    queue_data: list[QueueEntry] | None = None
+    max_queue_index: int = 0
+    min_queue_index: int = 0
+
+
+class AllOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All progress: "topic@group" → queue id → offset, of what is handled and what is given out."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+    pull_offset_table: dict[str, dict[int, int]] = {}
+    group_topic_map: dict[str, list[str]] = {}
+    data_version: DataVersion | None = None

@@ -1,0 +1,214 @@
+"""The JSON that Java peers really send: bare keys, number keys.
+
+Read: standard JSON and Java's. Written: as Java writes it, or standard for peers that ask for it.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from enum import Enum, IntFlag
+from functools import cache
+from json.encoder import encode_basestring as quoted
+from json.encoder import encode_basestring_ascii as quoted_ascii
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from roquet.model.errors import FieldError
+from roquet.wire.fastjson.coercion import coerce
+from roquet.wire.fastjson.parser import parse, quote_keys
+
+T = TypeVar("T")
+
+_INT: Final[set[type]] = {int}
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+def loads(data: bytes | str, wanted: type[T]) -> T:
+    """The value that a text holds; FieldError says where it is broken or ill-typed."""
+    kind: Any = wanted
+    decode = _decoder(kind)
+    try:
+        return cast("T", decode(data))
+    except _UNREADABLE:
+        text = quote_keys(_text(data))
+    try:
+        return cast("T", decode(text))
+    except _UNREADABLE:
+        return cast("T", coerce(_untyped(text), wanted))
+
+
+def loads_strictly(data: bytes | str, wanted: type[T]) -> T:
+    """The value that standard JSON of the right types holds, decoded in C alone.
+
+    Raises MsgspecError, UnicodeError or RecursionError for anything else.
+    """
+    kind: Any = wanted
+    return cast("T", _decoder(kind)(data))
+
+
+class EncodedTextCache:
+    """Texts of a table's values, kept until it is written again: of thousands few have changed.
+
+    A value is known by itself, not by what it says: it must never change, as frozen ones do not.
+    """
+
+    __slots__ = ("_before", "_now")
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[object, str]] = {}
+        self._now: dict[int, tuple[object, str]] = {}
+
+    def begin(self) -> None:
+        """The table is written once more: what is no longer in it will be forgotten."""
+        self._before, self._now = self._now, {}
+
+    def text(self, value: object, write: Callable[[object, str], str], line: str) -> str:
+        """The value's text, as it was or made now."""
+        found = self._before.get(id(value))
+        if found is None or found[0] is not value:
+            found = (value, write(value, line))
+        self._now[id(value)] = found
+        return found[1]
+
+
+def dumps(
+    value: object,
+    *,
+    standard: bool = False,
+    pretty: bool = False,
+    text_cache: EncodedTextCache | None = None,
+) -> bytes:
+    """The value as Java's JSON library writes it: compact, fields by alphabet, null left out.
+
+    `standard` quotes and sorts the keys of maps and escapes what is not ASCII, as a name server
+    answers newer clients. `pretty` is the layout of configuration files. `text_cache` makes a large
+    table cheap that is written again and again; it belongs to one table and one way of writing.
+    """
+    quote = quoted_ascii if standard else quoted
+    writer = _Writer(standard=standard, pretty=pretty, quote=quote, text_cache=text_cache)
+    if text_cache is not None:
+        text_cache.begin()
+    text = writer.write(value, "\n")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which Java's strings can hold
+        writer = _Writer(standard=standard, pretty=pretty, quote=quoted_ascii)
+        return writer.write(value, "\n").encode()
+
+
+@cache
+def _decoder(wanted: Any) -> Callable[[bytes | str], object]:
+    """The quick reader, for what standard JSON can hold."""
+    return msgspec.json.Decoder(wanted, strict=False).decode
+
+
+def _text(data: bytes | str) -> str:
+    try:
+        return data if isinstance(data, str) else data.decode()
+    except UnicodeDecodeError as error:
+        raise FieldError(f"not JSON: no UTF-8 at byte {error.start}") from error
+
+
+def _untyped(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except _UNREADABLE:
+        return parse(text)
+
+
+class _Writer(msgspec.Struct, frozen=True):
+    """One way of writing; `line` is what starts a line: a newline and tabs."""
+
+    standard: bool
+    pretty: bool
+    quote: Callable[[str], str]
+    text_cache: EncodedTextCache | None = None
+
+    def write(self, value: object, line: str) -> str:
+        """The text of any value."""
+        kind = type(value)
+        if kind is str:
+            return self.quote(cast("str", value))
+        if kind is int:
+            return str(value)
+        if isinstance(value, dict):
+            return self._object(self._map(value, line), line)
+        if isinstance(value, msgspec.Struct):
+            return self._object(self._fields(value, line), line)
+        if isinstance(value, list | tuple | set | frozenset):
+            return self._array(value, line)
+        return _scalar(value)
+
+    def _object(self, pairs: Iterable[str], line: str) -> str:
+        inner = self._deeper(line)
+        text = f",{inner}".join(pairs)
+        return f"{{{inner}{text}{self._same(line)}}}" if text else "{}"
+
+    def _array(self, items: Iterable[object], line: str) -> str:
+        """Numbers stand on one line, texts and objects on lines of their own."""
+        inner = self._deeper(line)
+        texts = [self.write(item, inner) for item in items]
+        if not texts or texts[0][0] not in '{["':
+            return f"[{','.join(texts)}]"
+        return f"[{inner}{f',{inner}'.join(texts)}{self._same(line)}]"
+
+    def _fields(self, value: msgspec.Struct, line: str) -> Iterable[str]:
+        inner = self._deeper(line)
+        for wire_name, name in _wire_names(type(value)):
+            if (item := getattr(value, name)) is not None:
+                yield f'"{wire_name}":{self.write(item, inner)}'
+
+    def _map(self, value: dict[Any, object], line: str) -> Iterable[str]:
+        inner = self._deeper(line)
+        if not self.standard and set(map(type, value.values())) == _INT == set(map(type, value)):
+            return [f"{key}:{item}" for key, item in value.items()]  # progress: by far the most
+        return self._pairs(value, inner)
+
+    def _pairs(self, value: dict[Any, object], inner: str) -> Iterable[str]:
+        text_cache = self.text_cache
+        for key in sorted(value) if self.standard else value:
+            item = value[key]
+            if text_cache is not None and isinstance(item, msgspec.Struct):
+                yield f"{self._key(key)}:{text_cache.text(item, self.write, inner)}"
+            elif item is not None:
+                yield f"{self._key(key)}:{self.write(item, inner)}"
+
+    def _key(self, key: object) -> str:
+        if type(key) is str:
+            return self.quote(key)
+        if type(key) is int:
+            text = str(key)
+        else:
+            text = _Writer(self.standard, False, self.quote).write(key, "")
+        return self.quote(text) if self.standard else text
+
+    def _deeper(self, line: str) -> str:
+        return f"{line}\t" if self.pretty else ""
+
+    def _same(self, line: str) -> str:
+        return line if self.pretty else ""
+
+
+@cache
+def _wire_names(struct: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    """The names on the wire, by alphabet, beside ours."""
+    return tuple(sorted((f.encode_name, f.name) for f in msgspec.structs.fields(struct)))
+
+
+def _scalar(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case IntFlag():
+            return str(value.value)
+        case Enum():
+            return quoted(value.name)
+        case int() | float():
+            return repr(value)
+        case bytes():
+            return quoted(b64encode(value).decode())
+        case _:
+            raise TypeError(f"{type(value).__name__} has no place in JSON")

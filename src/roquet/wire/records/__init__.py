@@ -1,0 +1,1 @@
+"""The message record and its parts: host, properties, compression, batch, message id."""

@@ -1,0 +1,90 @@
+from typing import Any
+
+import pytest
+
+from roquet.admin import dead_letters, groups, topics
+from roquet.admin.brokers import statuses
+from roquet.admin.client import AdminClient
+from roquet.client.config import ClientConfig
+from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, RoquetError, UsageError
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import cluster
+from roquet.wire.calls.admin.group import GetConnections
+from roquet.wire.calls.admin.topic import GetGroups
+
+
+def reach_of(namesrv: str) -> AdminClient:
+    return AdminClient(namesrv, ClientConfig(clock=this_loop().clock))
+
+
+@in_virtual_time
+async def test_all_brokers_are_found_and_asked() -> None:
+    clock = this_loop().clock
+    async with cluster(brokers=2, clock=clock) as running, reach_of(running.namesrv_addr) as admin:
+        brokers = await admin.brokers()
+        assert brokers == dict(zip(["broker-a", "broker-b"], running.broker_addrs, strict=True))
+        answers, failed = await admin.ask_each(brokers, GetGroups())
+        assert (list(answers), failed) == (["broker-a", "broker-b"], {})
+
+
+@in_virtual_time
+async def test_who_does_not_answer_is_named_with_the_reason() -> None:
+    clock = this_loop().clock
+    async with cluster(brokers=2, clock=clock) as running, reach_of(running.namesrv_addr) as admin:
+        brokers = await admin.brokers()
+        await running.stop_broker(1)
+        answers, failed = await admin.ask_each(brokers, GetConnections(consumer_group="g"))
+        assert answers == {}
+        assert isinstance(failed["broker-a"], CallRefused)
+        assert isinstance(failed["broker-b"], ConnectFailed)
+
+
+@in_virtual_time
+async def test_all_topics_are_known() -> None:
+    clock = this_loop().clock
+    async with cluster(clock=clock) as running, reach_of(running.namesrv_addr) as admin:
+        assert "TBW102" in await admin.topics()
+
+
+@in_virtual_time
+async def test_without_a_broker_it_says_so_and_not_that_there_is_nothing() -> None:
+    clock = this_loop().clock
+    async with cluster(brokers=0, clock=clock) as running, reach_of(running.namesrv_addr) as admin:
+        for ask in (
+            admin.brokers(),
+            admin.cluster(),
+            admin.topics(),
+            admin.known_route("orders"),
+            topics.list_names(admin),
+            topics.list_names(admin, system=True),
+            topics.create(admin, "orders", topics.TopicSettings()),
+            groups.create(admin, "g", {}),
+            groups.summaries(admin),
+            dead_letters.groups(running.namesrv_addr),
+            statuses(admin),
+        ):
+            with pytest.raises(RoquetError, match="the name servers know of no broker"):
+                await ask
+
+
+@in_virtual_time
+async def test_without_a_name_server_it_says_what_to_do() -> None:
+    async with reach_of("127.0.0.1:1") as admin:
+        with pytest.raises(ConnectFailed, match="no name server answered"):
+            await admin.brokers()
+
+
+def test_nonsense_is_no_address() -> None:
+    with pytest.raises(ConfigError):
+        AdminClient("nowhere")
+
+
+@in_virtual_time
+async def test_a_topic_that_nobody_has_is_told_with_what_may_have_been_meant(
+    operating: Any,
+) -> None:
+    async with operating() as it:
+        await topics.create(it.admin, "orders", topics.TopicSettings())
+        assert (await it.admin.known_route("orders")).queue_datas
+        with pytest.raises(UsageError, match=r"a topic 'ordesr'; did you mean 'orders'\?"):
+            await it.admin.known_route("ordesr")

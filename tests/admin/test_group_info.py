@@ -1,0 +1,54 @@
+import json
+
+import msgspec
+
+from roquet.admin.group_info import (
+    BrokerDecision,
+    GroupInfo,
+    GroupMemberInfo,
+    GroupQueueInfo,
+    GroupSummary,
+)
+
+
+def test_a_group_can_be_told_as_json() -> None:
+    member = GroupMemberInfo(
+        client_id="c1",
+        address="10.0.0.7:5000",
+        language="JAVA",
+        version=513,
+        wishes={"orders": "*"},
+        strategy=None,
+    )
+    queue = GroupQueueInfo(
+        topic="orders",
+        broker="broker-a",
+        queue_id=0,
+        owners=None,
+        committed=1,
+        end=3,
+        lag=2,
+        fault=None,
+    )
+    group = GroupInfo(
+        name="billing",
+        message_model="CLUSTERING",
+        consume_type=None,
+        lag=2,
+        members=[member],
+        queues=[queue],
+        divisions=[BrokerDecision(topic="orders", strategy="STICKY", number=4)],
+        problems=[],
+    )
+    told = json.loads(msgspec.json.encode(group))
+    assert told["members"][0]["wishes"] == {"orders": "*"}
+    assert told["queues"][0]["owners"] is None
+    assert told["divisions"] == [{"topic": "orders", "strategy": "STICKY", "number": 4}]
+    assert msgspec.json.decode(msgspec.json.encode(group), type=GroupInfo) == group
+
+
+def test_a_group_in_one_line() -> None:
+    one = GroupSummary(name="billing", members=2, lag=7)
+    assert json.loads(msgspec.json.encode(one)) == {
+        "name": "billing", "members": 2, "lag": 7, "disabled_on": [],
+    }  # fmt: skip

@@ -1,0 +1,140 @@
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from roquet.broker.filtering.filter_cache import CACHE_SIZE_MAX, EXPRESSIONS_MAX, FilterCache
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model.errors import CallRefused
+from roquet.model.subscription import SQL92, Subscription
+from roquet.rules.sql92 import SIZE_MAX
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.property_text import encode_properties
+
+CONFIG = BrokerConfig()
+
+
+@pytest.fixture
+def filters() -> FilterCache:
+    return FilterCache()
+
+
+def matches(filters: FilterCache, expression: str, properties: Mapping[str, str]) -> bool:
+    return filters.find(CONFIG, SQL92, expression).matches(encode_properties(properties))
+
+
+def refused(
+    filters: FilterCache, config: BrokerConfig = CONFIG, **subscription: Any
+) -> CallRefused:
+    given = {"topic": "orders", "expression_type": SQL92, **subscription}
+    with pytest.raises(CallRefused) as error:
+        filters.told(config, Subscription(**given))
+    return error.value
+
+
+def test_an_expression_looks_at_properties_as_they_are_stored(filters: FilterCache) -> None:
+    assert matches(filters, "a > 5 AND b = 'x'", {"b": "x", "a": "6"})
+    assert not matches(filters, "a > 5 AND b = 'x'", {"b": "x", "a": "5"})
+    assert not matches(filters, "a > 5", {"a": "six"})
+    assert matches(filters, "TAGS IS NULL", {"a": "TAGS"})
+
+
+def test_an_expression_is_compiled_once(filters: FilterCache) -> None:
+    found = filters.find(CONFIG, SQL92, "a > 5")
+    assert filters.find(CONFIG, SQL92, "a > 5") is found
+    assert found.terms == 2
+    assert len(filters) == 1
+
+
+def test_a_bad_expression_is_refused_with_its_place(filters: FilterCache) -> None:
+    for _ in range(2):  # the error is remembered, too
+        with pytest.raises(CallRefused, match=r"failed: .* at character 4 of 'a >'") as error:
+            filters.find(CONFIG, SQL92, "a >")
+        assert error.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    with pytest.raises(CallRefused, match="is empty"):
+        filters.find(CONFIG, SQL92, None)
+
+
+def test_other_kinds_of_expressions_are_unknown(filters: FilterCache) -> None:
+    with pytest.raises(CallRefused, match="'SQL99' is unknown: TAG or SQL92") as error:
+        filters.find(CONFIG, "SQL99", "a")
+    assert error.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_a_broker_that_filters_by_tags_alone_says_so(filters: FilterCache) -> None:
+    config = BrokerConfig(property_filter=False)
+    with pytest.raises(CallRefused) as error:
+        filters.find(config, SQL92, "a")
+    assert error.value.code == ResponseCode.SYSTEM_ERROR
+    assert error.value.remark == ("The broker does not support consumer to filter message by SQL92")
+    assert refused(filters, config, sub_string="a").code == ResponseCode.SYSTEM_ERROR
+
+
+def test_what_the_genuine_grammar_misreads_is_misread_only_where_that_is_wanted(
+    filters: FilterCache,
+) -> None:
+    config = BrokerConfig(sql_compatibility=True)
+    found = filters.find(config, SQL92, "a = 0x10")
+    assert found.matches(encode_properties({"a": "0"}))
+    with pytest.raises(CallRefused):
+        filters.find(CONFIG, SQL92, "a = 0x10")
+
+
+def test_a_bad_expression_of_a_heartbeat_is_logged_once(
+    filters: FilterCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = [
+        Subscription(topic="orders", sub_string="a >", expression_type=SQL92),
+        Subscription(topic="orders", sub_string="a > 1", expression_type=SQL92),
+        Subscription(topic="orders", sub_string="a >"),
+    ]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            filters.hear(CONFIG, "billing", said)
+            filters.hear(BrokerConfig(property_filter=False), "billing", said)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("group billing, topic orders: a name or a value was expected")
+    error = refused(filters, sub_string="a >")
+    assert error.code == ResponseCode.FILTER_DATA_NOT_EXIST
+    assert error.remark is not None
+    assert "filter data is not exist!" in error.remark
+    assert "at character 4" in error.remark
+
+
+def test_what_a_heartbeat_told_is_found(filters: FilterCache) -> None:
+    said = Subscription(topic="orders", sub_string="a > 1", expression_type=SQL92)
+    filters.hear(CONFIG, "billing", [said])
+    assert filters.told(CONFIG, said).expression == "a > 1"
+
+
+def test_of_the_new_expressions_of_a_heartbeat_only_some_are_compiled(filters: FilterCache) -> None:
+    said = [
+        Subscription(topic="orders", sub_string=f"a > {n}" + " " * 995, expression_type=SQL92)
+        for n in range(9)
+    ]
+    assert filters.hear(CONFIG, "billing", said, 3_500) == 500
+    assert len(filters) == 3
+    assert filters.told(CONFIG, said[8]).terms == 2, "the others when they are used"
+
+
+def test_only_so_many_expressions_are_remembered(filters: FilterCache) -> None:
+    first = filters.find(CONFIG, SQL92, "a = 0")
+    for number in range(1, EXPRESSIONS_MAX + 10):
+        filters.find(CONFIG, SQL92, f"a = {number}")
+        assert filters.find(CONFIG, SQL92, "a = 0") is first, "what is in use stays"
+    assert len(filters) == EXPRESSIONS_MAX
+
+
+def test_long_expressions_push_others_out(filters: FilterCache) -> None:
+    long = f"a = '{'x' * (SIZE_MAX - 20)}' OR a = "
+    for number in range(2 * CACHE_SIZE_MAX // SIZE_MAX):
+        filters.find(CONFIG, SQL92, f"{long}{number}")
+    assert len(filters) <= CACHE_SIZE_MAX // (SIZE_MAX - 20)
+
+
+def test_an_expression_comes_with_what_its_matches_show(filters: FilterCache) -> None:
+    found = filters.find(CONFIG, SQL92, "a = 'x' OR b = 'y'")
+    [way] = found.signs.ways
+    assert [bool(pattern.search(b"a\x01x")) for pattern in way] == [True, False]
+    assert filters.find(CONFIG, SQL92, "a = b").signs.ways == ()

@@ -1,0 +1,229 @@
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.broker.filtering.filter_cache import CompiledFilter, FilterCache
+from roquet.broker.filtering.filter_scan import (
+    SCAN_MAX,
+    STEP_MAX,
+    STEP_MIN,
+    scan,
+    scan_count,
+    scan_once,
+)
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model.subscription import SQL92
+from roquet.store.config import StoreConfig
+from roquet.store.reading.reader import Slice
+from roquet.store.store import Draft, Store
+from roquet.wire.records.property_text import encode_properties
+from roquet.wire.records.record import decode_many
+
+Fill = Callable[..., None]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    config = StoreConfig(
+        log_file_size=1 << 16, queue_file_entries=300, index_slots=20, index_entries=100
+    )
+    store = Store.open(None, config, now_ms=1, pid=1)
+    yield store
+    store.close(2)
+
+
+@pytest.fixture
+def fill(store: Store) -> Fill:
+    """Stores a message with each of these values of `a`; others' messages may lie between."""
+
+    def put(*values: int | str, between: int = 0, body: bytes = b"") -> None:
+        for value in values:
+            properties = encode_properties({"a": str(value), "b": "x"})
+            store.append(Draft("orders", 0, body or str(value).encode(), properties), 1)
+            for _ in range(between):
+                store.append(Draft("orders", 1, b"other", properties), 1)
+
+    return put
+
+
+def wanted(expression: str) -> CompiledFilter:
+    return FilterCache().find(BrokerConfig(), SQL92, expression)
+
+
+def look(
+    store: Store, expression: str, at: int = 0, *, look: int = 1_000, count: int = 99,
+    size: int = 1 << 20,
+) -> Slice:  # fmt: skip
+    return scan_once(store, ("orders", 0, at), wanted(expression), (look, count, size))
+
+
+def bodies(found: Slice) -> list[str]:
+    return [record.body.decode() for part in found.parts for record in decode_many(bytes(part))]
+
+
+@pytest.mark.parametrize("between", [0, 3])
+def test_what_is_wanted_is_found_wherever_it_lies(store: Store, fill: Fill, between: int) -> None:
+    fill(*range(20), between=between)
+    found = look(store, "a > 16 OR a = 3")
+    assert bodies(found) == ["3", "17", "18", "19"]
+    assert (found.count, found.next_offset) == (4, 20)
+    assert found.size == sum(map(len, found.parts))
+    assert bodies(look(store, "a IS NULL OR a < 2")) == ["0", "1"]
+
+
+def test_a_look_ends_behind_what_it_looked_at(store: Store, fill: Fill) -> None:
+    fill(*range(20))
+    found = look(store, "a >= 15", look=10)
+    assert (found.count, found.next_offset) == (0, 10)
+    assert bodies(look(store, "a >= 15", at=found.next_offset, look=6)) == ["15"]
+
+
+@pytest.mark.parametrize("expression", ["a >= 5", "a IS NULL OR a >= 5"])
+def test_what_does_not_fit_comes_next_time(store: Store, fill: Fill, expression: str) -> None:
+    fill(*range(10))
+    found = look(store, expression, count=2)
+    assert (bodies(found), found.next_offset) == (["5", "6"], 7)
+    size = len(found.parts[0])
+    found = look(store, expression, size=2 * size + 1)
+    assert (bodies(found), found.next_offset) == (["5", "6"], 7)
+
+
+def test_one_message_always_fits(store: Store, fill: Fill) -> None:
+    fill(1, 2, 3)
+    assert bodies(look(store, "a > 1", size=1)) == ["2"]
+
+
+def test_what_a_body_says_is_not_taken_for_a_property(store: Store, fill: Fill) -> None:
+    fill(1, 5, body=b"\x02c\x017\x02a\x015\x02c\x017")
+    assert look(store, "c = 7").count == 0
+    assert look(store, "a = 5").next_offset == 2
+    assert look(store, "a = 5").count == 1
+
+
+@pytest.mark.parametrize("expression", ["a >= 190 OR a = 3", "a IS NULL OR a = 3 OR a > 189"])
+def test_a_look_goes_on_block_by_block(
+    store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch, expression: str
+) -> None:
+    monkeypatch.setattr("roquet.broker.filtering.filter_scan.BLOCK_COUNT_MIN", 3)
+    monkeypatch.setattr("roquet.broker.filtering.filter_scan.BLOCK_SIZE", 2_000)
+    fill(*range(200))
+    found = look(store, expression, look=195)
+    assert bodies(found) == ["3", "190", "191", "192", "193", "194"]
+    assert found.next_offset == 195
+    one = found.size // found.count
+    found = look(store, expression, size=3 * one)
+    assert (bodies(found), found.next_offset) == (["3", "190", "191"], 192)
+    found = look(store, expression, count=2)
+    assert (bodies(found), found.next_offset) == (["3", "190"], 191)
+
+
+def test_a_look_at_long_messages_is_at_fewer_of_them(
+    store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_SIZE", 10_000)
+    monkeypatch.setattr("roquet.broker.filtering.filter_scan.BLOCK_SIZE", 5_000)
+    fill(*range(60), body=bytes(1_000))
+    found = look(store, "a = 1")
+    assert (found.count, found.next_offset) == (1, 12)
+    assert look(store, "a = 1", at=12).next_offset == 24
+
+
+def test_a_long_expression_looks_at_fewer_messages_at_once() -> None:
+    assert scan_count(wanted("a = 5")) == STEP_MAX
+    assert STEP_MIN < scan_count(wanted(" OR ".join(["a = 5"] * 10))) < STEP_MAX
+    assert scan_count(wanted(" OR ".join(["a = 5"] * 250))) == STEP_MIN
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=30),
+    st.integers(1, 10),
+    st.integers(1, 5),
+    st.sampled_from(["a = 1", "a > 1", "a <> 1", "b = 'x' AND a < 2", "a IS NULL OR a = 0"]),
+)
+def test_looks_find_each_message_once(
+    values: list[int], step: int, count: int, expression: str
+) -> None:  # fmt: skip
+    store = Store.open(None, StoreConfig(log_file_size=1 << 16), now_ms=1, pid=1)
+    for value in values:
+        properties = encode_properties({"a": str(value), "b": "x"})
+        store.append(Draft("orders", 0, str(value).encode(), properties), 1)
+    found, at = list[str](), 0
+    while at < len(values):
+        one = look(store, expression, at, look=step, count=count)
+        assert one.next_offset > at
+        found += bodies(one)
+        at = one.next_offset
+    by_itself = wanted(expression)
+    assert found == [
+        str(value) for value in values
+        if by_itself.matches(encode_properties({"a": str(value), "b": "x"}))
+    ]  # fmt: skip
+
+
+class TestLookByLook:
+    async def ask(self, store: Store, expression: str, count: int, size: int = 1 << 20) -> Slice:
+        place = ("orders", 0, 0)
+        return await scan(store, asyncio.Lock(), place, wanted(expression), (count, size))
+
+    async def test_looks_go_on_until_enough_is_found(
+        self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", 7)
+        fill(*range(50))
+        assert bodies(await self.ask(store, "a > 20", 3)) == ["21", "22", "23"]
+        found = await self.ask(store, "a > 20", 99)
+        assert (found.count, found.next_offset) == (29, 50)
+        assert found.size == sum(map(len, found.parts))
+
+    async def test_bytes_are_a_limit_over_all_looks(
+        self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", STEP_MIN)
+        fill(*[5] * 60)
+        one = (await self.ask(store, "a = 5", 1)).size
+        found = await self.ask(store, "a = 5", 99, 20 * one + 1)
+        assert (found.count, found.next_offset) == (20, 20)
+        assert (await self.ask(store, "a = 5", 99, 16 * one + 1)).count == 16
+
+    async def test_an_answer_comes_even_when_nothing_is_found(
+        self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.SCAN_MAX", 30)
+        fill(*range(50))
+        found = await self.ask(store, "a > 40", 99)
+        assert (found.count, found.next_offset) == (0, 30)
+        assert SCAN_MAX > 10 * STEP_MAX
+
+    async def test_others_have_their_turn_between_two_looks(
+        self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", STEP_MIN)
+        fill(*range(100))
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        await self.ask(store, "a = 'never'", 99)
+        task.cancel()
+        assert turns >= 100 // STEP_MIN
+
+    async def test_a_queue_that_goes_meanwhile_ends_the_search(
+        self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", STEP_MIN)
+        fill(*range(100))
+        search = asyncio.create_task(self.ask(store, "a >= 10", 99))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        store.delete_topic("orders")
+        found = await asyncio.wait_for(search, 2)
+        assert 0 < found.count < 90
+        assert found.next_offset < 100

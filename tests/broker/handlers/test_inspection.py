@@ -1,0 +1,207 @@
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers import inspection as handlers
+from roquet.broker.handlers.heartbeat import heartbeat
+from roquet.model.errors import CallRefused
+from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
+from roquet.model.topic import TopicConfig
+from roquet.wire.calls.admin import inspection as calls
+from roquet.wire.calls.bodies import RequestMode, TopicList
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
+
+
+@pytest.fixture
+def shop(broker: Broker, peer: Any) -> Broker:
+    """One client: a producer of the group shop, and a member of billing that listens to orders."""
+    wish = Subscription(topic="orders", sub_string="new")
+    data = HeartbeatData(
+        client_id="c1",
+        producer_data_set=[ProducerData(group_name="shop")],
+        consumer_data_set=[ConsumerData(group_name="billing", subscription_data_set=[wish])],
+    )
+    peer.version, peer.language = 513, Language.GO
+    heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+    return broker
+
+
+@pytest.fixture
+def orders(broker: Broker, peer: Any, message: Any) -> Broker:
+    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0)
+    for _ in range(3):
+        broker.put.one(message(properties="TAGS\x01new\x02"), 0, peer)
+    return broker
+
+
+async def test_the_members_of_a_producer_group_are_told(shop: Broker, peer: Any) -> None:
+    reply = handlers.producers(shop, calls.GetProducers(producer_group="shop"), peer)
+    (found,) = codec.loads(reply.body, calls.ProducerConnection).connection_set
+    assert (found.client_id, found.client_addr) == ("c1", peer.address)
+    assert (found.language, found.version) == (Language.GO, 513)
+
+
+async def test_an_unknown_producer_group_is_refused(broker: Broker, peer: Any) -> None:
+    with pytest.raises(CallRefused, match=r"the producer group\[x\] not exist$") as refused:
+        handlers.producers(broker, calls.GetProducers(producer_group="x"), peer)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_all_producers_are_told_with_their_last_sign_of_life(shop: Broker, peer: Any) -> None:
+    reply = handlers.all_producers(shop, calls.GetAllProducers(), peer)
+    table = codec.loads(reply.body, calls.ProducerTable).data
+    (found,) = table["shop"]
+    assert (found.client_id, found.remote_ip) == ("c1", f"/{peer.address}")
+    assert abs(found.last_update_timestamp - shop.clock.now_ms()) < 60_000
+
+
+async def test_without_producers_the_table_is_empty(broker: Broker, peer: Any) -> None:
+    assert handlers.all_producers(broker, calls.GetAllProducers(), peer).body == b'{"data":{}}'
+
+
+def groups(broker: Broker, topic: str) -> list[str]:
+    reply = handlers.groups_of_topic(broker, calls.GetGroupsOfTopic(topic=topic), None)  # type: ignore[arg-type]
+    return codec.loads(reply.body, calls.GroupList).group_list
+
+
+async def test_who_listens_to_a_topic_or_has_progress_in_it_is_told(shop: Broker) -> None:
+    shop.offsets.commit("audit", "orders", 0, 1)
+    shop.offsets.commit("billing", "orders", 0, 1)
+    assert groups(shop, "orders") == ["audit", "billing"]
+    assert groups(shop, "unknown") == []
+
+
+async def test_the_topics_of_a_groups_progress_are_told(broker: Broker, peer: Any) -> None:
+    for topic in ("paid", "orders"):
+        broker.offsets.commit("billing", topic, 0, 1)
+    reply = handlers.topics_of_group(broker, calls.GetTopicsOfGroup(group="billing"), peer)
+    found = codec.loads(reply.body, TopicList)
+    assert (found.topic_list, found.broker_addr) == (["orders", "paid"], broker.address)
+
+
+async def test_what_a_group_wants_of_a_topic_is_told(shop: Broker, peer: Any) -> None:
+    reply = handlers.subscription(
+        shop, calls.GetSubscription(group="billing", topic="orders"), peer
+    )
+    found = codec.loads(reply.body, calls.SubscriptionAnswer)
+    assert (found.group, found.topic) == ("billing", "orders")
+    assert found.subscription_data is not None
+    assert found.subscription_data.sub_string == "new"
+
+
+async def test_a_group_that_is_not_online_wants_nothing(broker: Broker, peer: Any) -> None:
+    call = calls.GetSubscription(group="billing", topic="orders")
+    assert handlers.subscription(broker, call, peer).body == b'{"group":"billing","topic":"orders"}'
+
+
+async def test_the_systems_topics_are_told(broker: Broker, peer: Any) -> None:
+    reply = handlers.system_topics(broker, calls.GetSystemTopics(), peer)
+    found = codec.loads(reply.body, TopicList).topic_list
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", broker.config.broker_name, "DefaultCluster"} < {*found}
+    assert "CHECKPOINT_TOPIC" in found, "no broker of ours has it"
+
+
+def entries(broker: Broker, **fields: Any) -> Any:
+    given = {"topic": "orders", "queue_id": 0, "index": 0, "count": 10, **fields}
+    return handlers.entries(broker, calls.GetEntries(**given), None)  # type: ignore[arg-type]
+
+
+async def test_the_entries_of_a_queue_are_told(orders: Broker) -> None:
+    found = codec.loads(entries(orders, index=1).body, calls.QueueEntries)
+    assert (found.min_queue_index, found.max_queue_index) == (0, 3)
+    size = orders.store.end_position // 3
+    assert [(e.physic_offset, e.physic_size, e.tags_code) for e in found.queue_data or []] == [
+        (size, size, 108960), (2 * size, size, 108960),
+    ]  # fmt: skip
+    assert found.filter_data is None
+
+
+@pytest.mark.parametrize("count", [0, -2, -(2**31)])
+async def test_no_count_gives_no_entries(orders: Broker, count: int) -> None:
+    found = codec.loads(entries(orders, count=count).body, calls.QueueEntries)
+    assert found.queue_data == []
+
+
+async def test_an_absurd_count_gives_what_there_is(orders: Broker) -> None:
+    found = codec.loads(entries(orders, count=2**31 - 1).body, calls.QueueEntries)
+    assert len(found.queue_data or []) == 3
+
+
+async def test_an_answer_is_bounded(orders: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "ENTRIES_MAX", 2)
+    found = codec.loads(entries(orders, count=1000).body, calls.QueueEntries)
+    assert len(found.queue_data or []) == 2
+
+
+@pytest.mark.parametrize("index", [-5, 3, 999, 2**63 - 1])
+async def test_an_offset_that_is_not_there_is_told_in_a_success(orders: Broker, index: int) -> None:
+    reply = entries(orders, index=index)
+    assert (reply.code, reply.body) == (0, b"")
+    assert reply.remark == f"Index {index} of 0@orders is not exist!"
+
+
+@pytest.mark.parametrize("place", [{"queue_id": 1}, {"queue_id": -1}, {"topic": "no"}])
+async def test_a_queue_that_is_not_there_is_refused(orders: Broker, place: Any) -> None:
+    name = f"{place.get('queue_id', 0)}@{place.get('topic', 'orders')}"
+    with pytest.raises(CallRefused, match=f"{name} is not exist!$") as refused:
+        entries(orders, **place)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.usefixtures("shop")
+async def test_with_a_group_its_subscription_is_told(orders: Broker) -> None:
+    found = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
+    assert found.filter_data == "null"
+    assert found.subscription_data is not None
+    assert found.subscription_data.sub_string == "new"
+    found = codec.loads(entries(orders, consumer_group="x").body, calls.QueueEntries)
+    assert found.filter_data == "x@orders is not online!"
+    assert found.subscription_data is None
+
+
+async def test_a_filter_by_properties_is_told_with_its_expression(
+    orders: Broker, peer: Any
+) -> None:
+    wish = Subscription(topic="orders", sub_string="a > 1", expression_type="SQL92", sub_version=7)
+    data = ConsumerData(group_name="billing", subscription_data_set=[wish])
+    orders.clients.beat(peer, HeartbeatData(client_id="c1", consumer_data_set=[data]))
+    found = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
+    assert found.filter_data == (
+        '{\n\t"clientVersion":7,\n\t"consumerGroup":"billing",\n\t"dead":false,'
+        '\n\t"expression":"a > 1",\n\t"expressionType":"SQL92",\n\t"topic":"orders"\n}'
+    )
+
+
+async def test_all_progress_is_told_with_what_was_given_out(broker: Broker, peer: Any) -> None:
+    broker.offsets.commit("billing", "orders", 1, 5)
+    broker.statistics.got("orders", "billing", 1, 1).pulled[1] = 7
+    broker.statistics.got("orders", "popping", 1, 1)
+    reply = await handlers.all_offsets(broker, calls.GetAllOffsets(), peer)
+    found = codec.loads(reply.body, calls.AllOffsets)
+    assert found.offset_table["orders@billing"] == {1: 5}
+    assert found.pull_offset_table == {"orders@billing": {1: 7}}
+    assert found.data_version is not None
+
+
+async def test_the_delay_levels_in_use_are_told(broker: Broker, peer: Any) -> None:
+    broker.delays.advance(3, 2)
+    broker.delays.advance(4, 0)
+    reply = handlers.delay_offsets(broker, calls.GetDelayOffsets(), peer)
+    assert b'"offsetTable":{3:2}' in reply.body
+
+
+async def test_request_modes_are_told(broker: Broker, peer: Any) -> None:
+    broker.modes.put(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
+    reply = handlers.request_modes(broker, calls.GetRequestModes(), peer)
+    assert reply.body == (
+        b'{"messageRequestModeMap":{"orders":{"billing":{"consumerGroup":"billing","mode":"POP",'
+        b'"popShareQueueNum":0,"topic":"orders"}}}}'
+    )
+
+
+async def test_an_unknown_language_is_another_one(peer: Any) -> None:
+    peer.language = 99
+    assert handlers.language_of(peer) is Language.OTHER

@@ -1,0 +1,232 @@
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.broker.ingest.property_normalizer import (
+    CACHE_MAX,
+    NormalizedProperties,
+    PropertyNormalizer,
+)
+from roquet.model.errors import MessageIllegal
+from roquet.model.properties import PROPERTIES_SIZE_MAX
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records.property_text import decode_properties, is_well_formed
+
+KEY = "UNIQ_KEY\x01k\x02"
+
+
+def new_stamps() -> PropertyNormalizer:
+    numbers = count(1)
+    return PropertyNormalizer("C", lambda: f"key{next(numbers)}")
+
+
+def stamp(text: str) -> NormalizedProperties:
+    return new_stamps().stamp(text.encode("utf-8", "surrogatepass"))
+
+
+def test_a_text_that_pairs_well_is_kept_and_added_to() -> None:
+    text = "TAGS\x01red\x02a\x01\x02TAGS\x01blue\x02"
+    stamped = stamp(text)
+    assert stamped.text == f"{text}UNIQ_KEY\x01key1\x02CLUSTER\x01C\x02".encode()
+    assert stamped.unique_key == b"key1"
+    assert stamped.tag_code == hash_code("blue"), "of two the last counts, as in Java"
+
+
+def test_the_senders_own_key_is_kept() -> None:
+    assert stamp(KEY) == NormalizedProperties(b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02", 0, True, b"k")
+
+
+def test_an_empty_key_is_none() -> None:
+    assert stamp("UNIQ_KEY\x01\x02").unique_key == b"key1"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("a\x01b\x01c\x02", "a"),
+        ("UNIQ_KEY\x01k\x01l\x02", "UNIQ_KEY"),
+        ("UNIQ_KEY\x01k\x02KEYS\x01k\x01l\x02", "KEYS"),
+    ],
+)
+def test_a_value_that_readers_would_cut_or_drop_is_refused(text: str, name: str) -> None:
+    with pytest.raises(MessageIllegal, match=f"property {name} holds"):
+        stamp(text)
+
+
+def test_the_last_separator_may_be_missing() -> None:
+    assert stamp("TAGS\x01red\x02UNIQ_KEY\x01k") == stamp("TAGS\x01red\x02UNIQ_KEY\x01k\x02")
+
+
+def test_a_sender_may_not_want_to_wait() -> None:
+    assert stamp("WAIT\x01true\x02").waits
+    assert not stamp("WAIT\x01false\x02").waits
+
+
+def test_what_only_brokers_may_say_is_replaced() -> None:
+    stamped = stamp(f"CLUSTER\x01other\x02POP_CK\x011 2\x02{KEY}")
+    assert stamped.text == b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02"
+
+
+def test_a_name_inside_a_value_means_nothing() -> None:
+    stamped = stamp(f"note\x01DELAY TRAN_MSG TAGS CLUSTER\x02{KEY}")
+    assert stamped.tag_code == 0
+    assert decode_properties(stamped.text)["note"] == "DELAY TRAN_MSG TAGS CLUSTER"
+
+
+@pytest.mark.parametrize("level", ["0", "-1"])
+def test_no_delay_is_no_reason_to_refuse(level: str) -> None:
+    assert decode_properties(stamp(f"DELAY\x01{level}\x02").text)["DELAY"] == level
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELAY\x013\x02",
+        "DELAY\x01soon\x02",
+        "TIMER_DELAY_SEC\x015\x02",
+        "TIMER_DELAY_MS\x01soon\x02",
+        "TIMER_DELIVER_MS\x011\x02",
+        "TIMER_DEL_UNIQKEY\x01u\x02",
+    ],
+)
+def test_a_later_delivery_is_refused(text: str) -> None:
+    with pytest.raises(MessageIllegal, match=text.partition("\x01")[0]):
+        stamp(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "timed"),
+    [
+        ("TIMER_DELAY_SEC\x015\x02", True),
+        ("TIMER_DELAY_MS\x015\x02DELAY\x010\x02", True),
+        ("TIMER_DELIVER_MS\x015\x02DELAY\x013\x02", False),
+        ("__STARTDELIVERTIME\x01999\x02", False),
+    ],
+)
+def test_a_delivery_time_is_told_unless_a_level_is_asked_for_too(text: str, timed: bool) -> None:
+    stamped = new_stamps().stamp(text.encode(), True)
+    assert stamped.timed is timed
+    assert stamped.apart is (timed or stamped.delay_level > 0)
+    assert stamped.text.startswith(text.encode())
+
+
+def test_a_delay_counts_though_the_message_was_delayed_once_before() -> None:
+    stamped = new_stamps().stamp(b"TIMER_OUT_MS\x0199\x02a\x01b\x02TIMER_DELAY_MS\x015\x02", True)
+    assert stamped.timed
+    assert stamped.text.startswith(b"a\x01b\x02TIMER_DELAY_MS\x015\x02")
+    assert b"TIMER_OUT_MS" not in stamped.text
+
+
+def test_who_takes_a_message_back_asks_for_it() -> None:
+    with pytest.raises(MessageIllegal, match="recall a message"):
+        new_stamps().stamp(b"TIMER_DEL_UNIQKEY\x01u\x02TIMER_DELAY_MS\x0199\x02", True)
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", "True"])
+def test_a_message_of_a_transaction_says_so_the_second_time_as_well(text: str) -> None:
+    stamps = new_stamps()
+    for number in range(3):
+        raw = f"UNIQ_KEY\x01k{number}\x02TRAN_MSG\x01{text}\x02PGROUP\x01g\x02".encode()
+        stamped = stamps.stamp(raw, True)
+        assert (stamped.is_half, stamped.apart) == (True, True)
+        with pytest.raises(MessageIllegal, match="transaction"):
+            stamps.stamp(raw)
+
+
+@pytest.mark.parametrize("text", ["false", "1", "yes"])
+def test_what_is_not_true_is_no_transaction(text: str) -> None:
+    for _ in range(2):
+        stamped = stamp(f"UNIQ_KEY\x01k\x02TRAN_MSG\x01{text}\x02")
+        assert decode_properties(stamped.text)["TRAN_MSG"] == text
+        assert (stamped.is_half, stamped.apart) == (False, False)
+
+
+def test_the_limit_counts_what_is_added() -> None:
+    drain = PROPERTIES_SIZE_MAX - len("UNIQ_KEY\x01key1\x02CLUSTER\x01C\x02a\x01\x02")
+    assert len(stamp(f"a\x01{'x' * drain}\x02").text) == PROPERTIES_SIZE_MAX
+    with pytest.raises(MessageIllegal, match="32767 fit"):
+        stamp(f"a\x01{'x' * (drain + 1)}\x02")
+
+
+def test_lone_surrogates_of_java_survive() -> None:
+    assert decode_properties(stamp("a\x01\ud83d\x02").text)["a"] == "\ud83d"
+
+
+NAMES = st.text(st.characters(exclude_characters="\x01\x02\x00"), min_size=1, max_size=8)
+
+
+@given(st.dictionaries(NAMES.map(lambda name: f"u{name}"), NAMES, max_size=6), st.booleans())
+def test_properties_survive(properties: dict[str, str], ends: bool) -> None:
+    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    found = decode_properties(stamp(text if ends else text.removesuffix("\x02")).text)
+    assert found == {**properties, "UNIQ_KEY": "key1", "CLUSTER": "C"}
+
+
+@given(st.text("ab\x01\x02\x00", max_size=20))
+def test_whatever_comes_is_stored_so_that_recovery_believes_it(text: str) -> None:
+    try:
+        stored = stamp(text).text
+    except MessageIllegal:
+        assert any("\x01" in value for value in decode_properties(text).values())
+        return
+    assert is_well_formed(stored)
+    assert decode_properties(stored) == {
+        **decode_properties(text),
+        "UNIQ_KEY": "key1",
+        "CLUSTER": "C",
+    }
+
+
+KEY_PIECES = [
+    "UNIQ_KEY\x01k1\x02", "UNIQ_KEY\x01k2\x02", "UNIQ_KEY\x01\x02", "UNIQ_KEY\x01\xe9\x02",
+    "UNIQ_KEY\x01a\x01b\x02", "UNIQ_KEY\x01cut", "MYUNIQ_KEY\x01k\x02", "UNIQ_KEY", "KEYS",
+    "KEYS\x01k\x02", "KEYS\x01l m\x02", "KEYS\x01\xe9\x02", "KEYS\x01\x02", "KEYS\x01a\x01b\x02",
+    "MYKEYS\x01x\x02", "a\x01KEYS", "ROQUET_ROW\x01q/0/0/1\x02", "ROQUET_ROW\x01q/0/0/2\x02",
+    "ROQUET_ROW\x01\xe9\x02", "ROQUET_ROW", "MYROQUET_ROW\x01x\x02", "KEYS\x01ROQUET_ROW",
+]  # fmt: skip
+OTHER_PIECES = [
+    "TAGS\x01red\x02", "TAGS\x01blue\x02", "WAIT\x01false\x02", "WAIT\x01true\x02",
+    "DELAY\x011\x02", "DELAY\x010\x02", "TRAN_MSG\x01true\x02", "CLUSTER\x01x\x02",
+    "\x01", "\x02", "x", "a\x01\udc00\x02",
+]  # fmt: skip
+PIECES = st.sampled_from(KEY_PIECES + OTHER_PIECES)
+
+
+def outcome(stamps: PropertyNormalizer, text: bytes, may_wait: bool) -> NormalizedProperties | str:
+    try:
+        return stamps.stamp(text, may_wait)
+    except MessageIllegal as error:
+        return repr(error)
+
+
+@given(st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=30))
+def test_what_was_learned_of_other_texts_changes_nothing(texts: list[str]) -> None:
+    learned = PropertyNormalizer("C", lambda: "new")
+    for text in texts:
+        raw = text.encode("utf-8", "surrogatepass")
+        for may_wait in (True, False):
+            plain = outcome(PropertyNormalizer("C", lambda: "new"), raw, may_wait)
+            assert outcome(learned, raw, may_wait) == plain
+
+
+def test_bytes_that_are_no_text_are_refused_also_when_the_rest_is_known() -> None:
+    stamps = new_stamps()
+    stamps.stamp(b"UNIQ_KEY\x01k\x02KEYS\x01k\x02")
+    for bad in (b"UNIQ_KEY\x01\xff\x02KEYS\x01k\x02", b"UNIQ_KEY\x01k\x02KEYS\x01\xff\x02"):
+        with pytest.raises(MessageIllegal, match="UTF-8"):
+            stamps.stamp(bad)
+
+
+def test_only_so_many_texts_are_remembered() -> None:
+    stamps = new_stamps()
+    for number in range(2 * CACHE_MAX):
+        text = f"UNIQ_KEY\x01k\x02TAGS\x01t{number}\x02"
+        assert stamps.stamp(text.encode()).tag_code == hash_code(f"t{number}")
+
+
+@pytest.mark.parametrize(("level", "asked"), [("3", 3), ("99", 99), ("0", 0), ("-1", 0)])
+def test_a_message_that_may_wait_says_its_level(level: str, asked: int) -> None:
+    stamped = PropertyNormalizer("C", lambda: "key1").stamp(f"DELAY\x01{level}\x02".encode(), True)
+    assert stamped.delay_level == asked

@@ -1,0 +1,79 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from roquet.broker.services import broker_address
+from roquet.broker.services.broker_address import (
+    advertised_address,
+    encode_address,
+    warn_of_container_address,
+)
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("10.0.0.5", "10.0.0.5:10911"),
+        ("10.0.0.5:9000", "10.0.0.5:9000"),
+        ("broker.example:9000", "broker.example:9000"),
+        ("[2001:db8::1]", "[2001:db8::1]:10911"),
+    ],
+)
+def test_what_the_operator_says_is_told(setting: str, expected: str) -> None:
+    assert advertised_address(BrokerConfig(advertise=setting), 10_911) == expected
+
+
+def test_a_broker_that_listens_on_one_interface_tells_that_one() -> None:
+    assert advertised_address(BrokerConfig(host="127.0.0.1"), 5) == "127.0.0.1:5"
+
+
+def test_otherwise_a_routable_address_of_the_machine_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_address, "routable_address", lambda: "10.1.2.3")
+    assert advertised_address(BrokerConfig(), 10_911) == "10.1.2.3:10911"
+
+
+def test_inside_a_container_one_line_warns(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(broker_address, "in_container", lambda: True)
+    with caplog.at_level(logging.WARNING):
+        warn_of_container_address(BrokerConfig(), "172.17.0.2:10911")
+        warn_of_container_address(BrokerConfig(advertise="10.0.0.5"), "10.0.0.5:10911")
+        warn_of_container_address(BrokerConfig(), "127.0.0.1:10911")
+    assert len(caplog.records) == 1
+    assert "--advertise" in caplog.text
+
+
+def test_a_container_is_known_by_its_signs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(broker_address, "CONTAINER_SIGNS", (tmp_path / "sign",))
+    assert not broker_address.in_container()
+    (tmp_path / "sign").touch()
+    assert broker_address.in_container()
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        ("10.0.0.5:258", b"\x0a\x00\x00\x05\x00\x00\x01\x02"),
+        ("[::1]:1", bytes(15) + b"\x01\x00\x00\x00\x01"),
+    ],
+)
+def test_records_hold_the_address_as_numbers(text: str, raw: bytes) -> None:
+    assert encode_address(text) == raw
+
+
+def test_a_name_becomes_the_number_it_stands_for() -> None:
+    assert encode_address("localhost:1") in (
+        encode_address("127.0.0.1:1"),
+        encode_address("[::1]:1"),
+    )
+
+
+def test_a_name_that_stands_for_nothing_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"'nowhere\.invalid' stands for no address"):
+        encode_address("nowhere.invalid:1")

@@ -1,0 +1,122 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from roquet.broker.broker import Broker
+from roquet.broker.services import broker_rebalance
+from roquet.broker.services.peer_brokers import TopicLocation
+from roquet.broker.tables.assignments import AssignmentSnapshot
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.model.topic import TopicConfig
+
+
+@pytest.fixture
+def told(broker: Broker) -> list[Sequence[str]]:
+    """The groups whose members had to ask again."""
+    found: list[Sequence[str]] = []
+    broker.assigning.on_change.append(found.append)
+    return found
+
+
+def join(broker: Broker, peer: Any, client_id: str) -> None:
+    data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name="g")])
+    broker.clients.beat(peer, data)
+
+
+def here(broker: Broker, count: int) -> TopicLocation:
+    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=count), 0)
+    name = broker.config.broker_name
+    return TopicLocation(
+        queues=tuple(MessageQueue("orders", name, number) for number in range(count))
+    )
+
+
+async def decided(
+    broker: Broker, home: TopicLocation, strategy: str = "LAG_WEIGHTED"
+) -> AssignmentSnapshot:
+    found = await broker.assigning.decide("g", "orders", strategy, home)
+    assert found is not None
+    return found
+
+
+async def test_the_same_decision_until_something_changes(broker: Broker, new_peer: Any) -> None:
+    join(broker, new_peer(), "c1")
+    first = await decided(broker, here(broker, 2), "STICKY")
+    assert await decided(broker, here(broker, 2), "STICKY") is first
+    join(broker, new_peer(), "c2")
+    second = await decided(broker, here(broker, 2), "STICKY")
+    assert (first.number, second.number) == (1, 2)
+
+
+async def test_a_group_without_members_or_queues_has_no_decision(
+    broker: Broker, new_peer: Any
+) -> None:
+    assert await broker.assigning.decide("g", "orders", "STICKY", here(broker, 2)) is None
+    join(broker, new_peer(), "c1")
+    assert await broker.assigning.decide("g", "orders", "STICKY", TopicLocation(queues=())) is None
+
+
+async def test_what_waits_is_looked_at_again_and_all_are_told(
+    broker: Broker, new_peer: Any, message: Any, told: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = new_peer()
+    join(broker, peer, "c1")
+    join(broker, new_peer(), "c2")
+    home = here(broker, 4)
+    before = await decided(broker, home)
+    mine = {queue.queue_id for queue in before.shares["c1"]}
+    for queue_id in mine:
+        for _ in range(1_200):
+            broker.put.one(message(queue_id=queue_id), queue_id, peer)
+    assert await decided(broker, home) is before, "it was looked at a moment ago"
+    monkeypatch.setattr(broker_rebalance, "REVIEW_MS", 0)
+    after = await decided(broker, home)
+    assert after.number == 2
+    assert [len(mine & {q.queue_id for q in share}) for share in after.shares.values()] == [1, 1]
+    assert told == [["g"]]
+
+
+async def test_a_review_that_gains_little_changes_nothing(
+    broker: Broker, new_peer: Any, message: Any, told: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_rebalance, "REVIEW_MS", 0)
+    peer = new_peer()
+    join(broker, peer, "c1")
+    join(broker, new_peer(), "c2")
+    before = await decided(broker, here(broker, 4))
+    for _ in range(200):
+        broker.put.one(message(queue_id=0), 0, peer)
+    after = await decided(broker, here(broker, 4))
+    assert (after.number, after.shares) == (before.number, before.shares)
+    assert told == []
+
+
+async def test_who_has_decided_nothing_yet_begins_with_what_it_has_seen(
+    broker: Broker, new_peer: Any
+) -> None:
+    home = here(broker, 4)
+    peers = {member: new_peer() for member in ("c1", "c2")}
+    for member, peer in peers.items():
+        join(broker, peer, member)
+    for queue_id, member in enumerate(("c2", "c1", "c2", "c1")):
+        broker.handover.seen("g", "orders", queue_id, peers[member])
+    shares = (await decided(broker, home, "STICKY")).shares
+    assert {m: [q.queue_id for q in share] for m, share in shares.items()} == {
+        "c1": [1, 3],
+        "c2": [0, 2],
+    }
+
+
+async def test_a_rule_is_worked_out_once_for_all_who_ask(broker: Broker, new_peer: Any) -> None:
+    home = here(broker, 4)
+    join(broker, new_peer(), "c1")
+    first = broker.assigning.by_rule("g", "orders", "AVG", home)
+    assert broker.assigning.by_rule("g", "orders", "AVG", home) is first
+    other = broker.assigning.by_rule("g", "orders", "AVG_BY_CIRCLE", home)
+    assert other is not first
+    join(broker, new_peer(), "c2")
+    after = broker.assigning.by_rule("g", "orders", "AVG", home)
+    assert [len(share) for share in after.values()] == [2, 2]
+    assert len(broker.assigning.by_rule("g", "orders", "AVG", here(broker, 6))["c1"]) == 3

@@ -1,0 +1,112 @@
+import asyncio
+
+import pytest
+
+from roquet.broker.services.long_polling import LongPolling
+from roquet.net.clock import SYSTEM_CLOCK
+
+
+def soon(ms: int = 5_000) -> int:
+    return SYSTEM_CLOCK.monotonic_ms() + ms
+
+
+@pytest.fixture
+def arrivals() -> LongPolling:
+    return LongPolling(SYSTEM_CLOCK)
+
+
+async def wait_for(
+    arrivals: LongPolling,
+    topic: str,
+    queue_id: int,
+    next_offset: int,
+    wanted: frozenset[int] | None = None,
+) -> asyncio.Task[bool]:
+    """A task that waits already when this returns."""
+    waiting = arrivals.reach(topic, queue_id, next_offset, wanted, soon())
+    task = asyncio.create_task(waiting)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_the_next_message_wakes_who_waits(arrivals: LongPolling) -> None:
+    task = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 0, 7, [0])
+    assert await task
+
+
+async def test_other_queues_and_topics_wake_nobody(arrivals: LongPolling) -> None:
+    task = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 1, 7, [0])
+    arrivals.arrived("other", 0, 7, [0])
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    task.cancel()
+
+
+async def test_only_a_wanted_tag_wakes(arrivals: LongPolling) -> None:
+    picky = await wait_for(arrivals, "orders", 0, 8, wanted=frozenset({5}))
+    anything = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 0, 7, [4])
+    assert await anything
+    assert not picky.done()
+    arrivals.arrived("orders", 0, 8, [5])
+    assert await picky
+
+
+async def test_of_several_messages_the_last_wanted_one_counts(arrivals: LongPolling) -> None:
+    picky = await wait_for(arrivals, "orders", 0, 8, wanted=frozenset({5}))
+    arrivals.arrived("orders", 0, 7, [5, 5, 4])
+    assert await picky
+    assert await arrivals.reach("orders", 0, 9, frozenset({5}), soon())
+    assert not await arrivals.reach("orders", 0, 10, frozenset({5}), soon(10))
+
+
+async def test_the_time_may_be_over_first(arrivals: LongPolling) -> None:
+    assert not await arrivals.reach("orders", 0, 8, None, soon(10))
+
+
+async def test_many_who_wait_are_woken_by_one_message(arrivals: LongPolling) -> None:
+    tasks = [await wait_for(arrivals, "orders", 0, 1) for _ in range(100)]
+    assert len(arrivals) == 100
+    arrivals.arrived("orders", 0, 0, [0])
+    assert all(await asyncio.gather(*tasks))
+    assert len(arrivals) == 0
+
+
+async def test_who_comes_back_finds_the_mark_that_was_left(arrivals: LongPolling) -> None:
+    for next_offset in (1, 2, 3):
+        task = await wait_for(arrivals, "orders", 0, next_offset)
+        arrivals.arrived("orders", 0, next_offset - 1, [0])
+        assert await task
+
+
+async def test_a_sweep_forgets_only_marks_without_anyone(arrivals: LongPolling) -> None:
+    task = await wait_for(arrivals, "orders", 0, 1)
+    await arrivals.reach("orders", 1, 1, None, soon(1))
+    await arrivals.reach("other", 0, 1, None, soon(1))
+    arrivals.sweep()
+    assert len(arrivals) == 1
+    arrivals.arrived("orders", 0, 0, [0])
+    assert await task
+    arrivals.sweep()
+    assert len(arrivals) == 0
+
+
+async def test_a_close_releases_everyone_and_nobody_waits_afterwards(arrivals: LongPolling) -> None:
+    task = await wait_for(arrivals, "orders", 0, 1)
+    arrivals.close()
+    assert not await task
+    assert not await arrivals.reach("orders", 0, 1, None, soon())
+
+
+async def test_all_look_again_when_something_else_happens_to_a_topic(arrivals: LongPolling) -> None:
+    ours = [await wait_for(arrivals, "orders", queue_id, 8) for queue_id in (0, 1)]
+    others = await wait_for(arrivals, "others", 0, 8)
+    arrivals.look_again(["orders", "unknown"])
+    assert [await task for task in ours] == [False, False]
+    assert len(arrivals) == 1
+    again = await wait_for(arrivals, "orders", 0, 1)
+    arrivals.arrived("orders", 0, 0, [0])
+    assert await again, "a topic made anew begins at 0"
+    others.cancel()

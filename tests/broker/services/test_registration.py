@@ -1,0 +1,284 @@
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from roquet.broker.services.registration import (
+    HEARD_MS,
+    PAUSE_MS,
+    NameServerRegistration,
+    RegistrationTrigger,
+)
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model.topic import DataVersion, TopicConfig, TopicTable
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.net.router import Peer, Router
+from roquet.net.server import Server
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire import registration
+from roquet.wire.calls.route import RegisterBroker, RegisterBrokerReply, UnregisterBroker
+
+TABLE = TopicTable(
+    topic_config_table={"orders": TopicConfig(topic_name="orders")},
+    data_version=DataVersion(counter=5),
+)
+
+
+class NameServer:
+    """Remembers who registers."""
+
+    def __init__(self) -> None:
+        self.registered: list[RegisterBroker] = []
+        self.unregistered: list[UnregisterBroker] = []
+        self._news = asyncio.Event()
+        self._router = Router()
+        self._router.add(RegisterBroker, self._register)
+        self._router.add(UnregisterBroker, self._unregister)
+        self.server = Server(self._router, host="127.0.0.1")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    async def told(self, times: int) -> None:
+        """Wait until it was told so many times."""
+        async with asyncio.timeout(5):
+            while len(self.registered) < times:
+                await self._news.wait()
+                self._news.clear()
+
+    def _register(self, call: RegisterBroker, _peer: Peer) -> RegisterBrokerReply:
+        self.registered.append(call)
+        self._news.set()
+        return RegisterBrokerReply()
+
+    def _unregister(self, call: UnregisterBroker, _peer: Peer) -> None:
+        self.unregistered.append(call)
+
+
+@pytest.fixture
+async def name_servers() -> AsyncIterator[list[NameServer]]:
+    servers = [NameServer(), NameServer()]
+    for one in servers:
+        await one.server.start()
+    yield servers
+    for one in servers:
+        await one.server.stop()
+
+
+def registration_at(
+    *addresses: str, news: RegistrationTrigger | None = None
+) -> NameServerRegistration:
+    config = BrokerConfig(broker_name="b", cluster_name="c", name_servers=addresses)
+    return NameServerRegistration(
+        config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE, news or RegistrationTrigger()
+    )
+
+
+async def test_every_name_server_is_told_all_topics(name_servers: list[NameServer]) -> None:
+    ours = registration_at(*(one.address for one in name_servers))
+    await ours.step()
+    for one in name_servers:
+        (call,) = one.registered
+        body = registration.decode(call.body, compressed=call.compressed)
+        assert (call.broker_name, call.cluster_name, call.broker_id) == ("b", "c", 0)
+        assert call.broker_addr == "10.0.0.5:10911"
+        assert call.body_crc32 == registration.checksum(call.body)
+        assert body.topic_config_serialize_wrapper.topic_config_table == TABLE.topic_config_table
+        assert body.topic_config_serialize_wrapper.data_version == TABLE.data_version
+    await ours.unregister()
+
+
+async def test_news_are_told_at_once_and_a_burst_only_once(name_servers: list[NameServer]) -> None:
+    one, news = name_servers[0], RegistrationTrigger()
+    ours = registration_at(one.address, news=news)
+    serving = asyncio.create_task(ours.serve())
+    for _ in range(100):
+        news.add()
+    await one.told(1)
+    await asyncio.sleep(0.05)
+    assert len(one.registered) == 1
+    serving.cancel()
+    await ours.unregister()
+
+
+async def test_who_made_news_is_answered_once_it_is_known(name_servers: list[NameServer]) -> None:
+    news = RegistrationTrigger()
+    ours = registration_at(*(one.address for one in name_servers), news=news)
+    serving = asyncio.create_task(ours.serve())
+    for times in range(1, 4):
+        news.add()
+        await news.told()
+        assert [len(one.registered) for one in name_servers] == [times, times]
+    await news.told()
+    assert len(name_servers[0].registered) == 3, "there was nothing new"
+    serving.cancel()
+    await ours.unregister()
+
+
+@in_virtual_time
+async def test_nobody_waits_long_for_a_name_server_that_is_away() -> None:
+    clock, news = this_loop().clock, RegistrationTrigger()
+    config = BrokerConfig(name_servers=("127.0.0.1:9",))
+    ours = NameServerRegistration(config, clock, "10.0.0.5:10911", lambda: TABLE, news)
+    news.add()
+    await news.told()
+    assert clock.monotonic_ms() == HEARD_MS, "nobody tells anything as yet"
+    serving = asyncio.create_task(ours.serve())
+    await asyncio.sleep(10)
+    began_ms = clock.monotonic_ms()
+    for _ in range(10):
+        news.add()
+        await news.told()
+    assert clock.monotonic_ms() - began_ms <= 10 * PAUSE_MS
+    serving.cancel()
+    await ours.unregister()
+
+
+async def test_without_a_teller_there_is_nothing_to_wait_for() -> None:
+    news = RegistrationTrigger()
+    news.add()
+    async with asyncio.timeout(0.5):
+        await news.told()
+
+
+async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
+    name_servers: list[NameServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    here, away = name_servers
+    address = away.address
+    await away.server.stop()
+    ours = registration_at(here.address, address)
+    with caplog.at_level(logging.INFO, "roquet.broker.services.registration"):
+        await ours.step()
+        serving = asyncio.create_task(ours.serve())
+        await asyncio.sleep(0.05)
+        assert [r.levelname for r in caplog.records] == ["WARNING"]
+        assert address in caplog.text
+        back = NameServer()
+        back.server = Server(back._router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
+        async with back.server:
+            await back.told(1)
+            for _ in range(100):
+                if len(caplog.records) > 1:
+                    break
+                await asyncio.sleep(0.05)
+            serving.cancel()
+            assert caplog.records[-1].getMessage() == f"name server {address} knows of us again"
+            await ours.unregister()
+    assert len(here.registered) == 1
+
+
+@in_virtual_time
+async def test_a_name_server_that_comes_anew_is_told_soon() -> None:
+    clock = this_loop().clock
+    first, other = NameServer(), NameServer()
+    await first.server.start()
+    await other.server.start()
+    config = BrokerConfig(broker_name="b", name_servers=(first.address, other.address))
+    ours = NameServerRegistration(
+        config, clock, "10.0.0.5:10911", lambda: TABLE, RegistrationTrigger()
+    )
+    await ours.step()
+    serving = asyncio.create_task(ours.serve())
+    for away_s in (0.0, 0.5, 8.0):
+        told = len(other.registered)
+        await first.server.stop()
+        await asyncio.sleep(away_s)
+        anew = NameServer()
+        anew.server = Server(
+            anew._router, host="127.0.0.1", port=int(first.address.rpartition(":")[2])
+        )
+        await anew.server.start()
+        await asyncio.sleep(4.1)
+        assert len(anew.registered) == 1
+        assert len(other.registered) <= told + 1, "who is there need not hear it all the time"
+        first = anew
+    serving.cancel()
+    await ours.unregister()
+    await first.server.stop()
+    await other.server.stop()
+
+
+@in_virtual_time
+async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
+    clock, one = this_loop().clock, NameServer()
+    await one.server.start()
+    address = one.address
+    ours = NameServerRegistration(
+        BrokerConfig(name_servers=(address,)),
+        clock,
+        "10.0.0.5:10911",
+        lambda: TABLE,
+        RegistrationTrigger(),
+    )
+    await ours.step()
+    serving = asyncio.create_task(ours.serve())
+    await one.server.stop()
+    await asyncio.sleep(5)
+    ours.configure(BrokerConfig())
+    await asyncio.sleep(5)
+    anew = NameServer()
+    anew.server = Server(anew._router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
+    await anew.server.start()
+    await asyncio.sleep(60)
+    assert anew.registered == []
+    serving.cancel()
+    await ours.unregister()
+    await anew.server.stop()
+
+
+async def test_who_goes_says_so_and_registers_no_more(name_servers: list[NameServer]) -> None:
+    one = name_servers[0]
+    ours = registration_at(one.address)
+    await ours.step()
+    await ours.unregister()
+    await ours.step()
+    assert len(one.registered) == 1
+    assert [call.broker_addr for call in one.unregistered] == ["10.0.0.5:10911"]
+
+
+async def test_without_name_servers_nothing_is_told() -> None:
+    ours = registration_at()
+    await ours.step()
+    await ours.unregister()
+
+
+async def test_everything_is_told_again_at_intervals(name_servers: list[NameServer]) -> None:
+    one = name_servers[0]
+    config = BrokerConfig(name_servers=(one.address,), register_interval=20)
+    ours = NameServerRegistration(
+        config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE, RegistrationTrigger()
+    )
+    serving = asyncio.create_task(ours.serve())
+    await one.told(3)
+    serving.cancel()
+    await ours.unregister()
+
+
+async def test_other_name_servers_are_told_once_the_settings_name_them(
+    name_servers: list[NameServer],
+) -> None:
+    first, second = name_servers
+    ours = registration_at(first.address)
+    serving = asyncio.create_task(ours.serve())
+    ours.configure(BrokerConfig(broker_name="b", name_servers=(second.address,)))
+    await second.told(1)
+    assert first.registered == []
+    serving.cancel()
+    await ours.unregister()
+
+
+async def test_what_the_broker_does_not_allow_no_topic_promises(
+    name_servers: list[NameServer],
+) -> None:
+    one = name_servers[0]
+    ours = registration_at(one.address)
+    ours.configure(BrokerConfig(name_servers=(one.address,), permission=4))
+    await ours.step()
+    (call,) = one.registered
+    body = registration.decode(call.body, compressed=call.compressed)
+    assert body.topic_config_serialize_wrapper.topic_config_table["orders"].perm == 4
+    assert TABLE.topic_config_table["orders"].perm == 6
+    await ours.unregister()

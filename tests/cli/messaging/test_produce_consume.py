@@ -1,0 +1,249 @@
+import asyncio
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+from roquet.cli.messaging import produce_consume
+from roquet.client import blocking
+from roquet.client.producer import Producer
+from roquet.client.pull import PullConsumer
+from roquet.model.errors import RoquetError, UsageError
+from roquet.testing.cluster import BlockingCluster
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    with BlockingCluster(default_queue_count=1) as cluster:
+        yield cluster.namesrv_addr
+
+
+def roquet(*arguments: str, text: str | None = None) -> Result:
+    result = CliRunner().invoke(app, list(arguments), input=text)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(namesrv: str) -> None:
+    sent = roquet("produce", "one", "-m", "hello", "--key", "k", "--tag", "t", "-n", namesrv)
+    message_id, *where = sent.output.split()
+    assert where[1:] == ["offset", "0"]
+    got = json.loads(roquet("consume", "one", "--count", "1", "--json", "-n", namesrv).output)
+    assert (got["body"], got["keys"], got["tag"]) == ("hello", ["k"], "t")
+    assert got["message_id"] == message_id
+
+
+def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
+    sent = roquet("produce", "lines", "-q", "-n", namesrv, text="one\n\ntwo\r\nthree")
+    assert sent.stdout == ""
+    got = roquet("consume", "lines", "--count", "3", "-n", namesrv).output
+    assert sorted(got.split()) == ["one", "three", "two"]
+
+
+def test_a_topic_that_is_not_there_is_waited_for_and_one_with_a_like_name_is_named(
+    namesrv: str,
+) -> None:
+    roquet("produce", "invoices", "-m", "x", "-n", namesrv)
+
+    def send() -> None:
+        with blocking.Producer(namesrv) as producer:
+            producer.send("invoicez", b"late")
+
+    sender = threading.Timer(0.3, send)
+    sender.start()
+    got = roquet("consume", "invoicez", "--count", "1", "-n", namesrv)
+    sender.join()
+    assert got.stdout == "late\n"
+    said = "waiting for the first message of invoicez (Ctrl-C stops); did you mean 'invoices'?\n"
+    assert got.stderr == said
+
+
+def test_nobody_waits_for_a_terminal_once_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = threading.Event()
+
+    class Terminal(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def read(self, count: int = -1) -> bytes:
+            typed.wait(30)
+            return b""
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Terminal())))
+
+    async def interrupted() -> None:
+        async with asyncio.timeout(0.05):
+            async for _ in produce_consume._stdin_lines():
+                raise AssertionError("nothing was typed")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(interrupted())
+    assert not typed.is_set()
+    typed.set()
+
+
+def test_a_message_can_be_sent_many_times(namesrv: str) -> None:
+    sent = roquet("produce", "many", "-m", "x", "--count", "5", "-n", namesrv)
+    assert len(sent.output.splitlines()) == 5
+
+
+def test_a_group_goes_on_where_it_was(namesrv: str) -> None:
+    roquet("produce", "grouped", "-q", "-n", namesrv, "--order-key", "k", text="a\nb\nc\n")
+    read = ("consume", "grouped", "--group", "g", "-n", namesrv)
+    assert roquet(*read, "--count", "2").output.split() == ["a", "b"]
+    assert roquet(*read, "--count", "1").output.split() == ["c"]
+
+
+def test_reading_without_a_group_begins_anew_each_time(namesrv: str) -> None:
+    roquet("produce", "again", "-m", "x", "-q", "-n", namesrv)
+    for _ in range(2):
+        assert roquet("consume", "again", "--count", "1", "-n", namesrv).output == "x\n"
+
+
+def test_only_the_wanted_tags_are_read(namesrv: str) -> None:
+    for tag in ("red", "blue"):
+        roquet("produce", "tagged", "-m", tag, "--tag", tag, "-q", "-n", namesrv)
+    got = roquet("consume", "tagged", "--tags", "blue", "--count", "1", "-n", namesrv)
+    assert got.output == "blue\n"
+
+
+def test_only_messages_with_wanted_properties_are_read(namesrv: str) -> None:
+    for tag in ("red", "blue"):
+        roquet("produce", "chosen", "-m", tag, "--tag", tag, "-q", "-n", namesrv)
+    for group in ((), ("--group", "g")):
+        wanted = ("--sql", "TAGS IN ('blue', 'green')", *group)
+        got = roquet("consume", "chosen", *wanted, "--count", "1", "-n", namesrv)
+        assert got.output == "blue\n"
+
+
+def test_a_time_can_be_the_beginning(namesrv: str) -> None:
+    roquet("produce", "timed", "-m", "x", "-q", "-n", namesrv)
+    got = roquet("consume", "timed", "--from", "2020-01-01", "--count", "1", "-n", namesrv)
+    assert got.output == "x\n"
+
+
+def test_what_was_stored_before_that_time_is_left_out(namesrv: str) -> None:
+    roquet("produce", "since", "-m", "old", "-q", "-n", namesrv)
+    time.sleep(0.01)
+    now_ms = str(time.time_ns() // 1_000_000)
+    roquet("produce", "since", "-m", "new", "-q", "-n", namesrv)
+    got = roquet("consume", "since", "--from", now_ms, "--count", "1", "-n", namesrv)
+    assert got.output == "new\n"
+
+
+async def test_from_last_follows_a_topic(namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = produce_consume._consumer_config("last")
+    async with (
+        Producer(namesrv) as producer,
+        PullConsumer(namesrv, group=produce_consume.CLI_GROUP, config=config) as reader,
+    ):
+        await producer.send("tailed", b"old")
+        printing = produce_consume._Printer(produce_consume._show_text, 1)
+        reading = produce_consume._read(reader, "tailed", {}, config, printing)
+        task = asyncio.create_task(reading)
+        for _ in range(100):
+            if task.done():
+                break
+            await asyncio.sleep(0.1)
+            await producer.send("tailed", b"new")
+        await task
+    assert capsys.readouterr().out == "new\n"
+
+
+def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
+    roquet("produce", "bytes", "-q", "-n", namesrv, text="x")
+    from roquet.client import blocking
+
+    with blocking.Producer(namesrv) as producer:
+        producer.send("raw", b"\xff\x00")
+    got = json.loads(roquet("consume", "raw", "--count", "1", "--json", "-n", namesrv).output)
+    assert got["body_base64"] == "/wA="
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("produce", "a b", "-m", "x"), "may hold only letters"),
+        (("produce", "t", "-m", "x", "-n", "nonsense"), "--namesrv: 'nonsense' is not HOST:PORT"),
+        (("consume", "t", "--from", "yesterday"), "neither first nor last, no time like"),
+        (("consume", "t", "--group", "g", "--sql", "a ="), "at character 4 of 'a ='"),
+        (("consume", "t", "--group", "g", "--sql", "a = 1", "--tags", "b"), "not by both"),
+    ],
+)
+def test_wrong_use_is_named(arguments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        roquet(*arguments)
+
+
+def test_the_environment_names_the_name_server(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", namesrv)
+    assert roquet("produce", "env", "-m", "x").exit_code == 0
+    monkeypatch.setenv("NAMESRV_ADDR", "nonsense")
+    with pytest.raises(UsageError, match="NAMESRV_ADDR"):
+        roquet("produce", "env", "-m", "x")
+
+
+def test_receipts_are_told_as_json(namesrv: str) -> None:
+    sent = roquet("produce", "receipts", "-m", "x", "--count", "2", "--json", "-n", namesrv)
+    first, second = map(json.loads, sent.stdout.splitlines())
+    assert (first["topic"], first["broker"], first["offset"]) == ("receipts", "broker-a", 0)
+    assert (second["offset"], second["status"]) == (1, "SEND_OK")
+    found = roquet("message", "show", second["offset_message_id"], "--json", "-n", namesrv).stdout
+    assert json.loads(found)["message_id"] == second["message_id"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-m", ""), ("-m", "x", "--key", "a b"), ("-m", "x", "--tag", "a\x01b")]
+)
+def test_a_message_that_can_never_be_sent_is_wrong_use(
+    namesrv: str, arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError):
+        roquet("produce", "wrong", *arguments, "-n", namesrv)
+
+
+def test_a_topic_that_nobody_may_read_is_named(namesrv: str) -> None:
+    roquet("topic", "create", "shut", "--perm", "W", "-n", namesrv)
+    for group in ((), ("--group", "g")):
+        with pytest.raises(RoquetError, match="topic update shut --perm RW"):
+            roquet("consume", "shut", "--count", "1", *group, "-n", namesrv)
+
+
+def test_bodies_are_a_line_each_unless_they_are_asked_for_as_they_are(namesrv: str) -> None:
+    with blocking.Producer(namesrv) as producer:
+        producer.send("hostile", b"a\n\x1b[2Jb\xff")
+    shown = roquet("consume", "hostile", "--count", "1", "-n", namesrv)
+    assert shown.output == "a\\n\\x1b[2Jb\N{REPLACEMENT CHARACTER}\n"
+    raw = roquet("consume", "hostile", "--raw", "--count", "1", "-n", namesrv)
+    assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
+    with pytest.raises(UsageError, match="--raw or --json"):
+        roquet("consume", "hostile", "--raw", "--json", "-n", namesrv)
+
+
+def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"two\nlines\n")
+    words = ["produce", "whole", "-f", str(tmp_path / "body"), "--property", "a=1=2"]
+    roquet(*words, "--delay", "1s", "-n", namesrv)
+    found = json.loads(roquet("consume", "whole", "--count", "1", "--json", "-n", namesrv).output)
+    assert found["body"] == "two\nlines\n"
+    assert found["properties"]["a"] == "1=2"
+    with pytest.raises(UsageError, match="--property 'a': NAME=VALUE is wanted"):
+        roquet("produce", "whole", "-m", "x", "--property", "a", "-n", namesrv)
+    with pytest.raises(UsageError, match="--body or --file"):
+        roquet("produce", "whole", "-m", "x", "-f", "y", "-n", namesrv)
+
+
+def test_empty_lines_are_counted(namesrv: str) -> None:
+    words = ["produce", "gaps", "-q", "-n", namesrv]
+    told = CliRunner().invoke(app, words, input="a\n\n\nb\n")
+    assert told.stderr == "2 empty lines not sent: no message is empty\n"

@@ -1,0 +1,102 @@
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+from roquet.model.errors import RoquetError, UsageError
+from roquet.store.store import Draft
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.records.property_text import encode_properties
+from roquet.wire.records.record import Record
+
+TIMER = "rmq_sys_wheel_timer"
+
+
+@pytest.fixture
+def running() -> Iterator[BlockingCluster]:
+    with BlockingCluster(default_queue_count=1) as cluster:
+        yield cluster
+
+
+def roquet(running: BlockingCluster, *arguments: str, text: str | None = None) -> Result:
+    result = CliRunner().invoke(app, [*arguments, "-n", running.namesrv_addr], input=text)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def listed(running: BlockingCluster, count: int) -> list[dict[str, Any]]:
+    """What is set aside, as soon as it is so much: the timer works, name servers hear of it."""
+    found: list[str] = []
+    for _ in range(500):
+        found = roquet(running, "set-aside", "ls", "--json").stdout.splitlines()
+        if len(found) >= count:
+            break
+        time.sleep(0.02)
+    assert len(found) == count
+    return [json.loads(line) for line in found]
+
+
+def poison(running: BlockingCluster, *properties: bytes) -> None:
+    """Messages in the timer topic that the timer cannot handle."""
+
+    async def store() -> None:
+        for text in properties:
+            running.brokers[0].broker.put.as_it_is(Draft(TIMER, 0, b"body", text))
+
+    running.run(store())
+
+
+def test_what_is_set_aside_is_listed_and_put_back(running: BlockingCluster) -> None:
+    result = roquet(running, "set-aside", "ls")
+    assert (result.stdout, result.stderr) == ("", "no message is set aside\n")
+    assert roquet(running, "cluster", "show").stderr == ""
+    with pytest.raises(RoquetError, match="no message is set aside"):
+        roquet(running, "set-aside", "retry", "--all")
+    nowhere = encode_properties({"TIMER_OUT_MS": "1000", "REAL_TOPIC": "../etc"})
+    poison(running, b"\xff\x01\x1b[2J\x02", nowhere)
+    first, second = listed(running, 2)
+    assert first["service"] == "timer"
+    assert first["place"].startswith(f"{TIMER}/0/0/")
+    assert first["reason"].startswith("RecordError: text of a record is not UTF-8")
+    assert "cannot be the name of a directory" in second["reason"]
+    lines = roquet(running, "set-aside", "ls").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [first["message_id"], second["message_id"]]
+    assert "has set 2 messages aside" in roquet(running, "cluster", "show").stderr
+    dry = roquet(running, "set-aside", "retry", first["message_id"].lower(), "--dry-run")
+    assert dry.stdout.splitlines()[0] == lines[0]
+    result = roquet(running, "set-aside", "retry", first["message_id"], "--yes", "--json")
+    assert [json.loads(line)["put_back"] for line in result.stdout.splitlines()] == [True]
+    listed(running, 3)  # it cannot be handled this time either
+    assert roquet(running, "set-aside", "retry", "--all", "-y").stdout.endswith("3 put back\n")
+    listed(running, 6)
+    assert roquet(running, "set-aside", "retry", "--all", "-y").stdout.endswith("3 put back\n")
+
+
+def test_who_does_not_say_which_is_told_to(running: BlockingCluster) -> None:
+    for arguments in ([], ["--all", "0A"]):
+        with pytest.raises(UsageError, match="say which"):
+            roquet(running, "set-aside", "retry", *arguments)
+    poison(running, b"\xff")
+    listed(running, 1)
+    with pytest.raises(UsageError, match="0A is not the id"):
+        roquet(running, "set-aside", "retry", "0A", "-y")
+
+
+def test_what_cannot_be_put_back_is_told(running: BlockingCluster) -> None:
+    poison(running, b"\xff")
+    (first,) = listed(running, 1)
+
+    def refuse(kept: Record) -> None:
+        raise ValueError("odd")
+
+    running.brokers[0].broker.set_aside.retry = refuse  # type: ignore[method-assign]
+    result = roquet(running, "set-aside", "retry", "--all", "-y")
+    assert result.exit_code == 1
+    assert f"{first['message_id']}: code 1: Put message back to its service failed. odd" in (
+        result.stderr
+    )

@@ -1,0 +1,72 @@
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from roquet.cli.process import runtime
+from roquet.net.log_lines import PrintableFormatter
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
+@pytest.mark.parametrize("number", runtime.STOP_SIGNALS)
+def test_a_signal_is_a_wish_to_stop(number: signal.Signals) -> None:
+    before = {n: signal.getsignal(n) for n in runtime.STOP_SIGNALS}
+    stopped = []
+
+    async def serve() -> None:
+        stop = runtime.stop_signal()
+        os.kill(os.getpid(), number)
+        async with asyncio.timeout(5):
+            await stop.wait()
+        stopped.append(number)
+        assert signal.getsignal(number) is signal.SIG_DFL, "a second one ends the process"
+
+    try:
+        if number is signal.SIGINT:
+            with pytest.raises(KeyboardInterrupt):  # which is 130, in the end
+                runtime.run(serve())
+        else:
+            runtime.run(serve())
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+    assert stopped == [number]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its loop cannot watch a pipe like that")
+def test_a_child_stops_when_who_started_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    monkeypatch.setenv(runtime.LIFELINE, "1")
+    monkeypatch.setattr(sys, "stdin", os.fdopen(ours))
+    before = {n: signal.getsignal(n) for n in runtime.STOP_SIGNALS}
+
+    async def serve() -> None:
+        stop = runtime.stop_signal()
+        os.write(theirs, b"a word means nothing")
+        await asyncio.sleep(0.05)
+        assert not stop.is_set()
+        os.close(theirs)
+        async with asyncio.timeout(5):
+            await stop.wait()
+
+    try:
+        runtime.run(serve())
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+        sys.stdin.close()
+
+
+def test_the_log_goes_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **settings: seen.append(settings))
+    runtime.log_to_stderr(verbose=False)
+    runtime.log_to_stderr(verbose=True)
+    assert [settings["level"] for settings in seen] == [logging.WARNING, logging.INFO]
+    (handler,) = seen[0]["handlers"]
+    assert handler.stream is sys.stderr
+    assert isinstance(handler.formatter, PrintableFormatter)

@@ -1,0 +1,197 @@
+"""The servers as users start them: processes, signals, exit codes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from roquet.cli.servers import start
+from roquet.client import blocking
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.model.errors import CallError, UsageError
+from roquet.net.blocking import BlockingChannel
+from roquet.net.channel import Security
+from roquet.net.tls import Tls
+from roquet.wire.calls.route import PutKV
+
+SOURCE = Path(__file__).parents[3] / "src"
+ENVIRON = {"PYTHONPATH": str(SOURCE), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+FROM_THE_FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+ANY = ("--port", "0", "--namesrv-port", "0", "--advertise", "127.0.0.1")
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "roquet", *arguments]
+
+
+@contextmanager
+def started(
+    *arguments: str, cwd: Path, until: str = "ready"
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """What a server printed up to the line that says it is ready; it is stopped in good order."""
+    process = subprocess.Popen(
+        command(*arguments),
+        env=ENVIRON,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process, process.stdout as output:
+        printed = ""
+        for line in output:
+            printed += line
+            if until in line:
+                break
+        else:
+            raise AssertionError(process.stderr.read())
+        try:
+            yield printed, process
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def namesrv_of(printed: str) -> str:
+    return printed.partition("name server")[2].split()[0]
+
+
+def failing(*arguments: str, cwd: Path) -> tuple[int, str]:
+    run = subprocess.run(
+        command(*arguments),
+        env=ENVIRON, cwd=cwd, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    return run.returncode, run.stderr
+
+
+def test_dev_serves_and_prints_a_snippet_that_works(tmp_path: Path) -> None:
+    with started("dev", "--memory", *ANY, cwd=tmp_path) as (printed, _):
+        namesrv = namesrv_of(printed)
+        snippet = [line[4:] for line in printed.splitlines() if line.startswith("    ")]
+        assert f'Producer("{namesrv}")' in "\n".join(snippet)
+        run = subprocess.run(
+            [sys.executable, "-c", "\n".join(snippet)],
+            env=ENVIRON, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert "SEND_OK" in run.stdout
+    assert list(tmp_path.iterdir()) == [], "memory leaves nothing"
+
+
+def test_dev_keeps_messages_where_it_was_started_and_has_them_again(tmp_path: Path) -> None:
+    with (
+        started("dev", *ANY, cwd=tmp_path) as (printed, _),
+        blocking.Producer(namesrv_of(printed)) as producer,
+    ):
+        assert producer.send("orders", b"kept").ok
+    assert (tmp_path / "roquet-data" / "commitlog").is_dir()
+    with started("dev", *ANY, cwd=tmp_path) as (printed, _):
+        consumer = blocking.PushConsumer(
+            namesrv_of(printed), group="g", topic="orders", config=FROM_THE_FIRST
+        )
+        with consumer:
+            message = consumer.next(10_000)
+            assert message is not None
+            assert message.body == b"kept"
+
+
+def test_a_name_server_and_a_broker_find_each_other(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName = from-the-file\nlistenPort = 1\nbrokerIP1 = 127.0.0.1\n")
+    with started("namesrv", "--port", "0", cwd=tmp_path) as (printed, _):
+        namesrv = printed.partition("ready at ")[2].strip()
+        with (
+            started(
+                "broker", "--config", str(conf), "--port", "0", "--namesrv", namesrv, "--memory",
+                cwd=tmp_path,
+            ) as (said, _),
+            blocking.Producer(namesrv) as producer,
+        ):  # fmt: skip
+            assert said.startswith("broker from-the-file ready at 127.0.0.1:")
+            assert producer.send("orders", b"x").queue.broker_name == "from-the-file"
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with started("namesrv", "--port", "0", cwd=tmp_path) as (printed, _):
+        port = printed.rpartition(":")[2].strip()
+        code, said = failing("namesrv", "--port", port, cwd=tmp_path)
+    assert code == 2
+    assert said == (
+        f"roquet: port {port} is in use: stop the other process or choose another with --port\n"
+    )
+
+
+def test_dev_says_which_of_its_two_ports_is_in_use(tmp_path: Path) -> None:
+    with started("namesrv", "--port", "0", cwd=tmp_path) as (printed, _):
+        port = printed.rpartition(":")[2].strip()
+        code, said = failing("dev", "--memory", "--namesrv-port", port, cwd=tmp_path)
+        assert (code, "choose another with --namesrv-port" in said) == (2, True)
+        code, said = failing("dev", "--memory", "--namesrv-port", "0", "--port", port, cwd=tmp_path)
+        assert (code, "choose another with --port" in said) == (2, True)
+
+
+def test_a_directory_that_another_process_holds_is_named(tmp_path: Path) -> None:
+    with started("dev", *ANY, "--data", "here", cwd=tmp_path):
+        code, said = failing("dev", *ANY, "--data", "here", cwd=tmp_path)
+    assert code == 1
+    assert "here" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("flushDiskTyp = SYNC_FLUSH", "flushDiskTyp: unknown here and in Apache RocketMQ; did you"),
+        ("retention = 72", "'72' is not a number with a unit"),
+        ("listenPort = often", "'often' is not a whole number"),
+    ],
+)
+def test_a_wrong_line_of_a_configuration_is_named(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "broker.conf").write_text(f"brokerName = b\n{line}\n")
+    code, said = failing("broker", "-c", "broker.conf", cwd=tmp_path)
+    assert code == 2
+    assert "broker.conf line 2" in said
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_memory_and_a_directory_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="leave --data or --memory out"):
+        start.dev(memory=True, data=Path("x"))
+
+
+def test_a_name_servers_key_without_a_certificate_is_told() -> None:
+    with pytest.raises(UsageError, match="of no use without --tls-cert"):
+        start.namesrv(tls_key=Path("server.key"))
+
+
+def test_a_name_server_with_a_certificate_takes_tls(tmp_path: Path) -> None:
+    files = Path(__file__).parents[2] / "certificates"
+    options = ("--tls-cert", str(files / "server.pem"), "--tls-key", str(files / "server.key"))
+    given = ("namesrv", "--port", "0", "--host", "127.0.0.1", *options)
+    with started(*given, cwd=tmp_path) as (printed, _):
+        address = printed.split()[-1]
+        trusting = Security(context=Tls(ca=files / "ca.pem").context())
+        with BlockingChannel(address, security=trusting) as channel:
+            channel.call(PutKV(namespace="n", key="k", value="v"))
+        with BlockingChannel(address) as plain, pytest.raises(CallError):
+            plain.call(PutKV(namespace="n", key="k", value="v"))
+
+
+def test_ctrl_c_ends_a_server_in_good_order_and_is_an_exit_code(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("dev", "--memory", *ANY),
+        env=ENVIRON, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")

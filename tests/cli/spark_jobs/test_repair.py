@@ -1,0 +1,98 @@
+"""roquet spark repair: what is asked for, and what is told."""
+
+import json
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from roquet.cli.main import app
+from roquet.cli.spark_jobs.repair import TRIES_MAX
+from roquet.model.errors import ConfigError, RoquetError
+from roquet.spark.jobs.repair import repair_job
+from roquet.spark.jobs.repair.repair_job import Params, RepairProgress
+
+run = CliRunner().invoke
+
+
+class Asked:
+    """Takes the place of the job, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.params = Params(group="", directory="")
+        self.done = RepairProgress(letters=1200, new=12)
+
+    def __call__(self, params: Params, _spark: Any, tell: Any) -> RepairProgress:
+        self.params = params
+        tell(self.done)
+        return self.done
+
+    def summary(self, _params: Params) -> pa.Table:
+        row = {"state": "dead", "origin_topic": "orders", "tag": None, "day": date(2026, 1, 31)}
+        return pa.Table.from_pylist([{**row, "reason": "given up", "letters": 1200, "sent": 3}])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    found = Asked()
+    monkeypatch.setattr(repair_job, "run", found)
+    monkeypatch.setattr(repair_job, "count_letters", found.summary)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    return found
+
+
+def test_little_has_to_be_said(asked: Asked) -> None:
+    told = run(app, ["spark", "repair", "billing", "lake"])
+    assert told.exit_code == 0, told.output
+    *table, last = told.stdout.splitlines()
+    assert last == "billing: 1,200 letters in lake; 12 new"
+    assert table[-1].split() == ["dead", "orders", "-", "2026-01-31", "given", "up", "1,200", "3"]
+    options = {"namesrv": "127.0.0.1:9876"}
+    assert asked.params == Params(group="billing", directory="lake", options=options)
+
+
+def test_letters_are_chosen(asked: Asked) -> None:
+    asked.done = RepairProgress(letters=9, chosen=4, sent=2, before=2, finished=1)
+    words = ["--resend", "--where", "tag = 'new'", "--retries", "--tries-max", "3"]
+    told = run(app, ["spark", "repair", "billing", "lake", *words, "--master", "local[2]"])
+    assert told.stdout.splitlines()[-1] == (
+        "billing: 9 letters in lake; 0 new; 2 of 4 chosen sent again; 2 had gone before; "
+        "1 of an earlier run"
+    )
+    assert asked.params.resend
+    assert (asked.params.where, asked.params.retries) == ("tag = 'new'", True)
+    assert (asked.params.tries_max, asked.params.master) == (3, "local[2]")
+
+
+def test_ids_may_be_said_several_times(asked: Asked) -> None:
+    run(app, ["spark", "repair", "billing", "lake", "--resend", "--id", "A", "--id", "B"])
+    assert asked.params.ids == ("A", "B")
+
+
+def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
+    line = json.loads(run(app, ["spark", "repair", "billing", "lake", "--json"]).stdout)
+    assert (line["group"], line["table"], line["letters"], line["new"]) == (
+        *("billing", "lake"),
+        *(1200, 12),
+    )
+    [row] = line["counts"]
+    assert (row["day"], row["letters"], row["tag"]) == ("2026-01-31", 1200, None)
+
+
+def test_letters_that_cannot_be_sent_are_an_error_in_the_end(asked: Asked) -> None:
+    asked.done = RepairProgress(chosen=2, lost=1)
+    told = run(app, ["spark", "repair", "billing", "lake", "--resend", "--id", "A"])
+    assert isinstance(told.exception, RoquetError)
+    assert "1 of the chosen letters cannot be sent" in str(told.exception)
+
+
+def test_what_cannot_be_is_said_before_anything_runs(asked: Asked) -> None:
+    told = run(app, ["spark", "repair", "billing", "lake", "--resend"])
+    assert isinstance(told.exception, ConfigError)
+    assert asked.params.group == ""
+
+
+def test_the_usual_number_of_tries_is_said_twice_and_is_the_same() -> None:
+    assert TRIES_MAX == repair_job.TRIES_MAX

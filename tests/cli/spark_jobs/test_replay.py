@@ -1,0 +1,108 @@
+"""roquet spark replay: what is asked for, and what is told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from roquet.cli.main import app
+from roquet.cli.spark_jobs.replay import parse_rate
+from roquet.model.errors import ConfigError, UsageError
+from roquet.spark.jobs.replay import replay_job
+from roquet.spark.jobs.replay.replay_job import Params, ReplayProgress
+
+run = CliRunner().invoke
+
+
+class Asked:
+    """Takes the place of the job, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.params = Params(source="", topic="")
+        self.done = ReplayProgress(rows=1200)
+
+    def __call__(self, params: Params, _spark: Any, tell: Any) -> ReplayProgress:
+        self.params = params
+        tell(ReplayProgress(rows=5, left=1195))
+        return self.done
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    found = Asked()
+    monkeypatch.setattr(replay_job, "run", found)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    return found
+
+
+def test_little_has_to_be_said(asked: Asked) -> None:
+    told = run(app, ["spark", "replay", "lake", "Again"])
+    assert (told.exit_code, told.stdout) == (0, "lake: 1,200 messages to Again\n")
+    assert "1,195 left" in told.stderr
+    options = {"namesrv": "127.0.0.1:9876"}
+    assert asked.params == Params(source="lake", topic="Again", options=options)
+
+
+def test_all_can_be_said(asked: Asked) -> None:
+    words = "--from 2026-01-01 --until 2026-02-01 --key k1 --key k2 --topic Orders"
+    words += " --since 2026-03-01 --kind iceberg --table lake.orders --catalog type=rest"
+    words += " --rate 500/s --tasks 6 --option timeout=5s --master local[2] --namesrv there:1"
+    told = run(app, ["spark", "replay", "lake", "Again", *words.split()])
+    assert told.exit_code == 0, told.output
+    assert asked.params == Params(
+        source="lake",
+        topic="Again",
+        kind="iceberg",
+        options={"timeout": "5s", "namesrv": "there:1"},
+        only_topic="Orders",
+        begin="2026-01-01",
+        until="2026-02-01",
+        keys=("k1", "k2"),
+        rate=500.0,
+        tasks=6,
+        since="2026-03-01",
+        name="lake.orders",
+        catalog={"type": "rest"},
+        master="local[2]",
+    )
+
+
+def test_what_was_there_and_what_is_there_twice_is_told(asked: Asked) -> None:
+    asked.done = ReplayProgress(rows=1, there=20, doubled=3)
+    assert run(app, ["spark", "replay", "lake", "Again"]).stdout == (
+        "lake: 1 message to Again; 20 were there; 3 are there twice (read with dropDoubles=true)\n"
+    )
+
+
+def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
+    line = json.loads(run(app, ["spark", "replay", "lake", "Again", "--json"]).stdout)
+    assert line.pop("seconds") >= 0
+    told = {"rows": 1200, "there": 0, "left": 0, "doubled": 0}
+    assert line == {"table": "lake", "topic": "Again", **told}
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("500/s", 500), ("500", 500), ("2.5k/s", 2500), ("10 / sec", 10)]
+)
+def test_rates_are_read(text: str, rate: float) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["0/s", "-1", "fast", "5/m"])
+def test_what_is_no_rate_is_said(text: str) -> None:
+    with pytest.raises(UsageError, match="is no rate such as 500/s"):
+        parse_rate(text)
+
+
+def test_without_java_nothing_is_begun(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> Path:
+        raise ConfigError("no Java 17 found: install it")
+
+    monkeypatch.setattr("roquet.spark.java.java_home", none)
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    told = run(app, ["spark", "replay", "lake", "Again"])
+    assert "no Java 17" in str(told.exception)
+    assert asked.params.topic == ""

@@ -1,0 +1,126 @@
+"""Tasks beside a client's calls, and alarms."""
+
+import asyncio
+import logging
+
+import pytest
+
+from roquet.client.connection.background import (
+    BackgroundTasks,
+    ErrorLogThrottle,
+    Wakeup,
+    cancel_and_wait,
+)
+from roquet.testing.clock import in_virtual_time, this_loop
+
+
+async def fail() -> None:
+    raise ValueError("broken")
+
+
+async def rest() -> None:
+    await asyncio.sleep(3600)
+
+
+@in_virtual_time
+async def test_a_task_that_dies_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    background = BackgroundTasks()
+    background.start(fail(), "routes")
+    await asyncio.sleep(1)
+    assert "routes ended with an error" in caplog.text
+    assert "ValueError: broken" in caplog.text
+
+
+@in_virtual_time
+async def test_closing_ends_all_tasks() -> None:
+    background = BackgroundTasks()
+    task = background.start(rest(), "rest")
+    await background.close()
+    assert task.cancelled()
+
+
+@in_virtual_time
+async def test_stopping_oneself_is_left_out() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    await cancel_and_wait(task)
+    assert not task.cancelling()
+
+
+@in_virtual_time
+async def test_an_alarm_cuts_a_pause_short() -> None:
+    alarm = Wakeup()
+    asyncio.get_running_loop().call_later(2, alarm.ring)
+    assert await alarm.wait(10_000)
+    assert this_loop().clock.monotonic_ms() == 2_000
+    assert not await alarm.wait(10_000)
+    assert this_loop().clock.monotonic_ms() == 12_000
+
+
+@in_virtual_time
+async def test_an_alarm_that_rang_before_is_not_missed() -> None:
+    alarm = Wakeup()
+    alarm.ring()
+    assert await alarm.wait(10_000)
+    assert this_loop().clock.monotonic_ms() == 0
+
+
+def test_a_trouble_is_told_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    trouble = ErrorLogThrottle("routes")
+    for _ in range(3):
+        trouble.tell("nobody there")
+    for _ in range(3):
+        trouble.over()
+    trouble.tell("gone again")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+
+
+def test_a_trouble_that_passes_soon_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    trouble = ErrorLogThrottle("routes", patience=2)
+    for _ in range(3):
+        trouble.tell("nobody there")
+        trouble.tell("nobody there")
+        trouble.over()
+    assert caplog.records == []
+    for _ in range(5):
+        trouble.tell("nobody there")
+    trouble.over()
+    assert len(caplog.records) == 2
+
+
+async def test_one_of_them_may_end_all_others() -> None:
+    background = BackgroundTasks()
+    ended: list[str] = []
+
+    async def last() -> None:
+        await asyncio.sleep(0)
+        background.cancel()
+        await asyncio.sleep(0)
+        ended.append("last")
+
+    sleeper = background.start(asyncio.sleep(60), "sleeper")
+    await background.start(last(), "last")
+    assert ended == ["last"]
+    assert sleeper.cancelled()
+    assert background.is_over
+
+
+@in_virtual_time
+async def test_a_loop_that_fails_begins_anew_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    background, rounds = BackgroundTasks(), 0
+
+    async def loop() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds < 4:
+            raise ValueError("poison")
+
+    task = background.keep(loop, "routes", this_loop().clock)
+    await task
+    assert rounds == 4
+    assert caplog.text.count("routes failed and goes on") == 1
+    await background.close()

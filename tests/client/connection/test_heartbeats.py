@@ -1,0 +1,151 @@
+"""Heartbeats, and who else is there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ClientConfig
+from roquet.client.connection.session import Session
+from roquet.model.route import BrokerData
+from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData
+from roquet.testing.clock import in_virtual_time
+
+Fakes = Callable[..., Any]
+
+
+@asynccontextmanager
+async def session_of(virtual: Fakes, address: str, group: str = "g") -> AsyncIterator[Session]:
+    session = Session(address, virtual(ClientConfig))
+    data = HeartbeatData(
+        client_id=session.identity.client_id,
+        producer_data_set=[ProducerData(group_name=group)],
+        consumer_data_set=[ConsumerData(group_name=group)],
+    )
+    session.start(lambda: data)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+@in_virtual_time
+async def test_every_broker_hears_of_us_at_once_and_each_30_s(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1, "b": 1}) as cluster:
+        a, b = cluster.brokers["a"], cluster.brokers["b"]
+        async with session_of(virtual, cluster.address) as session:
+            await session.routes.refresh("t")
+            await asyncio.sleep(1)
+            assert a.heartbeats
+            assert b.heartbeats
+            assert a.heartbeats[0].client_id == session.identity.client_id
+            before = len(a.heartbeats)
+            await asyncio.sleep(60)
+            assert len(a.heartbeats) == before + 2
+
+
+@in_virtual_time
+async def test_brokers_hear_of_us_in_the_order_of_their_addresses(
+    fakes: Fakes, virtual: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = {"t": dict.fromkeys("abcdef", 1)}
+    async with fakes(**topics) as cluster, session_of(virtual, cluster.address) as session:
+        await session.routes.refresh("t")
+        await asyncio.sleep(1)
+        told: list[str] = []
+        monkeypatch.setattr(session.membership, "_tell", lambda address, _: tell(told, address))
+        await session.membership.beat()
+        assert len(told) == 6
+        assert told == sorted(told)
+
+
+async def tell(told: list[str], address: str) -> bool:
+    told.append(address)
+    return True
+
+
+@in_virtual_time
+async def test_a_new_broker_hears_of_us_at_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
+        await session.routes.refresh("t")
+        await asyncio.sleep(5)
+        new = await cluster.add("b")
+        cluster.topics["t"]["b"] = 1
+        await session.routes.refresh("t")
+        await asyncio.sleep(0.1)
+        assert new.heartbeats
+
+
+@in_virtual_time
+async def test_a_broker_that_started_again_hears_of_us_soon(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
+        await session.routes.refresh("t")
+        await asyncio.sleep(5)
+        port = cluster.brokers["a"].server.port
+        await cluster.brokers["a"].server.stop(0)
+        await asyncio.sleep(60)
+        again = await cluster.add("a")
+        await again.server.stop(0)
+        again.server = type(again.server)(
+            again.router(), host="127.0.0.1", port=port, clock=session.config.clock
+        )
+        await again.server.start()
+        await asyncio.sleep(5)
+        assert again.heartbeats
+        assert caplog.text.count(f"heartbeat to 127.0.0.1:{port}") == 1
+
+
+@in_virtual_time
+async def test_members_are_asked_of_any_broker_that_answers(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        session_of(virtual, cluster.address) as session,
+    ):
+        assert await session.membership.members("g", "t") == ()  # no broker is known
+        await session.routes.refresh("t")
+        await session.membership.beat()
+        await cluster.brokers["a"].server.stop(0)
+        mine = [session.identity.client_id]
+        assert [await session.membership.members("g", "t") for _ in range(9)] == [mine] * 9
+        assert await session.membership.members("strangers", "t") == ()
+
+
+@in_virtual_time
+async def test_leaving_is_told_to_all_and_a_dead_broker_does_not_matter(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        session_of(virtual, cluster.address) as session,
+    ):
+        await session.routes.refresh("t")
+        await session.membership.beat()
+        await cluster.brokers["a"].server.stop(0)
+        await session.membership.leave(consumer="g")
+        (left,) = cluster.brokers["b"].left
+        assert (left.client_id, left.consumer_group, left.producer_group) == (
+            session.identity.client_id,
+            "g",
+            None,
+        )
+
+
+@in_virtual_time
+@pytest.mark.parametrize("address", ["", "nowhere"])
+async def test_an_address_that_is_none_does_not_end_the_heartbeats(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture, address: str
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
+        await session.routes.refresh("t")
+        session.routes._brokers["b"] = BrokerData(
+            cluster="c", broker_name="b", broker_addrs={1: address}
+        )
+        assert not await session.membership.beat()
+        before = len(cluster.brokers["a"].heartbeats)
+        await asyncio.sleep(61)
+        assert len(cluster.brokers["a"].heartbeats) >= before + 2
+        assert caplog.text.count("is not an address") == 1

@@ -1,0 +1,198 @@
+"""The route cache."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ClientConfig
+from roquet.client.connection.routes import NameServers, Routes
+from roquet.model.errors import ConnectFailed, FieldError
+from roquet.model.queue import MessageQueue
+from roquet.net.pool import ChannelPool
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.call import Reply
+
+Fakes = Callable[..., Any]
+
+
+def routes_of(virtual: Fakes, *addresses: str) -> Routes:
+    config: ClientConfig = virtual(ClientConfig)
+    return Routes(NameServers(ChannelPool(clock=config.clock), addresses, config), config)
+
+
+@in_virtual_time
+async def test_a_topics_queues_are_found_once_and_remembered(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2, "b": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        assert routes.readable("t") is None
+        found = [await routes.find_readable("t") for _ in range(3)]
+        queues = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)]
+        assert found == [queues] * 3
+        assert routes.writable("t") == queues
+        assert cluster.asked == ["t"]
+        assert routes.leader("b") == cluster.brokers["b"].address
+        assert [broker.broker_name for broker in routes.brokers_of("t")] == ["a", "b"]
+
+
+@in_virtual_time
+async def test_many_who_ask_at_once_share_one_question(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        await asyncio.gather(*(routes.refresh("t") for _ in range(50)))
+        assert cluster.asked == ["t"]
+
+
+@in_virtual_time
+async def test_one_who_gives_up_does_not_spoil_it_for_others(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        first = asyncio.create_task(routes.refresh("t"))
+        second = asyncio.create_task(routes.refresh("t"))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second is not None
+
+
+@in_virtual_time
+async def test_a_dead_name_server_is_passed_over(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        for order in (["127.0.0.1:1", cluster.address], [cluster.address, "127.0.0.1:1"]):
+            assert await routes_of(virtual, *order).find_readable("t")
+
+
+@in_virtual_time
+async def test_a_name_server_that_is_not_ready_is_passed_over(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        cluster.unready = 1
+        assert await routes_of(virtual, cluster.address, cluster.address).find_readable("t")
+
+
+@in_virtual_time
+async def test_no_name_server_says_what_to_do(virtual: Fakes) -> None:
+    with pytest.raises(ConnectFailed, match=r"no name server answered at 127.0.0.1:1 .*roquet dev"):
+        await routes_of(virtual, "127.0.0.1:1").find_readable("t")
+
+
+@in_virtual_time
+async def test_a_new_topic_borrows_the_queues_it_will_have(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(TBW102={"a": 8, "b": 3}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        await routes.find_writable("new", 4, deadline_ms=0)
+        by_broker = [queue.broker_name for queue in routes.writable("new") or []]
+        assert (by_broker.count("a"), by_broker.count("b")) == (4, 3)
+        assert routes.readable("new") is None  # it does not exist yet
+        cluster.topics["new"] = {"a": 1}
+        await routes.refresh_all()
+        assert routes.writable("new") == routes.readable("new") == [MessageQueue("new", "a", 0)]
+
+
+@in_virtual_time
+async def test_a_topic_that_nobody_will_create_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        with pytest.raises(ConnectFailed, match="topic 'other' does not exist"):
+            await routes.find_writable("other", 4, deadline_ms=1_000)
+        assert this_loop().clock.monotonic_ms() == 1_000
+
+
+@in_virtual_time
+async def test_who_waits_gets_the_topic_when_it_comes(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        waiting = asyncio.create_task(routes.find_writable("late", 4, deadline_ms=3_000))
+        await asyncio.sleep(1)
+        cluster.topics["late"] = {"a": 1}
+        await waiting
+        assert routes.writable("late")
+
+
+@in_virtual_time
+async def test_what_was_known_stays_known(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        await routes.refresh("t")
+        del cluster.topics["t"]
+        assert await routes.refresh("t") is None
+        assert routes.readable("t")
+
+
+@in_virtual_time
+async def test_changes_are_told_and_nothing_else(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1, "b": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        told: list[str] = []
+        routes.on_change(told.append)
+        for _ in range(3):
+            await routes.refresh("t")
+        assert told == ["t"]
+        cluster.topics["t"] = {"b": 1, "a": 1}  # the same in another order
+        await routes.refresh("t")
+        assert told == ["t"]
+        cluster.topics["t"] = {"b": 1}
+        await routes.refresh("t")
+        assert told == ["t", "t"]
+        with pytest.raises(ConnectFailed, match="no address of broker a"):
+            routes.leader("a")
+
+
+@in_virtual_time
+async def test_routes_are_asked_for_each_30_s_and_when_in_doubt(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        await routes.refresh("t")
+        keeping = asyncio.create_task(routes.keep())
+        await asyncio.sleep(62)
+        assert len(cluster.asked) == 3
+        for _ in range(100):
+            routes.invalidate()
+            await asyncio.sleep(0.001)
+        assert len(cluster.asked) == 4
+        await asyncio.sleep(1)
+        assert len(cluster.asked) == 5
+        keeping.cancel()
+
+
+@in_virtual_time
+async def test_lasting_trouble_is_told_once(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        await routes.refresh("t")
+        keeping = asyncio.create_task(routes.keep())
+        await cluster.server.stop(0)
+        await asyncio.sleep(200)
+        assert caplog.text.count("no name server answered") == 1
+        assert not keeping.done()
+        keeping.cancel()
+
+
+@in_virtual_time
+async def test_a_route_that_cannot_be_read_stays_and_holds_no_other_up(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}, u={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        await routes.refresh("t")
+        await routes.refresh("u")
+        ask = routes._servers.ask
+
+        async def garbled(call: Any) -> Any:
+            return Reply(body=b"[not a route") if call.topic == "t" else await ask(call)
+
+        routes._servers.ask = garbled  # type: ignore[method-assign]
+        with pytest.raises(FieldError):
+            await routes.refresh("t")
+        cluster.topics.update(t={"a": 2}, u={"a": 3})
+        keeping = asyncio.create_task(routes.keep())
+        await asyncio.sleep(62)
+        assert len(routes.readable("t") or ()) == 1
+        assert len(routes.readable("u") or ()) == 3
+        routes._servers.ask = ask  # type: ignore[method-assign]
+        await asyncio.sleep(31)
+        assert len(routes.readable("t") or ()) == 2
+        keeping.cancel()

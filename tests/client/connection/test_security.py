@@ -1,0 +1,203 @@
+"""Keys and TLS, from settings and the environment to what brokers see."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from roquet.client.connection.security import connection_security, resolve_credentials, resolve_tls
+from roquet.client.producer import Producer
+from roquet.client.push import PushConsumer
+from roquet.model.errors import CallRefused, ConfigError
+from roquet.model.message import Message
+from roquet.net.router import Peer
+from roquet.net.tls import Tls
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.heartbeat import Heartbeat, HeartbeatReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.command import Command
+
+Fakes = Callable[..., Any]
+
+KEYS = {"access_key": "admin", "secret_key": "hush"}
+ENVIRONMENT = {"ROCKETMQ_ACCESS_KEY": "env", "ROCKETMQ_SECRET_KEY": "quiet\n"}
+
+
+def found(environ: dict[str, str], **settings: Any) -> tuple[str, str, str | None] | None:
+    keys = resolve_credentials(ClientConfig(**settings), environ)
+    return None if keys is None else (keys.access_key, keys.secret_key, keys.security_token)
+
+
+def test_keys_come_from_the_settings_else_from_the_environment() -> None:
+    assert found({}) is None
+    assert found({}, **KEYS) == ("admin", "hush", None)
+    assert found({}, **KEYS, security_token="t") == ("admin", "hush", "t")
+    assert found(ENVIRONMENT) == ("env", "quiet", None)
+    assert found(ENVIRONMENT, **KEYS) == ("admin", "hush", None)
+    assert found(ENVIRONMENT, access_key="admin") == ("admin", "quiet", None)
+
+
+def test_a_token_of_the_environment_belongs_to_the_keys_of_the_environment() -> None:
+    environ = {**ENVIRONMENT, "ROCKETMQ_SECURITY_TOKEN": "t"}
+    assert found(environ) == ("env", "quiet", "t")
+    assert found(environ, **KEYS) == ("admin", "hush", None)
+
+
+def test_empty_keys_are_no_keys() -> None:
+    assert found({"ROCKETMQ_ACCESS_KEY": "", "ROCKETMQ_SECRET_KEY": " "}) is None
+
+
+def test_half_a_pair_is_told() -> None:
+    with pytest.raises(ConfigError, match="access key a without secret_key"):
+        found({}, access_key="a")
+    with pytest.raises(ConfigError, match="without access_key") as told:
+        found({}, secret_key="hush")
+    assert "hush" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "environ", "expected"),
+    [
+        (None, {}, None),
+        (False, {"ROCKETMQ_TLS": "true"}, None),
+        (True, {}, Tls()),
+        ("ca.pem", {"ROCKETMQ_TLS_CERT": "c"}, Tls(ca="ca.pem")),
+        (Path("ca.pem"), {}, Tls(ca=Path("ca.pem"))),
+        (Tls(verify=False), {}, Tls(verify=False)),
+        (None, {"ROCKETMQ_TLS": "on"}, Tls()),
+        (None, {"ROCKETMQ_TLS": "off", "ROCKETMQ_TLS_CA": "a"}, None),
+        (None, {"ROCKETMQ_TLS_CA": "a"}, Tls(ca="a")),
+        (True, {"ROCKETMQ_TLS_SERVER_NAME": "n"}, Tls(server_name="n")),
+        (True, {"ROCKETMQ_TLS_CERT": "c", "ROCKETMQ_TLS_KEY": "k"}, Tls(cert="c", key="k")),
+    ],
+)  # fmt: skip
+def test_tls_is_chosen_by_the_settings_else_by_the_environment(
+    setting: Any, environ: dict[str, str], expected: Tls | None
+) -> None:
+    assert resolve_tls(ClientConfig(tls=setting), environ) == expected
+
+
+def test_a_switch_that_is_none_is_told() -> None:
+    with pytest.raises(ConfigError, match="ROCKETMQ_TLS: 'perhaps'"):
+        resolve_tls(ClientConfig(), {"ROCKETMQ_TLS": "perhaps"})
+
+
+def test_a_plain_client_pays_for_nothing() -> None:
+    plain = connection_security(ClientConfig(), {})
+    assert (plain.context, plain.signer) == (None, None)
+    assert plain.arguments("h") == {}
+
+
+@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig, ConsumerConfig])
+def test_secrets_are_not_printed(kind: Any) -> None:
+    config = kind(**KEYS, security_token="token", tls=Tls(key_password="pass"))
+    printed = f"{config!r} {config} {config.__rich_repr__()}"
+    assert "admin" in printed
+    assert not [secret for secret in ("hush", "token'", "pass'") if f"'{secret}" in printed]
+
+
+class Guard:
+    """Lets nobody in, or only writes down what it sees."""
+
+    def __init__(self, broker: Any, *, lets_in: bool) -> None:
+        self.seen: list[Command] = []
+        dispatch = broker.server._router.dispatch
+
+        def look(command: Command, peer: Peer) -> Any:
+            self.seen.append(command)
+            if lets_in:
+                return dispatch(command, peer)
+            refused = CallRefused(ResponseCode.NO_PERMISSION, "check signature failed.")
+            return broker.server._router._refuse(refused, command)
+
+        broker.server._router.dispatch = look
+
+
+@in_virtual_time
+async def test_every_request_of_every_client_is_signed(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        guard = Guard(cluster.brokers["a"], lets_in=True)
+        async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
+            await producer.send("t", b"one")
+            await producer.send_oneway("t", b"two")
+            await producer.send_batch([Message("t", b"three"), Message("t", b"four")])
+        config = virtual(ConsumerConfig, **KEYS)
+        async with PushConsumer(cluster.address, group="g", topic="t", config=config) as consumer:
+            await consumer.next(5_000)
+            await asyncio.sleep(10)
+        assert {command.code for command in guard.seen} >= {310, 320, 34, 35, 11, 38, 14, 15}
+        assert all(command.ext["AccessKey"] == "admin" for command in guard.seen)
+        assert all(command.ext["Signature"] for command in guard.seen)
+
+
+@in_virtual_time
+async def test_a_producer_hears_what_the_broker_says_of_its_keys(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        guard = Guard(cluster.brokers["a"], lets_in=False)
+        async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
+            with pytest.raises(CallRefused, match="check signature failed") as told:
+                await producer.send("t", b"one")
+            assert "signed with access key 'admin'" in "".join(told.value.__notes__)
+            await asyncio.sleep(300)
+        assert len([command for command in guard.seen if command.code == 310]) == 3
+        assert len(guard.seen) < 20
+
+
+@in_virtual_time
+async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        guard = Guard(cluster.brokers["a"], lets_in=False)
+        config = virtual(ConsumerConfig)
+
+        async def handle(message: object) -> None:
+            raise AssertionError(message)
+
+        async with PushConsumer(cluster.address, group="g", topic="t", config=config) as consumer:
+            with pytest.raises(CallRefused, match="check signature failed") as told:
+                await consumer.run(handle)
+            with pytest.raises(CallRefused):
+                await consumer.next()
+            with pytest.raises(CallRefused):
+                await consumer.fetch(3)
+            assert "not signed: no access_key is set" in "".join(told.value.__notes__)
+            before = len(guard.seen)
+            await asyncio.sleep(300)
+            assert len(guard.seen) == before  # it is not tried for ever
+            assert not consumer.is_open
+    assert "group g: no broker lets us in: code 16" in caplog.text
+
+
+@in_virtual_time
+async def test_one_that_was_let_in_before_waits_until_it_is_again(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        broker = cluster.brokers["a"]
+        is_shut = False
+        heartbeat = broker.heartbeat
+
+        def guarded(call: Heartbeat, peer: Peer) -> HeartbeatReply:
+            if is_shut:
+                raise CallRefused(ResponseCode.NO_PERMISSION, "not now")
+            reply: HeartbeatReply = heartbeat(call, peer)
+            return reply
+
+        broker.server._router._served[int(Heartbeat.code)] = (Heartbeat, guarded, None)
+        config = virtual(ConsumerConfig, **KEYS)
+        async with PushConsumer(cluster.address, group="g", topic="t", config=config) as consumer:
+            await asyncio.sleep(5)
+            is_shut = True
+            await asyncio.sleep(100)
+            is_shut = False
+            await asyncio.sleep(40)
+            broker.put("t", 0, b"still here")
+            message = await consumer.next(30_000)
+            assert message is not None
+            assert message.body == b"still here"

@@ -1,0 +1,49 @@
+"""One client's life."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ClientConfig
+from roquet.client.connection.session import Session
+from roquet.model.errors import UsageError
+from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time
+
+Fakes = Callable[..., Any]
+
+
+def data() -> HeartbeatData:
+    return HeartbeatData(client_id="me")
+
+
+@in_virtual_time
+async def test_a_client_is_used_between_its_start_and_its_close(virtual: Fakes) -> None:
+    session = Session("127.0.0.1:1", virtual(ClientConfig))
+    with pytest.raises(UsageError, match="not started"):
+        session.check()
+    session.start(data)
+    session.check()
+    with pytest.raises(UsageError, match="started once"):
+        session.start(data)
+    await session.close()
+    with pytest.raises(UsageError, match="is closed"):
+        session.check()
+    with pytest.raises(UsageError, match="started once"):
+        session.start(data)
+
+
+@in_virtual_time
+async def test_a_client_of_the_parent_is_refused_in_a_fork(virtual: Fakes) -> None:
+    session = Session("127.0.0.1:1", virtual(ClientConfig))
+    session.start(data)
+    session.identity.pid += 1
+    with pytest.raises(UsageError, match="before a fork"):
+        session.check()
+    await session.close()
+
+
+def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.1:9876")
+    assert Session(None, ClientConfig()).addresses == ("10.0.0.1:9876",)

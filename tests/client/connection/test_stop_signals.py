@@ -1,0 +1,179 @@
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from roquet.client.connection import stop_signals
+from roquet.client.connection.stop_signals import StopSignals, is_interactive, is_main_thread
+
+
+class Told:
+    """A consumer as signals see it, in the main thread."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.signals = StopSignals(
+            lambda: self.said.append("stop"), is_main_thread, lambda: self.said.append("end")
+        )
+
+    def hear(self, number: signal.Signals) -> None:
+        os.kill(os.getpid(), number)
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(
+        stop_signals, "_PROCESS", stop_signals._Process()
+    )  # no consumers of other tests
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_all_open_consumers_are_stopped_and_the_defaults_are_back_afterwards() -> None:
+    one, two = Told(), Told()
+    one.signals.open()
+    two.signals.open()
+    one.hear(signal.SIGTERM)
+    assert one.said == two.said == ["stop", "end"]
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL, "a second one ends the process"
+    one.signals.close()
+    two.signals.close()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_that_were_set_back_are_ours_again_with_the_next_consumer() -> None:
+    one, two = Told(), Told()
+    one.signals.open()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    two.signals.open()
+    two.hear(signal.SIGTERM)
+    assert one.said == two.said == ["stop", "end"]
+    one.signals.close()
+    two.signals.close()
+
+
+def test_a_main_thread_that_reads_is_not_ended_by_force() -> None:
+    told = Told()
+    told.signals.open()
+    told.signals.reading()
+    told.hear(signal.SIGTERM)
+    told.signals.close()
+    assert told.said == ["stop"]
+
+
+def test_after_ctrl_c_the_end_of_the_messages_is_a_keyboard_interrupt() -> None:
+    told = Told()
+    told.signals.open()
+    told.signals.reading()
+    told.hear(signal.SIGINT)
+    told.signals.close()
+    with pytest.raises(KeyboardInterrupt):
+        told.signals.ended()
+
+
+def test_after_sigterm_one_read_gives_nothing_and_the_next_one_ends_the_program() -> None:
+    told = Told()
+    told.signals.empty()
+    told.signals.open()
+    told.signals.reading()
+    told.hear(signal.SIGTERM)
+    told.signals.close()
+    told.signals.ended()
+    told.signals.empty()
+    with pytest.raises(SystemExit) as ended:
+        told.signals.empty()
+    assert ended.value.code == 0
+
+
+def test_a_read_in_another_thread_is_cancelled() -> None:
+    told = Told()
+    told.signals.open()
+    told.hear(signal.SIGTERM)
+    told.signals.close()
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        told.signals.empty()
+        try:
+            told.signals.empty()
+        except asyncio.CancelledError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert len(raised) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_handler_of_somebody_else_stays(number: signal.Signals) -> None:
+    heard: list[int] = []
+
+    def theirs(received: int, _frame: object) -> None:
+        heard.append(received)
+
+    signal.signal(number, theirs)
+    told = Told()
+    told.signals.open()
+    told.hear(number)
+    told.signals.close()
+    assert (heard, told.said) == ([number], [])
+    assert signal.getsignal(number) is theirs
+
+
+def test_in_other_threads_and_at_a_prompt_nothing_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = Told()
+    thread = threading.Thread(target=told.signals.open)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert is_interactive()
+    told.signals.open()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_consumer_whose_loop_has_gone_leaves_the_signal_to_the_default() -> None:
+    def gone() -> None:
+        raise RuntimeError("Event loop is closed")
+
+    stop_signals = StopSignals(gone, is_main_thread, lambda: None)
+    stop_signals.open()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    stop_signals.close()
+
+
+def test_the_end_by_a_signal_is_shown_without_a_traceback() -> None:
+    told = Told()
+    told.signals.open()
+    told.hear(signal.SIGINT)
+    told.signals.close()
+    with pytest.raises(SystemExit) as ended:
+        sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert ended.value.code == 130
+
+
+def test_asyncio_itself_is_nobody_else() -> None:
+    async def main() -> None:
+        told = Told()
+        told.signals.open()
+        told.hear(signal.SIGINT)
+        told.signals.close()
+        assert told.said == ["stop", "end"]
+
+    asyncio.run(main())

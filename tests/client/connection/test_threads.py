@@ -1,0 +1,41 @@
+"""Plain functions in threads of their own, which nobody has to wait for."""
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from roquet.client.connection.threads import run_in_thread
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO")
+
+
+async def test_what_a_function_gives_or_raises_is_heard() -> None:
+    caller = threading.current_thread()
+    thread = await run_in_thread(threading.current_thread, "mine")
+    assert (thread.name, thread.daemon, thread is caller) == ("mine", True, False)
+    with pytest.raises(ZeroDivisionError):
+        await run_in_thread(lambda: 1 // 0, "mine")
+
+
+async def test_a_stop_iteration_is_heard_too() -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await run_in_thread(lambda: next(iter(())), "mine")
+
+
+async def test_it_knows_the_context_of_whoever_called() -> None:
+    WHO.set("me")
+    assert await run_in_thread(WHO.get, "mine") == "me"
+
+
+def test_the_end_of_a_program_does_not_wait_for_one_that_hangs() -> None:
+    never = threading.Event()
+
+    async def work() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await run_in_thread(lambda: never.wait(60), "mine")
+
+    asyncio.run(work())  # which waits for the loop's own threads
+    never.set()  # after the loop has gone: nobody is told

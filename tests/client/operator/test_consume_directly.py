@@ -1,0 +1,186 @@
+"""Directly: single messages are given to a handler, and how it went is told."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.operator.consume_directly import (
+    CONCURRENT_MAX,
+    DirectConsumer,
+    DirectPoppedMessage,
+)
+from roquet.client.reading.message import ReceivedMessage
+from roquet.model.errors import CallRefused
+from roquet.wire.calls.admin.client_forwarding import (
+    ConsumeDirectly,
+    ConsumeDirectlyResult,
+    ConsumeResult,
+)
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records import record
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+
+
+class NoReplies:
+    """Who answers requests; it notes them."""
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+
+    async def reply(self, message: Any, body: bytes, properties: Any) -> bool:
+        self.given.append(body)
+        return True
+
+
+def stored(body: bytes = b"body", properties: bytes = b"") -> ConsumeDirectly:
+    found = record.pack(3, 0, 7, 700, 0, 1, HOST, 2, HOST, 0, 0, body, b"t", properties)
+    return ConsumeDirectly(consumer_group="g", broker_name="a", body=found)
+
+
+def direct_of(handler: Any, kind: Any = ReceivedMessage, **settings: Any) -> DirectConsumer:
+    direct = DirectConsumer(ConsumerConfig(**settings), NoReplies(), kind)  # type: ignore[arg-type]
+    direct._handler = handler
+    return direct
+
+
+async def result_of(handler: Any, **settings: Any) -> ConsumeDirectlyResult:
+    return await direct_of(handler, **settings).handle(stored())
+
+
+async def nothing(message: ReceivedMessage) -> None:
+    """Handles it."""
+
+
+async def raises(message: ReceivedMessage) -> None:
+    raise ValueError("no")
+
+
+async def nacks(message: ReceivedMessage) -> None:
+    await message.nack()
+
+
+async def buries(message: ReceivedMessage) -> None:
+    await message.dead_letter()
+
+
+async def refuses(message: ReceivedMessage) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("handler", "verdict", "remark"),
+    [
+        (nothing, ConsumeResult.CR_SUCCESS, None),
+        (raises, ConsumeResult.CR_THROW_EXCEPTION, "ValueError: no"),
+        (nacks, ConsumeResult.CR_LATER, None),
+        (buries, ConsumeResult.CR_LATER, "it goes to the dead letters"),
+        (refuses, ConsumeResult.CR_LATER, None),
+        (print, ConsumeResult.CR_SUCCESS, None),
+        (int, ConsumeResult.CR_THROW_EXCEPTION, "TypeError: "),
+    ],
+)
+async def test_how_it_went_is_told(
+    handler: Any, verdict: ConsumeResult, remark: str | None
+) -> None:
+    found = await result_of(handler)
+    assert found.consume_result is verdict
+    assert (found.remark or "").startswith(remark or "")
+    assert (found.order, found.auto_commit) == (False, True)
+
+
+async def test_the_handler_sees_the_message_as_ever() -> None:
+    seen: list[Any] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        seen.append((message.topic, message.queue_id, message.queue_offset, message.tag))
+        assert message.is_held
+
+    call = stored(properties=b"TAGS\x01A\x02")
+    await direct_of(handler, ordered=True).handle(call)
+    assert seen == [("t", 3, 7, "A")]
+
+
+async def test_a_request_can_be_answered() -> None:
+    async def handler(message: ReceivedMessage) -> None:
+        assert await message.reply(b"yes")
+
+    direct = direct_of(handler)
+    assert (await direct.handle(stored())).consume_result is ConsumeResult.CR_SUCCESS
+    assert direct._replies.given == [b"yes"]  # type: ignore[attr-defined]
+
+
+async def test_a_handler_of_popped_messages_may_ask_for_time() -> None:
+    async def handler(message: Any) -> None:
+        await message.extend(1_000)
+        assert message.first_popped_ms == 2
+
+    found = await direct_of(handler, DirectPoppedMessage).handle(stored())
+    assert found.consume_result is ConsumeResult.CR_SUCCESS
+
+
+async def test_a_plain_handler_has_a_thread_of_its_own() -> None:
+    threads: list[str] = []
+    found = await result_of(lambda message: threads.append(threading.current_thread().name))
+    assert threads == ["roquet-direct"]
+    assert found.consume_result is ConsumeResult.CR_SUCCESS
+
+
+async def waits(message: ReceivedMessage) -> None:
+    await asyncio.sleep(1)
+
+
+def sleeps(message: ReceivedMessage) -> None:
+    time.sleep(0.15)
+
+
+@pytest.mark.parametrize("handler", [waits, sleeps])
+async def test_a_handler_has_its_time(handler: Any) -> None:
+    found = await result_of(handler, handler_limit_ms=50)
+    assert found.consume_result is ConsumeResult.CR_THROW_EXCEPTION
+    assert (found.remark or "").startswith("TimeoutError")
+
+
+async def test_who_has_no_handler_says_so() -> None:
+    with pytest.raises(CallRefused, match="no handler"):
+        await direct_of(None).handle(stored())
+
+
+@pytest.mark.parametrize("body", [b"", b"nonsense", b"\x00" * 200])
+async def test_what_is_no_message_is_refused(body: bytes) -> None:
+    with pytest.raises(CallRefused, match="cannot be read") as refusal:
+        await direct_of(nothing).handle(ConsumeDirectly(consumer_group="g", body=body))
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_so_many_at_one_time_and_no_more() -> None:
+    release = asyncio.Event()
+
+    async def waits_for_us(message: ReceivedMessage) -> None:
+        await release.wait()
+
+    direct = direct_of(waits_for_us)
+    busy = [asyncio.create_task(direct.handle(stored())) for _ in range(CONCURRENT_MAX)]
+    await asyncio.sleep(0)
+    with pytest.raises(CallRefused) as refusal:
+        await direct.handle(stored())
+    assert refusal.value.code == ResponseCode.SYSTEM_BUSY
+    release.set()
+    results = await asyncio.gather(*busy)
+    assert {one.consume_result for one in results} == {ConsumeResult.CR_SUCCESS}
+    assert (await direct.handle(stored())).consume_result is ConsumeResult.CR_SUCCESS
+
+
+async def test_a_handler_is_asked_as_long_as_its_run_lasts() -> None:
+    direct = direct_of(None)
+    run = asyncio.create_task(asyncio.sleep(0))
+    direct.ask(nothing, run)
+    assert (await direct.handle(stored())).consume_result is ConsumeResult.CR_SUCCESS
+    await run
+    await asyncio.sleep(0)
+    with pytest.raises(CallRefused, match="no handler"):
+        await direct.handle(stored())

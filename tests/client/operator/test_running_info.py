@@ -1,0 +1,83 @@
+"""Running info: how a member is doing."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.pop import PopConsumer
+from roquet.client.push import PushConsumer
+from roquet.model.queue import MessageQueue
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.admin import client_forwarding
+
+Fakes = Callable[..., Any]
+QUEUE = MessageQueue("t", "a", 0)
+
+
+def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
+    return PushConsumer(cluster.address, group="g", topic="t", tags="A || B", config=config)
+
+
+@in_virtual_time
+async def test_what_waits_and_when_something_last_happened_is_told(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        consumer.subscribe("t")
+        cluster.brokers["a"].put("t", 0, b"0", b"1", b"2")
+        clock = this_loop().clock
+        messages = await consumer.fetch(3)
+        await messages[1].ack()
+        handled_ms = clock.now_ms()
+        await asyncio.sleep(50)
+        info = consumer._consumer_status.info(None).mq_table[QUEUE]
+        assert (info.commit_offset, info.cached_msg_count) == (0, 2)
+        assert (info.cached_msg_min_offset, info.cached_msg_max_offset) == (0, 2)
+        assert handled_ms <= info.last_consume_timestamp <= handled_ms + 5_000
+        assert clock.now_ms() - info.last_pull_timestamp <= 15_000
+        assert (info.locked, info.droped) == (False, False)
+
+
+@in_virtual_time
+async def test_an_ordered_queue_is_locked(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        consumer_of(virtual, cluster, ordered=True) as consumer,
+    ):
+        await asyncio.sleep(1)
+        info = consumer._consumer_status.info("stacks")
+        assert info.mq_table[QUEUE].locked
+        assert info.properties[client_forwarding.ORDERLY] == "true"
+        assert info.jstack == "stacks"
+
+
+@in_virtual_time
+async def test_settings_are_told_without_secrets(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        consumer_of(virtual, cluster, access_key="AK", secret_key="SK12345") as consumer,
+    ):
+        found = consumer._consumer_status.info(None).properties
+        assert found["pullCount"] == "256"
+        assert found["messageModel"] == "CLUSTERING"
+        assert found[client_forwarding.CLIENT_VERSION] == "V5_5_0"
+        assert found[client_forwarding.STARTED] == str(consumer._session.started_ms)
+        assert "SK12345" not in str(found)
+        assert "accessKey" not in found
+
+
+@in_virtual_time
+async def test_a_consumer_that_pops_tells_what_it_pops(virtual: Fakes) -> None:
+    config = virtual(ConsumerConfig)
+    async with PopConsumer("127.0.0.1:1", group="g", topic="t", config=config) as consumer:
+        info = consumer._consumer_status.info(None)
+        assert info.mq_pop_table == {}
+
+        def popped() -> list[MessageQueue]:
+            return [MessageQueue("t", "a", -1)]
+
+        consumer.assignment = popped  # type: ignore[method-assign]
+        (found,) = consumer._consumer_status.info(None).mq_pop_table.items()
+        assert found == (MessageQueue("t", "a", -1), client_forwarding.PopInfo(wait_ack_count=0))

@@ -1,0 +1,241 @@
+"""What a member tells the brokers of the messages that it has popped."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.background import BackgroundTasks
+from roquet.client.connection.identity import ClientIdentity
+from roquet.client.popping.acks import PopAcks
+from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
+from roquet.model.errors import CallRefused, CallTimeout
+from roquet.model.topic import SubscriptionGroup
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.call import Reply
+from roquet.wire.calls.admin.topic import GetGroup
+from roquet.wire.calls.pop import (
+    Ack,
+    BatchAck,
+    ChangeInvisible,
+    ChangeInvisibleReply,
+    PopReply,
+    decode_acks,
+    decode_bits,
+)
+from roquet.wire.calls.send import SendBack
+from roquet.wire.fastjson import codec
+from roquet.wire.records import record
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+
+
+class Fake:
+    """A session whose broker answers as it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.answers: dict[type, Callable[[Any], Any]] = {}
+        self.background = BackgroundTasks()
+        self.identity = ClientIdentity(
+            ConsumerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
+        )
+        self.pool = self.routes = self
+        self.doubts = 0
+
+    def leader(self, broker: str) -> str:
+        return broker
+
+    def invalidate(self) -> None:
+        self.doubts += 1
+
+    async def call(self, address: str, call: Any, timeout_ms: int) -> Any:
+        self.calls.append(call)
+        answer = self.answers.get(type(call))
+        return Reply() if answer is None else answer(call)
+
+    def of(self, kind: type) -> list[Any]:
+        return [call for call in self.calls if type(call) is kind]
+
+
+def group(**fields: Any) -> Callable[[Any], Reply]:
+    settings = SubscriptionGroup(group_name="g", **fields)
+    return lambda _: Reply(body=codec.dumps(settings))
+
+
+def made(fake: Fake, **settings: Any) -> PopAcks:
+    session: Any = fake
+    return PopAcks(session, ConsumerConfig(clock=this_loop().clock, **settings), "g")
+
+
+def messages(acks: PopAcks, count: int, times: int = 0) -> list[PoppedMessage]:
+    target = PopTarget("b", "t", "g", acks, this_loop().clock)
+    reply = PopReply(pop_time=1_000, invisible_time=60_000, revive_qid=3, start_offset_info="0 0 0")
+    raw = [
+        record.pack(0, 0, n, n * 100, 0, 1, HOST, 2, HOST, times, 0, b"x", b"t", b"")
+        for n in range(count)
+    ]
+    return PopReplyParser(target, reply).messages([record.decode(one) for one in raw])
+
+
+def bits(call: BatchAck) -> list[int]:
+    return [decode_bits(ack.bits) for ack in decode_acks(call.body).acks]
+
+
+@in_virtual_time
+async def test_acknowledgements_travel_together() -> None:
+    fake = Fake()
+    acks = made(fake)
+    for message in messages(acks, 5):
+        message.settle()
+    await acks.close(1_000)
+    (call,) = fake.calls
+    assert bits(call) == [0b11111]
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_hear_is_told_again() -> None:
+    fake = Fake()
+    acks = made(fake)
+    failures = [CallTimeout("no answer")]
+
+    def answer(call: Any) -> Reply:
+        if failures:
+            raise failures.pop()
+        return Reply()
+
+    fake.answers[BatchAck] = answer
+    for message in messages(acks, 2):
+        message.settle()
+    await this_loop().clock.sleep(2_000)
+    assert [bits(call) for call in fake.of(BatchAck)] == [[0b11], [0b11]]
+    assert fake.doubts == 1
+
+
+@in_virtual_time
+async def test_what_is_too_late_is_not_told_again() -> None:
+    fake = Fake()
+    acks = made(fake)
+
+    def answer(call: Any) -> Reply:
+        raise CallTimeout("no answer")
+
+    fake.answers[BatchAck] = answer
+    messages(acks, 1)[0].settle()
+    await this_loop().clock.sleep(90_000)
+    assert 55 < len(fake.calls) < 62
+
+
+@in_virtual_time
+async def test_a_broker_without_batches_is_told_one_by_one() -> None:
+    fake = Fake()
+    acks = made(fake)
+
+    def answer(call: Any) -> Reply:
+        raise CallRefused(3, "request type 200151 not supported")
+
+    fake.answers[BatchAck] = answer
+    first, _, third = messages(acks, 3)
+    first.settle()
+    third.settle()
+    await acks.close(1_000)
+    assert [ack.extra_info for ack in fake.of(Ack)] == [
+        "0 1000 60000 3 0 b 0 0", "0 1000 60000 3 0 b 0 2",
+    ]  # fmt: skip
+    messages(acks, 1)[0].settle()
+    await acks.close(1_000)
+    assert len(fake.of(BatchAck)) == 1
+
+
+@in_virtual_time
+async def test_a_message_that_failed_comes_again_after_the_groups_back_off() -> None:
+    fake = Fake()
+    acks = made(fake)
+    policy = {
+        "type": "EXPONENTIAL",
+        "exponentialRetryPolicy": {"initial": 700, "max": 9_000, "multiplier": 2},
+    }
+    fake.answers[GetGroup] = group(group_retry_policy=policy)
+    fake.answers[ChangeInvisible] = lambda _: ChangeInvisibleReply()
+    for times in range(3):
+        messages(acks, 1, times)[0].fail()
+    messages(acks, 1)[0].fail(5)
+    messages(acks, 1)[0].fail(0)
+    await acks.close(1_000)
+    asked = [call.invisible_time for call in fake.of(ChangeInvisible)]
+    assert asked == [700, 1_400, 2_800, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "in_group", "times", "buried"),
+    [({}, 2, 1, 0), ({}, 2, 2, 1), ({"retries_max": 5}, 2, 4, 0), ({"retries_max": 5}, 2, 5, 1)],
+)
+def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged(
+    settings: dict[str, Any], in_group: int, times: int, buried: int
+) -> None:
+    @in_virtual_time
+    async def go() -> None:
+        fake = Fake()
+        acks = made(fake, **settings)
+        fake.answers[GetGroup] = group(retry_max_times=in_group)
+        messages(acks, 1, times)[0].fail(100)
+        await acks.close(1_000)
+        assert [call.delay_level for call in fake.of(SendBack)] == [-1] * buried
+        assert len(fake.of(BatchAck)) == buried
+        assert len(fake.of(ChangeInvisible)) == 1 - buried
+
+    go()
+
+
+@in_virtual_time
+async def test_a_dead_letter_that_nobody_took_is_not_acknowledged() -> None:
+    fake = Fake()
+    acks = made(fake)
+
+    def refuse(call: Any) -> Reply:
+        raise CallRefused(1, "no")
+
+    fake.answers |= {SendBack: refuse, GetGroup: refuse}
+    messages(acks, 1)[0].give_up()
+    await acks.close(1_000)
+    assert fake.of(BatchAck) == []
+    assert await acks.limit("b") == 16
+
+
+@in_virtual_time
+async def test_extending_gives_the_message_another_handle() -> None:
+    fake = Fake()
+    acks = made(fake)
+    answers = [
+        ChangeInvisibleReply(pop_time=9_000, invisible_time=70_000, revive_qid=5),
+        ChangeInvisibleReply(code=208, remark="too late"),
+    ]
+    fake.answers[ChangeInvisible] = lambda _: answers.pop(0)
+    _, message = messages(acks, 2)
+    await message.extend(70_000)
+    assert isinstance(message.owner, PopBatch)
+    assert message.owner.handle.text() == "1 9000 70000 5 0 b 0 1"
+    with pytest.raises(CallRefused, match="too late"):
+        await message.extend(70_000)
+
+
+@in_virtual_time
+async def test_a_single_acknowledgement_that_is_refused_holds_up_no_other() -> None:
+    fake = Fake()
+    acks = made(fake)
+
+    def without_batches(call: Any) -> Reply:
+        raise CallRefused(3, "request type 200151 not supported")
+
+    def answer(call: Ack) -> Reply:
+        if call.offset == 1:
+            raise CallRefused(208, "offset is illegal")
+        return Reply()
+
+    fake.answers[BatchAck] = without_batches
+    fake.answers[Ack] = answer
+    for message in messages(acks, 3):
+        message.settle()
+    await this_loop().clock.sleep(10_000)
+    assert [call.offset for call in fake.of(Ack)] == [0, 1, 2]

@@ -1,0 +1,107 @@
+from typing import Any
+
+import pytest
+
+from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
+from roquet.testing.clock import VirtualClock
+from roquet.wire.calls.pop import PopReply, decode_bits
+from roquet.wire.receipt_handle import ReceiptHandle
+from roquet.wire.records import record
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+
+
+class Outcomes:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.listed: list[PopBatch] = []
+        self.failed: list[tuple[Any, int | None]] = []
+
+    def done(self, batch: PopBatch) -> None:
+        self.listed.append(batch)
+
+    def again(self, batch: PopBatch, message: Any, delay_ms: int | None) -> None:
+        self.failed.append((message, delay_ms))
+
+    async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:
+        message.moved(batch)
+
+    async def reply(self, message: Any, body: bytes, properties: Any) -> bool:
+        return True
+
+
+def stored(offset: int, queue_id: int = 0, topic: str = "t", properties: bytes = b"") -> Any:
+    raw = record.pack(
+        queue_id, 0, offset, offset * 100, 0, 1, HOST, 2, HOST, 0, 0, b"%d" % offset,
+        topic.encode(), properties,
+    )  # fmt: skip
+    return record.decode(raw)
+
+
+def reply(starts: str | None = "0 0 5;0 1 7", **fields: Any) -> PopReply:
+    return PopReply(
+        pop_time=1_000, invisible_time=60_000, revive_qid=3, start_offset_info=starts, **fields
+    )
+
+
+@pytest.fixture
+def acks() -> Outcomes:
+    return Outcomes()
+
+
+@pytest.fixture
+def target(acks: Outcomes) -> PopTarget:
+    return PopTarget("b", "t", "g", acks, VirtualClock())
+
+
+def test_messages_of_one_queue_are_acknowledged_together(target: PopTarget, acks: Outcomes) -> None:
+    first, second, other = PopReplyParser(target, reply()).messages(
+        [stored(5), stored(8), stored(7, queue_id=1)]
+    )
+    first.settle()
+    second.settle()
+    other.settle()
+    first.settle()
+    one, two = acks.listed
+    ack = one.take_acks()
+    assert (ack.group, ack.topic, ack.retry, ack.start, ack.queue_id) == ("g", "t", "0", 5, 0)
+    assert (ack.pop_ms, ack.invisible_ms, ack.revive_queue) == (1_000, 60_000, 3)
+    assert decode_bits(ack.bits) == 0b1001
+    assert decode_bits(two.take_acks().bits) == 1
+    assert (one.acked, one.is_listed) == (0, False)
+
+
+def test_a_message_of_the_retry_topic_brings_its_handle(target: PopTarget, acks: Outcomes) -> None:
+    handle = ReceiptHandle(0, 1_000, 60_000, 3, "1", "b", 0, 4)
+    properties = f"POP_CK\x01{handle.text()}\x021ST_POP_TIME\x0177\x02".encode()
+    (message,) = PopReplyParser(target, reply()).messages([stored(4, properties=properties)])
+    assert (message.topic, message.first_popped_ms) == ("t", 77)
+    message.settle()
+    (batch,) = acks.listed
+    assert batch.real_topic == "%RETRY%g_t"
+    assert (batch.take_acks().retry, batch.handle.start) == ("1", 0)
+
+
+def test_a_broker_that_does_not_say_where_a_pop_began(target: PopTarget, acks: Outcomes) -> None:
+    for message in PopReplyParser(target, reply(None)).messages([stored(5), stored(8)]):
+        assert message.first_popped_ms == 1_000
+        message.settle()
+    assert [batch.handle.start for batch in acks.listed] == [5, 8]
+
+
+def test_a_message_is_held_until_its_time_is_over(target: PopTarget) -> None:
+    (message,) = PopReplyParser(target, reply()).messages([stored(5)])
+    clock: Any = target.clock
+    clock.jump(59_999)
+    assert message.is_held
+    clock.jump(2)
+    assert not message.is_held
+
+
+async def test_failing_and_extending_are_told(target: PopTarget, acks: Outcomes) -> None:
+    one, two = PopReplyParser(target, reply()).messages([stored(5), stored(6)])
+    await two.extend(5_000)
+    await one.nack(7)
+    await two.nack()
+    assert acks.failed == [(one, 7), (two, None)]

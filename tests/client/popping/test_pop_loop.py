@@ -1,0 +1,215 @@
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.connection.background import BackgroundTasks
+from roquet.client.connection.identity import ClientIdentity
+from roquet.client.popping.acks import PopAcks
+from roquet.client.popping.pop_batch import PopTarget
+from roquet.client.popping.pop_loop import PopLoop
+from roquet.client.popping.prefetch_buffer import PrefetchBuffer
+from roquet.client.reading.pull_request import SubscriptionFilter
+from roquet.model.errors import ConnectFailed
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.call import Reply
+from roquet.wire.calls.pop import BatchAck, ChangeInvisible, Pop, PopReply, decode_acks
+from roquet.wire.calls.send import SendBack
+from roquet.wire.records import record
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+
+
+class Fake:
+    """A session whose broker gives out what `replies` holds, and then keeps pops waiting."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.calls: list[Any] = []
+        self.background = BackgroundTasks()
+        self.identity = ClientIdentity(
+            ConsumerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
+        )
+        self.pool = self.routes = self.membership = self
+        self.times: list[float] = []
+
+    def leader(self, broker: str) -> str:
+        return broker
+
+    def invalidate(self) -> None:
+        """Nothing."""
+
+    def trigger(self) -> None:
+        """Nothing."""
+
+    async def call(self, address: str, call: Any, timeout_ms: int) -> Any:
+        self.calls.append(call)
+        if not isinstance(call, Pop):
+            return Reply()
+        self.times.append(asyncio.get_running_loop().time())
+        if not self.replies:
+            await asyncio.sleep(10**6)
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def found(*tags: str, times: int = 0, flags: Sequence[int] = (0, 0, 0)) -> PopReply:
+    raw = [
+        record.pack(
+            0, 0, n, n * 100, flags[n], 1, HOST, 2, HOST, times, 0,
+            tag.encode(errors="surrogateescape"), b"t",
+            f"TAGS\x01{tag}\x02".encode(errors="surrogateescape"),
+        )
+        for n, tag in enumerate(tags)
+    ]  # fmt: skip
+    return PopReply(
+        pop_time=1_000, invisible_time=60_000, start_offset_info="0 0 0", body=b"".join(raw)
+    )
+
+
+NOTHING = PopReply(code=210)
+
+
+def with_popper(
+    *replies: Any, tags: str = "*", **settings: Any
+) -> Callable[[Callable[[Fake, PrefetchBuffer], Any]], None]:
+    """Runs a popper for five virtual seconds, then looks."""
+
+    def check(look: Callable[[Fake, PrefetchBuffer], Any]) -> None:
+        @in_virtual_time
+        async def go() -> None:
+            fake: Any = Fake(*replies)
+            config = ConsumerConfig(clock=this_loop().clock, **settings)
+            buffer = PrefetchBuffer(config.clock, 32)
+            acks = PopAcks(fake, config, "g")
+            target = PopTarget("b", "t", "g", acks, config.clock)
+            popper = PopLoop(
+                target, SubscriptionFilter.of("t", tags, 1), buffer, fake, config, acks
+            )
+            popper.start(fake.background)
+            await asyncio.sleep(5)
+            popper.leave()
+            look(fake, buffer)
+            await fake.background.close()
+
+        go()
+
+    return check
+
+
+@in_virtual_time
+async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_popped() -> None:
+    answers: asyncio.Queue[PopReply] = asyncio.Queue()
+    fake: Any = Fake()
+    call = fake.call
+
+    async def popped_later(address: str, asked: Any, timeout_ms: int) -> Any:
+        if isinstance(asked, Pop):
+            fake.calls.append(asked)
+            return await answers.get()
+        return await call(address, asked, timeout_ms)
+
+    fake.call = popped_later
+    config = ConsumerConfig(clock=this_loop().clock)
+    buffer = PrefetchBuffer(config.clock, 32)
+    acks = PopAcks(fake, config, "g")
+    target = PopTarget("b", "t", "g", acks, config.clock)
+    popper = PopLoop(target, SubscriptionFilter.of("t", "a", 1), buffer, fake, config, acks)
+    popper.start(fake.background)
+    await asyncio.sleep(1)
+    popper.leave()
+    answers.put_nowait(found("a", "b"))
+    answers.put_nowait(found("a"))
+    await asyncio.sleep(5)
+    assert len(buffer) == 0
+    assert [type(one) for one in fake.calls].count(Pop) == 1
+    changes = [one for one in fake.calls if isinstance(one, ChangeInvisible)]
+    assert [(one.offset, one.invisible_time) for one in changes] == [(0, 1), (1, 1)]
+    await fake.background.close()
+
+
+def test_what_was_found_is_stocked() -> None:
+    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+        assert [message.body for message in buffer.rest()] == [b"a", b"b"]
+        (call,) = fake.calls
+        assert (call.queue_id, call.max_msg_nums, call.init_mode) == (-1, 1, 1)
+
+    with_popper(found("a", "b"))(look)
+
+
+def test_a_new_group_may_begin_at_the_oldest_message() -> None:
+    with_popper(consume_from=ConsumeFrom.FIRST)(
+        lambda fake, _: [call.init_mode for call in fake.calls] == [0] or 1 / 0
+    )
+
+
+def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
+    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+        assert [message.tag for message in buffer.rest()] == ["Aa"]
+        (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
+        assert decode_acks(ack.body).acks[0].bits == "Ag=="
+
+    with_popper(found("Aa", "BB"), tags="Aa")(look)
+
+
+def test_a_pop_that_failed_is_tried_again_after_a_pause() -> None:
+    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+        assert fake.times[:2] == [0.0, 1.0]
+        assert len(buffer) == 1
+
+    with_popper(ConnectFailed("gone"), found("a"))(look)
+
+
+def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause() -> None:
+    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+        assert len(fake.times) == 4
+        assert fake.times[-1] >= 0.06
+
+    with_popper(NOTHING, NOTHING, NOTHING)(look)
+
+
+def test_a_message_with_too_many_tries_is_buried_unseen() -> None:
+    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+        assert len(buffer) == 0
+        assert len([call for call in fake.calls if isinstance(call, SendBack)]) == 1
+
+    with_popper(found("a", times=4), retries_max=3)(look)
+
+
+def test_a_reply_that_cannot_be_is_no_end() -> None:
+    broken = PopReply(start_offset_info="nonsense", body=found("a").body)
+
+    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+        assert [message.body for message in buffer.rest()] == [b"b"]
+
+    with_popper(broken, found("b"))(look)
+
+
+def test_a_body_that_cannot_be_restored_is_buried_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+        assert [message.body for message in buffer.rest()] == [b"a", b"c"]
+        (back,) = [call for call in fake.calls if isinstance(call, SendBack)]
+        assert (back.offset, back.delay_level) == (100, -1)
+        (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
+        assert decode_acks(ack.body).acks[0].bits == "Ag=="
+        assert caplog.text.count("offset 1 cannot be read: zlib body is cut short") == 1
+
+    with_popper(found("a", "b", "c", flags=(0, 1, 0)))(look)
+
+
+def test_a_tag_that_cannot_be_read_is_acknowledged_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+        assert [message.tag for message in buffer.rest()] == ["a", "a"]
+        (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
+        assert decode_acks(ack.body).acks[0].bits == "Ag=="
+        assert "offset 1 cannot be read: text of a record is not UTF-8" in caplog.text
+
+    with_popper(found("a", "\udcff", "a"), tags="a")(look)

@@ -1,0 +1,409 @@
+"""Messages to a user's function, and the outcome back."""
+
+import asyncio
+import contextlib
+import functools
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.reading import handler_pool
+from roquet.client.reading.handler_pool import CoroutinePool, HandlerPool, ThreadPool, create_pool
+from roquet.client.reading.handler_result import ALREADY_SETTLED
+from roquet.client.reading.handler_timeout import WorkerSlot
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.message import InboundMessage, ReceivedMessage
+from roquet.model.errors import UsageError
+from roquet.model.queue import MessageQueue
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.records import record
+
+HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
+
+
+class Holder:
+    """Writes down how messages went."""
+
+    def __init__(self) -> None:
+        self.is_held = True
+        self.done: list[bytes] = []
+        self.failed: list[bytes] = []
+
+    def finish(self, message: InboundMessage) -> None:
+        self.done.append(message.body)
+
+    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+        self.failed.append(message.body)
+
+
+def filled(owner: Holder, count: int) -> Inbox:
+    inbox = Inbox()
+    for n in range(count):
+        raw = record.pack(0, 0, n, 0, 0, 1, HOST, 2, HOST, 0, 0, b"%d" % n, b"t", b"")
+        queue = MessageQueue("t", "a", 0)
+        inbox.put([ReceivedMessage(queue, record.decode(raw), owner)])
+    return inbox
+
+
+def working(handler: Any, inbox: Inbox, count: int = 1, **settings: Any) -> HandlerPool:
+    return create_pool(handler, inbox, ConsumerConfig(concurrency=count, **settings))
+
+
+async def run(handler: Any, inbox: Inbox, owner: Holder, total: int, count: int = 4) -> None:
+    """Run until so many have ended."""
+    work = asyncio.create_task(working(handler, inbox, count).run())
+    async with asyncio.timeout(20):
+        while len(owner.done) + len(owner.failed) < total:  # noqa: ASYNC110 - threads, too
+            await asyncio.sleep(0.001)
+        inbox.close()
+        await work
+
+
+async def quick(message: ReceivedMessage) -> None:
+    """Handles anything."""
+
+
+def fussy(message: ReceivedMessage) -> None:
+    if int(message.body) % 2:
+        raise ValueError("odd")
+
+
+async def fussy_async(message: ReceivedMessage) -> None:
+    fussy(message)
+
+
+class Callee:
+    """An object whose call is async."""
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("handler", [quick, Callee(), functools.partial(quick)], ids=range(3))
+@in_virtual_time
+async def test_an_async_handler_runs_on_the_loop(handler: Any) -> None:
+    assert isinstance(working(handler, Inbox()), CoroutinePool)
+
+
+@pytest.mark.parametrize("handler", [fussy, lambda m: None, print], ids=range(3))
+async def test_any_other_runs_in_threads(handler: Any) -> None:
+    assert isinstance(working(handler, Inbox()), ThreadPool)
+
+
+async def test_what_cannot_be_called_is_no_handler() -> None:
+    with pytest.raises(UsageError, match="not int"):
+        working(5, Inbox())
+
+
+@pytest.mark.parametrize("handler", [fussy, fussy_async], ids=["threads", "coroutines"])
+async def test_the_outcome_decides(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
+    owner = Holder()
+    await run(handler, filled(owner, 200), owner, 200)
+    assert sorted(map(int, owner.done)) == list(range(0, 200, 2))
+    assert sorted(map(int, owner.failed)) == list(range(1, 200, 2))
+    assert "ValueError: odd" in caplog.text
+
+
+@in_virtual_time
+async def test_so_many_coroutines_work_at_one_time() -> None:
+    owner, at_work, most = Holder(), 0, 0
+
+    async def handler(message: ReceivedMessage) -> None:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(1)
+        at_work -= 1
+
+    await run(handler, filled(owner, 12), owner, 12, count=4)
+    assert most == 4
+
+
+async def test_so_many_threads_work_at_one_time() -> None:
+    owner, lock, at_work, most = Holder(), threading.Lock(), 0, 0
+
+    def handler(message: ReceivedMessage) -> None:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        time.sleep(0.02)
+        with lock:
+            at_work -= 1
+
+    await run(handler, filled(owner, 12), owner, 12, count=4)
+    assert most == 4
+
+
+@in_virtual_time
+async def test_handlers_that_never_wait_leave_others_their_turn() -> None:
+    owner = Holder()
+    inbox = filled(owner, 1_000)
+    seen: list[int] = []
+
+    async def look() -> None:
+        while len(owner.done) < 1_000:
+            seen.append(len(owner.done))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(look(), run(quick, inbox, owner, 1_000, count=1))
+    assert len(seen) > 10
+
+
+@in_virtual_time
+async def test_a_cancelled_handlers_message_goes_back() -> None:
+    owner = Holder()
+    inbox = filled(owner, 1)
+
+    async def handler(message: ReceivedMessage) -> None:
+        await asyncio.sleep(3600)
+
+    work = asyncio.create_task(working(handler, inbox, 2).run())
+    await asyncio.sleep(1)
+    assert len(inbox) == 0
+    work.cancel()
+    await asyncio.wait([work])
+    assert (len(inbox), owner.done, owner.failed) == (1, [], [])
+
+
+async def test_a_coroutine_by_mistake_is_not_taken_for_success(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner = Holder()
+    await run(lambda message: quick(message), filled(owner, 1), owner, 1)
+    assert (owner.done, owner.failed) == ([], [b"0"])
+    assert "make it an `async def`" in caplog.text
+
+
+async def test_leaving_the_program_in_a_thread_is_a_failure_too() -> None:
+    owner = Holder()
+
+    def handler(message: ReceivedMessage) -> None:
+        raise SystemExit(1)
+
+    await run(handler, filled(owner, 1), owner, 1)
+    assert owner.failed == [b"0"]
+
+
+async def test_threads_skip_what_was_given_away_meanwhile() -> None:
+    owner = Holder()
+    calls: list[bytes] = []
+    inbox = filled(owner, 8)
+
+    def handler(message: ReceivedMessage) -> None:
+        calls.append(message.body)
+        owner.is_held = False
+        time.sleep(0.05)
+
+    work = asyncio.create_task(working(handler, inbox, 1).run())
+    await asyncio.sleep(0.2)
+    inbox.close()
+    await work
+    assert calls == [b"0"]
+
+
+@in_virtual_time
+async def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
+    owner = Holder()
+
+    async def handler(message: ReceivedMessage) -> None:
+        inner = asyncio.create_task(asyncio.sleep(3600))
+        inner.cancel()
+        await inner
+
+    await run(handler, filled(owner, 3), owner, 3)
+    assert len(owner.failed) == 3
+
+
+class Clockless(Holder):
+    """Also writes down the delays of what failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delays: list[int | None] = []
+
+    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+        super().again(message, delay_ms)
+        self.delays.append(delay_ms)
+
+
+@in_virtual_time
+async def test_a_handler_that_hangs_is_ended_and_its_message_goes_back() -> None:
+    owner = Clockless()
+    inbox = filled(owner, 3)
+    ended: list[bytes] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            try:
+                await asyncio.sleep(1e6)
+            finally:
+                ended.append(message.body)
+
+    clock = this_loop().clock
+    work = asyncio.create_task(working(handler, inbox, clock=clock).run())
+    await asyncio.sleep(15 * 60 - 1)
+    assert owner.done == []
+    await asyncio.sleep(121)
+    assert (ended, owner.failed, owner.delays) == ([b"0"], [b"0"], [10_000])
+    assert owner.done == [b"1", b"2"]
+    inbox.close()
+    await work
+
+
+@in_virtual_time
+async def test_a_handler_that_swallows_its_end_works_on() -> None:
+    owner = Clockless()
+    inbox = filled(owner, 2)
+
+    async def handler(message: ReceivedMessage) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(100)
+
+    clock = this_loop().clock
+    work = working(handler, inbox, clock=clock, handler_limit_ms=30_000)
+    task = asyncio.create_task(work.run())
+    await asyncio.sleep(90)
+    assert owner.failed == [b"0", b"1"]
+    assert not task.done()
+    inbox.close()
+    await task
+
+
+async def test_a_thread_that_hangs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    owner, gate = Clockless(), threading.Event()
+    inbox = filled(owner, 3)
+
+    def handler(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            gate.wait(20)
+
+    task = asyncio.create_task(working(handler, inbox, handler_limit_ms=60).run())
+    async with asyncio.timeout(20):
+        while len(owner.done) < 2:  # noqa: ASYNC110 - threads, too
+            await asyncio.sleep(0.01)
+    assert (owner.failed, owner.delays) == ([b"0"], [10_000])
+    gate.set()
+    await asyncio.sleep(0.05)
+    assert owner.done == [b"1", b"2"]
+    assert "counts as a failure" in caplog.text
+    inbox.close()
+    await task
+
+
+async def test_only_so_many_threads_that_hang_are_replaced(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler_pool, "HUNG_THREADS_MAX", 2)
+    owner, gate = Clockless(), threading.Event()
+    inbox = filled(owner, 20)
+    begun: list[bytes] = []
+
+    def handler(message: ReceivedMessage) -> None:
+        begun.append(message.body)
+        gate.wait(20)
+
+    work = working(handler, inbox, handler_limit_ms=30)
+    task = asyncio.create_task(work.run())
+    async with asyncio.timeout(20):
+        while len(owner.failed) < 3:  # noqa: ASYNC110 - threads, too
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert begun == [b"0", b"1", b"2"]
+    assert (
+        len(inbox) >= 20 - 3 - handler_pool.QUEUED_PER_THREAD - 1
+    )  # nobody takes them only to hold them
+    assert caplog.text.count("3 handlers hang") == 1
+    gate.set()
+    async with asyncio.timeout(20):
+        while len(owner.done) < 17:  # noqa: ASYNC110 - threads, too
+            await asyncio.sleep(0.01)
+    assert len(owner.failed) == 3
+    inbox.close()
+    await task
+
+
+@in_virtual_time
+async def test_ordered_handlers_have_no_limit() -> None:
+    owner = Clockless()
+    inbox = filled(owner, 1)
+
+    async def handler(message: ReceivedMessage) -> None:
+        await asyncio.sleep(5_000)
+
+    clock = this_loop().clock
+    task = asyncio.create_task(working(handler, inbox, clock=clock, ordered=True).run())
+    await asyncio.sleep(5_001)
+    assert owner.done == [b"0"]
+    inbox.close()
+    await task
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["coroutines", "threads"])
+async def test_what_a_handler_returns_has_no_meaning_and_that_is_said_once(
+    is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def plain(message: ReceivedMessage) -> object:
+        return False if message.body == b"1" else "RECONSUME_LATER"
+
+    async def coroutine(message: ReceivedMessage) -> object:
+        return plain(message)
+
+    owner = Holder()
+    await run(coroutine if is_async else plain, filled(owner, 4), owner, 4)
+    assert sorted(owner.done) == [b"0", b"2", b"3"]
+    assert owner.failed == [b"1"]
+    assert caplog.text.count("which has no meaning") == 1
+
+
+@in_virtual_time
+async def test_an_async_handler_that_returns_a_coroutine_has_not_handled() -> None:
+    async def forgetful(message: ReceivedMessage) -> object:
+        return quick(message)
+
+    owner = Holder()
+    await run(forgetful, filled(owner, 1), owner, 1)
+    assert (owner.done, owner.failed) == ([], [b"0"])
+
+
+async def test_what_threads_skip_is_not_taken_for_handled() -> None:
+    owner = Holder()
+    inbox = filled(owner, 8)
+
+    def handler(message: ReceivedMessage) -> None:
+        owner.is_held = False
+        time.sleep(0.02)
+
+    work = asyncio.create_task(working(handler, inbox).run())
+    await asyncio.sleep(0.1)
+    inbox.close()
+    await work
+    assert owner.done == [b"0"]
+
+
+async def test_what_a_message_was_told_by_itself_is_not_overtaken_by_a_return() -> None:
+    owner = Holder()
+    inbox = filled(owner, 200)
+    loop = asyncio.get_running_loop()
+
+    def refuse(message: ReceivedMessage) -> object:
+        loop.call_soon_threadsafe(message.fail)
+        return ALREADY_SETTLED
+
+    await run(refuse, inbox, owner, 200)
+    assert (len(owner.done), len(owner.failed)) == (0, 200)
+
+
+async def test_a_thread_that_has_just_ended_is_not_taken_for_one_that_hangs() -> None:
+    owner = Holder()
+    inbox = filled(owner, 2)
+    one, other = inbox.pop(), inbox.pop()
+    assert one is not None
+    threads = ThreadPool(fussy, inbox, ConsumerConfig(concurrency=1))
+    slot = WorkerSlot()
+    slot.message = other
+    threads._leave(slot, one)
+    assert (slot.is_left, owner.failed) == (False, [])

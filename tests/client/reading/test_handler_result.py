@@ -1,0 +1,57 @@
+"""What a handler returned or raised."""
+
+from typing import Any
+
+import pytest
+
+from roquet.client.reading.handler_result import HandlerResults, fail_message
+
+
+class Note:
+    """As much of a message as is told its outcome."""
+
+    def __init__(self, tries: int = 0) -> None:
+        self.tries = tries
+        self.said: list[str] = []
+
+    def settle(self) -> None:
+        self.said.append("handled")
+
+    def fail(self) -> None:
+        self.said.append("failed")
+
+
+async def forgotten() -> None:
+    """Nobody awaits it."""
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [(True, "handled"), (0, "handled"), ("x", "handled"), (False, "failed")],
+    ids=["true", "zero", "text", "false"],
+)
+def test_only_false_among_what_is_returned_means_failure(result: Any, said: str) -> None:
+    note: Any = Note()
+    HandlerResults().settle(note, result)
+    assert note.said == [said]
+
+
+def test_a_coroutine_that_nobody_awaited_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    note: Any = Note()
+    HandlerResults().settle(note, forgotten())
+    assert note.said == ["failed"]
+    assert "make it an `async def`" in caplog.text
+
+
+def test_a_value_is_wondered_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    results, note = HandlerResults(), Note()
+    for _ in range(3):
+        results.settle(note, "CONSUME_SUCCESS")  # type: ignore[arg-type]
+    assert caplog.text.count("has no meaning") == 1
+
+
+def test_the_first_failure_shows_where(caplog: pytest.LogCaptureFixture) -> None:
+    for tries in range(3):
+        fail_message(Note(tries), ValueError("broken"))  # type: ignore[arg-type]
+    assert caplog.text.count("ValueError: broken") == 1
+    assert "try 3" in caplog.text

@@ -1,0 +1,122 @@
+"""Messages that wait for somebody who handles them."""
+
+import asyncio
+from typing import Any
+
+from roquet.client.reading.inbox import Inbox
+from roquet.testing.clock import in_virtual_time
+
+HOLDERS: dict[str, object] = {}
+
+
+class Note:
+    """As much of a message as an inbox looks at."""
+
+    def __init__(self, name: str, is_held: bool = True) -> None:
+        self.name = name
+        self.is_held = is_held
+        self.owner = HOLDERS.setdefault(name[0], object())
+
+
+def note(name: str, is_held: bool = True) -> Any:
+    return Note(name, is_held)
+
+
+def taken(inbox: Inbox) -> str:
+    message: Any = inbox.pop()
+    return message.name if message else ""
+
+
+@in_virtual_time
+async def test_first_in_first_out() -> None:
+    inbox = Inbox()
+    inbox.put([note("a"), note("b")])
+    inbox.put_first(note("again"))
+    assert len(inbox) == 3
+    assert [taken(inbox) for _ in range(4)] == ["again", "a", "b", ""]
+
+
+@in_virtual_time
+async def test_messages_of_queues_given_away_are_left_out() -> None:
+    inbox = Inbox()
+    inbox.put([note("a", False), note("b"), note("c", False)])
+    assert [taken(inbox) for _ in range(2)] == ["b", ""]
+
+
+@in_virtual_time
+async def test_who_waits_is_woken_one_for_each_message() -> None:
+    inbox = Inbox()
+    waiting = [asyncio.create_task(inbox.take()) for _ in range(3)]
+    await asyncio.sleep(1)
+    inbox.put([note("a"), note("b")])
+    await asyncio.sleep(1)
+    assert [task.done() for task in waiting] == [True, True, False]
+    inbox.put_first(note("c"))
+    assert await waiting[2]
+
+
+@in_virtual_time
+async def test_a_message_for_one_who_left_goes_to_the_next() -> None:
+    inbox = Inbox()
+    first, second = (asyncio.create_task(inbox.take()) for _ in range(2))
+    await asyncio.sleep(1)
+    inbox.put([note("a")])
+    first.cancel()
+    await asyncio.sleep(1)
+    assert first.cancelled()
+    assert second.done()
+
+
+@in_virtual_time
+async def test_one_who_left_before_is_passed_over() -> None:
+    inbox = Inbox()
+    first, second = (asyncio.create_task(inbox.take()) for _ in range(2))
+    await asyncio.sleep(1)
+    first.cancel()
+    await asyncio.sleep(1)
+    inbox.put([note("a")])
+    assert await second
+
+
+@in_virtual_time
+async def test_after_the_end_nothing_comes() -> None:
+    inbox = Inbox()
+    inbox.put([note("a")])
+    waiting = asyncio.create_task(inbox.take())
+    await waiting
+    waiting = asyncio.create_task(inbox.take())
+    await asyncio.sleep(0)
+    inbox.close()
+    inbox.put([note("b")])
+    inbox.put_first(note("c"))
+    assert await waiting is None
+    assert await inbox.take() is None
+    assert len(inbox) == 0
+
+
+@in_virtual_time
+async def test_one_queues_messages_can_be_taken_out() -> None:
+    inbox = Inbox()
+    inbox.put([note("a1"), note("b1"), note("a2")])
+    first: Any = inbox.pop()
+    inbox.put_first(first)
+    found: Any = inbox.withdraw(first.owner)
+    assert [one.name for one in found] == ["a1", "a2"]
+    assert inbox.withdraw(first.owner) == []
+    assert [taken(inbox) for _ in range(2)] == ["b1", ""]
+
+
+@in_virtual_time
+async def test_when_nothing_can_come_everybody_is_told_why() -> None:
+    inbox = Inbox()
+    waiting = [asyncio.create_task(inbox.take()) for _ in range(2)]
+    await asyncio.sleep(1)
+    inbox.fail(ValueError("no"))
+    assert [str(await asyncio.gather(task, return_exceptions=True)) for task in waiting] == [
+        "[ValueError('no')]"
+    ] * 2
+    inbox.put([note("a")])
+    first: Any = await inbox.take()
+    assert first.name == "a"
+    inbox.close()
+    assert await inbox.take() is None

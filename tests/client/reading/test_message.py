@@ -1,0 +1,155 @@
+"""A message in a consumer's hands."""
+
+import zlib
+from typing import Any
+
+import pytest
+
+from roquet.client.reading.message import DEAD_LETTER, InboundMessage, ReceivedMessage, read_records
+from roquet.model.errors import RecordError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.wire.records import record
+
+QUEUE = MessageQueue("t", "a", 3)
+HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
+
+
+def packed(offset: int, body: bytes, properties: bytes = b"", sys_flag: int = 0) -> bytes:
+    return record.pack(
+        3, 5, offset, 4096, sys_flag, 11, HOST, 12, HOST, 2, 0, body, b"t", properties
+    )
+
+
+class Holder:
+    """Writes down what it hears."""
+
+    is_held = True
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def finish(self, message: InboundMessage) -> None:
+        self.heard.append(message.queue_offset)
+
+    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+        self.heard.append((message.queue_offset, delay_ms))
+
+
+def received(owner: Holder, raw: bytes | None = None) -> ReceivedMessage:
+    return ReceivedMessage(QUEUE, record.decode(raw or packed(7, b"hello")), owner)
+
+
+def test_everything_that_is_known_of_it_can_be_read() -> None:
+    properties = {"UNIQ_KEY": "ID", "KEYS": "a b", "TAGS": "new", "__SHARDINGKEY": "o"}
+    raw = packed(7, b"hello", record.encode_properties(properties))
+    message = received(Holder(), raw)
+    assert (message.topic, message.broker_name, message.queue_id) == ("t", "a", 3)
+    assert (message.queue, message.queue_offset, message.body) == (QUEUE, 7, b"hello")
+    assert (message.message_id, message.tag, message.order_key) == ("ID", "new", "o")
+    assert (message.keys, message.key) == (("a", "b"), "a")
+    assert message.properties == properties
+    assert (message.flag, message.size, message.position) == (5, len(raw), 4096)
+    assert (message.born_ms, message.born_host) == (11, "10.0.0.1:10911")
+    assert (message.stored_ms, message.store_host) == (12, "10.0.0.1:10911")
+    assert (message.reconsume_times, message.tries, message.is_held) == (2, 2, True)
+    assert repr(message) == "<ReceivedMessage ID t@a:3 offset 7>"
+
+
+def test_without_a_producers_id_the_brokers_own_names_it() -> None:
+    message = received(Holder())
+    assert message.message_id == message.offset_message_id == "0A00000100002A9F0000000000001000"
+
+
+def test_a_squeezed_body_is_restored() -> None:
+    assert received(Holder(), packed(7, zlib.compress(b"hello"), sys_flag=1)).body == b"hello"
+
+
+async def test_it_is_settled_once() -> None:
+    owner = Holder()
+    message = received(owner)
+    await message.ack()
+    await message.ack()
+    await message.nack()
+    assert owner.heard == [7]
+
+
+async def test_it_comes_again_when_told_so() -> None:
+    owner = Holder()
+    message = received(owner)
+    await message.nack(500)
+    again = message.next_try()
+    assert (again.tries, message.tries) == (3, 2)
+    await message.ack()  # too late: this try has failed
+    await again.nack()
+    assert owner.heard == [(7, 500), (7, None)]
+
+
+async def test_a_message_may_be_given_up() -> None:
+    owner = Holder()
+    message = received(owner)
+    await message.dead_letter()
+    await message.nack()
+    assert owner.heard == [(7, DEAD_LETTER)]
+    with pytest.raises(UsageError, match="-5 ms"):
+        await received(owner).nack(-5)
+
+
+def test_from_a_retry_topic_it_shows_where_it_was_sent() -> None:
+    raw = packed(7, b"hello", record.encode_properties({"RETRY_TOPIC": "orders"}))
+    retry = MessageQueue("%RETRY%g", "a", 0)
+    message = ReceivedMessage(retry, record.decode(raw), Holder())
+    assert (message.topic, message.queue.topic) == ("orders", "%RETRY%g")
+    assert ReceivedMessage(retry, record.decode(packed(7, b"x")), Holder()).topic == "%RETRY%g"
+    assert ReceivedMessage(QUEUE, record.decode(raw), Holder()).topic == "t"
+
+
+def test_its_stored_body_stays_as_squeezed_as_it_was() -> None:
+    compressed = zlib.compress(b"hello")
+    message = received(Holder(), packed(7, compressed, sys_flag=1 | 0x300 | 8))
+    assert message.stored_body == (compressed, 1 | 0x300)
+    assert message.body == b"hello"
+
+
+async def test_the_end_of_a_block_tells_how_it_went() -> None:
+    owner = Holder()
+    async with received(owner):
+        pass
+    with pytest.raises(ValueError, match="broken"):
+        async with received(owner):
+            raise ValueError("broken")
+    assert owner.heard == [7, (7, None)]
+
+
+def test_a_record_that_cannot_be_read_is_told_and_left_out() -> None:
+    damaged = bytearray(packed(2, b"hello"))
+    damaged[-5] ^= 0xFF  # in the topic's length and beyond: the lengths disagree
+    damaged[88] ^= 0xFF  # in the body: the checksum disagrees
+    raw = packed(1, b"a") + bytes(damaged) + packed(3, b"b")
+    told: list[tuple[int, str]] = []
+
+    def tell(offset: int, error: RecordError) -> None:
+        told.append((offset, type(error).__name__))
+
+    assert [one.queue_offset for one in read_records(raw, tell)] == [1, 3]
+    assert told == [(2, "RecordError")]
+
+
+def test_a_remainder_that_is_no_whole_record_is_left_for_the_next_pull() -> None:
+    raw = packed(1, b"a") + packed(2, b"b")
+    for cut in (1, 50, 90):
+        assert [one.queue_offset for one in read_records(raw[:-cut], print)] == [1]
+
+
+async def test_one_that_nobody_can_answer_through_says_so() -> None:
+    message = received(Holder(), packed(7, b"?", b"REPLY_TO_CLIENT\x01me\x02"))
+    assert message.wants_reply
+    with pytest.raises(UsageError, match="cannot be answered by who holds it"):
+        await message.reply(b"x")
+
+
+def test_a_message_whose_properties_cannot_be_read_still_has_a_name() -> None:
+    message = received(Holder(), packed(7, b"x", b"TAGS\x01\xff\x02"))
+    with pytest.raises(RecordError, match="not UTF-8"):
+        assert message.tag
+    assert message.message_id == message.offset_message_id
+    assert repr(message).endswith("offset 7>")

@@ -1,0 +1,137 @@
+"""Where progress is kept, and where a queue begins."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.connection.session import Session
+from roquet.client.reading.offsets import GroupOffsets
+from roquet.model.errors import ConnectFailed
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time
+
+Fakes = Callable[..., Any]
+
+QUEUE = MessageQueue("t", "a", 0)
+RETRY = MessageQueue("%RETRY%g", "a", 0)
+
+
+@asynccontextmanager
+async def offsets_of(virtual: Fakes, cluster: Any, **settings: Any) -> AsyncIterator[GroupOffsets]:
+    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+    session = Session(cluster.address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    await session.routes.refresh("t")
+    try:
+        yield GroupOffsets(session, config, "g")
+    finally:
+        await session.close()
+
+
+@in_virtual_time
+async def test_progress_is_kept_at_the_broker(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        assert await offsets.committed(QUEUE) is None
+        await offsets.commit(QUEUE, 12)
+        assert await offsets.committed(QUEUE) == 12
+        await offsets.tell(QUEUE, 13)
+        assert await offsets.committed(QUEUE) == 13
+
+
+@in_virtual_time
+async def test_the_bounds_of_a_queue(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        cluster.brokers["a"].begins["t", 0] = 5
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        assert (await offsets.first(QUEUE), await offsets.end(QUEUE)) == (5, 7)
+        assert await offsets.by_time(QUEUE, 123_456) == 456
+
+
+@pytest.mark.parametrize(
+    ("where", "queue", "expected"),
+    [
+        (ConsumeFrom.LAST, QUEUE, 2),
+        (ConsumeFrom.FIRST, QUEUE, 0),
+        (ConsumeFrom.TIMESTAMP, QUEUE, 77),
+        (ConsumeFrom.LAST, RETRY, 0),
+        (ConsumeFrom.FIRST, RETRY, 0),
+        (ConsumeFrom.TIMESTAMP, RETRY, 2),
+    ],
+    ids=range(6),
+)
+def test_a_new_group_begins_where_java_lets_it(
+    fakes: Fakes, virtual: Fakes, where: ConsumeFrom, queue: MessageQueue, expected: int
+) -> None:
+    @in_virtual_time
+    async def begun() -> int:
+        async with (
+            fakes(t={"a": 1}) as cluster,
+            offsets_of(virtual, cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
+        ):
+            cluster.brokers["a"].put(queue.topic, 0, b"x", b"y")
+            return await offsets.begin(queue)
+
+    assert begun() == expected
+
+
+@in_virtual_time
+async def test_a_group_goes_on_where_it_was(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        cluster.brokers["a"].committed["g", "t", 0] = 99
+        assert await offsets.begin(QUEUE) == 99
+
+
+@in_virtual_time
+async def test_without_a_time_the_last_half_hour_is_meant(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        offsets_of(virtual, cluster, consume_from=ConsumeFrom.TIMESTAMP) as offsets,
+    ):
+        assert offsets._since_ms == 1_700_000_000_000 - 1_800_000
+
+
+@in_virtual_time
+async def test_an_unknown_broker_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        with pytest.raises(ConnectFailed, match="broker zz"):
+            await offsets.begin(MessageQueue("t", "zz", 0))
+
+
+@pytest.mark.parametrize("where", [ConsumeFrom.LAST, ConsumeFrom.FIRST, ConsumeFrom.TIMESTAMP])
+@in_virtual_time
+async def test_an_offset_is_of_the_topic_that_told_it(
+    fakes: Fakes, virtual: Fakes, where: ConsumeFrom
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        offsets_of(virtual, cluster, consume_from=where) as offsets,
+    ):
+        broker = cluster.brokers["a"]
+        broker.topic_ids["t"] = "1-1"
+        await offsets.begin(QUEUE)
+        assert offsets.topic_ids == {QUEUE: "1-1"}
+        broker.topic_ids["t"] = "2-2"
+        await offsets.end(QUEUE)
+        assert offsets.topic_ids == {QUEUE: "1-1"}, "nobody begins there"
+        await offsets.commit(QUEUE, 5)
+        assert broker.commits[-1].topic_id == "1-1"
+
+
+@in_virtual_time
+async def test_a_topic_made_anew_begins_where_it_begins(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        broker = cluster.brokers["a"]
+        assert await offsets.recreated(QUEUE) is None, "nothing is known of it"
+        broker.topic_ids["t"] = "1-1"
+        await offsets.begin(QUEUE)
+        assert await offsets.recreated(QUEUE) is None, "it is the same"
+        broker.topic_ids["t"], broker.begins["t", 0] = "2-2", 3
+        assert await offsets.recreated(QUEUE) == 3
+        assert await offsets.recreated(QUEUE) is None, "it is known by now"
+        broker.topic_ids.clear()
+        await offsets.begin(QUEUE)
+        assert offsets.topic_ids == {}, "a broker that gives no ids"

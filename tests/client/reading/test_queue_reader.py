@@ -1,0 +1,405 @@
+"""One queue read on, as far as flow control lets it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.background import BackgroundTasks
+from roquet.client.connection.session import Session
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.pull_request import Puller, SubscriptionFilter
+from roquet.client.reading.queue_reader import QueueReader, ReaderContext
+from roquet.client.reading.retry import RetryLocally, RetrySender
+from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import HeartbeatData
+from roquet.rules.consumption.progress import ConsumeWindow
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.pull import PullReply
+from roquet.wire.records.record import encode_properties
+
+Fakes = Callable[..., Any]
+
+QUEUE = MessageQueue("t", "a", 0)
+
+
+class Reading:
+    """A reader with its inbox."""
+
+    def __init__(self, reader: QueueReader, inbox: Inbox, session: Session) -> None:
+        self.reader = reader
+        self.inbox = inbox
+        self.session = session
+
+    async def next(self) -> ReceivedMessage:
+        async with asyncio.timeout(100):
+            message = await self.inbox.take()
+        assert message is not None
+        return message
+
+
+@asynccontextmanager
+async def reading(
+    virtual: Fakes, cluster: Any, offset: int = 0, tags: str = "*", **settings: Any
+) -> AsyncIterator[Reading]:
+    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+    session = Session(cluster.address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    await session.routes.refresh("t")
+    puller = Puller(session, config, "g", saves_progress=True)
+    background, inbox = BackgroundTasks(), Inbox()
+    message_filter = SubscriptionFilter.of("t", tags, 1)
+    context = ReaderContext(
+        inbox, puller, RetryLocally(RetrySender(session, config, "g")), background
+    )
+    reader = QueueReader(QUEUE, offset, message_filter, context)
+    try:
+        yield Reading(reader, inbox, session)
+    finally:
+        await background.close()
+        await session.close()
+
+
+@in_virtual_time
+async def test_messages_arrive_as_soon_as_they_are_stored(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        await asyncio.sleep(5)
+        cluster.brokers["a"].put("t", 0, b"x")
+        message = await r.next()
+        assert (message.body, message.queue_offset) == (b"x", 0)
+        assert this_loop().clock.monotonic_ms() == 5_000
+
+
+@in_virtual_time
+async def test_an_idle_queue_is_asked_for_each_15_s(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster):
+        await asyncio.sleep(61)
+        assert len(cluster.brokers["a"].pulls) == 5
+
+
+@in_virtual_time
+async def test_progress_is_the_lowest_in_flight(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
+        first, second, _ = [await r.next() for _ in range(3)]
+        await second.ack()
+        assert r.reader.window.committable == 0
+        await first.ack()
+        assert r.reader.window.committable == 2
+
+
+@in_virtual_time
+async def test_each_pull_tells_the_progress_on_the_way(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        cluster.brokers["a"].put("t", 0, b"x")
+        await (await r.next()).ack()
+        await asyncio.sleep(20)
+        assert cluster.brokers["a"].committed["g", "t", 0] == 1
+        assert r.reader.saved is None  # the broker still holds that pull
+        await asyncio.sleep(20)
+        assert r.reader.saved == 1
+
+
+@in_virtual_time
+async def test_no_more_than_a_thousand_are_in_flight(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        reading(virtual, cluster, in_flight_max=10, pull_count=4) as r,
+    ):
+        cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(30)])
+        await asyncio.sleep(60)
+        assert len(r.inbox) == 10
+        await (await r.next()).ack()
+        await asyncio.sleep(0.1)
+        assert r.reader.window.count == 10
+        assert r.reader.window.next_offset == 11
+        bodies = [(await r.next()).body]
+        for _ in range(28):
+            message = await r.next()
+            bodies.append(message.body)
+            await message.ack()
+        assert bodies == [b"%d" % n for n in range(1, 30)]
+
+
+@in_virtual_time
+async def test_nor_more_than_a_hundred_mebibytes(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        reading(virtual, cluster, in_flight_bytes_max=250, pull_count=1) as r,
+    ):
+        cluster.brokers["a"].put("t", 0, *[b"x" * 10] * 9)
+        await asyncio.sleep(60)
+        assert len(r.inbox) == 3
+
+
+@in_virtual_time
+async def test_tags_with_the_same_hash_are_told_apart(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster, tags="Aa") as r:
+        broker = cluster.brokers["a"]
+        for tag in ("BB", "Aa", "BB"):  # "Aa" and "BB" have one hash
+            broker.put("t", 0, tag.encode(), properties=encode_properties({"TAGS": tag}))
+        message = await r.next()
+        assert (message.tag, len(r.inbox)) == ("Aa", 0)
+        assert r.reader.window.committable == 1
+        await message.ack()
+        assert r.reader.window.committable == 3
+
+
+@in_virtual_time
+async def test_an_offset_that_is_gone_is_corrected(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        cluster.brokers["a"].begins["t", 0] = 100
+        cluster.brokers["a"].put("t", 0, b"x")
+        async with reading(virtual, cluster, offset=3) as r:
+            assert (await r.next()).queue_offset == 100
+            assert "t@a:0 does not hold offset 3" in caplog.text
+            assert "going on at 100" in caplog.text
+
+
+@in_virtual_time
+async def test_a_broker_that_comes_back_is_read_on(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x")
+        await (await r.next()).ack()
+        port = broker.server.port
+        await broker.server.stop(0)
+        await asyncio.sleep(30)
+        broker.server = type(broker.server)(
+            broker.router(), host="127.0.0.1", port=port, clock=this_loop().clock
+        )
+        await broker.server.start()
+        broker.put("t", 0, b"y")
+        assert (await r.next()).body == b"y"
+        assert caplog.text.count("pull of t@a:0") == 1
+
+
+@in_virtual_time
+async def test_a_refused_pull_is_made_again_after_a_second(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        broker = cluster.brokers["a"]
+        broker.pull_faults = [CallRefused(2, "busy")] * 3
+        async with reading(virtual, cluster) as r:
+            broker.put("t", 0, b"x")
+            assert (await r.next()).body == b"x"
+            assert this_loop().clock.monotonic_ms() == 3_000
+
+
+@in_virtual_time
+async def test_a_broker_that_holds_no_pull_is_not_flooded(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        broker = cluster.brokers["a"]
+        broker.holds_pulls = False
+        async with reading(virtual, cluster):
+            await asyncio.sleep(1)
+            assert len(broker.pulls) <= 51
+
+
+@in_virtual_time
+async def test_a_failed_message_comes_again_after_a_growing_pause(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        cluster.brokers["a"].put("t", 0, b"x")
+        times = []
+        for _ in range(4):
+            message = await r.next()
+            times.append(this_loop().clock.monotonic_ms())
+            await message.nack()
+        assert times == [0, 1_000, 3_000, 7_000]
+        assert message.tries == 3
+        assert r.reader.window.committable == 0
+
+
+@in_virtual_time
+async def test_a_released_queue_gives_nothing_more(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        message = await r.next()
+        await message.nack()
+        r.reader.release()
+        assert r.inbox.pop() is None
+        await asyncio.sleep(60)
+        assert r.inbox.pop() is None
+        assert not message.is_held
+        assert len(cluster.brokers["a"].pulls) == 2
+
+
+@in_virtual_time
+async def test_a_scan_without_a_match_goes_on_at_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        broker = cluster.brokers["a"]
+        broker.pull_answers = [
+            PullReply(code=20, next_begin_offset=n * 100, min_offset=0, max_offset=300)
+            for n in (1, 2, 3)
+        ]
+        broker.begins["t", 0] = 300
+        async with reading(virtual, cluster) as r:
+            broker.put("t", 0, b"x")
+            assert (await r.next()).queue_offset == 300
+            assert this_loop().clock.monotonic_ms() == 0
+
+
+@in_virtual_time
+async def test_a_fault_of_our_own_does_not_end_the_reading(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        take, faults = r.reader.window.take, [KeyError("ours")]
+
+        def faulty(found: Any, next_offset: int) -> None:
+            if faults:
+                raise faults.pop()
+            take(found, next_offset)
+
+        r.reader.window = FaultyWindow(faulty)
+        cluster.brokers["a"].put("t", 0, b"x")
+        assert (await r.next()).body == b"x"
+        assert "KeyError: 'ours'" in caplog.text
+
+
+class FaultyWindow(ConsumeWindow):
+    """A window whose `take` is somebody else's."""
+
+    def __init__(self, take: Any) -> None:
+        super().__init__(0)
+        self.fault = take
+
+    def take(self, found: Any, next_offset: int) -> None:
+        self.fault(found, next_offset)
+        super().take([], next_offset)
+
+
+@in_virtual_time
+async def test_what_was_read_before_is_not_taken_twice(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x", b"y", b"z")
+        whole = b"".join(broker.queues["t", 0])
+        broker.pull_answers = [
+            PullReply(body=whole, next_begin_offset=3, min_offset=0, max_offset=3)
+        ]
+        async with reading(virtual, cluster, offset=2) as r:
+            assert (await r.next()).body == b"z"
+            assert len(r.inbox) == 0
+
+
+@in_virtual_time
+async def test_nor_do_they_lie_too_far_apart(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        reading(virtual, cluster, in_flight_span_max=5, pull_count=1) as r,
+    ):
+        cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(30)])
+        first = await r.next()
+        for _ in range(6):
+            message = await r.next()
+        await asyncio.sleep(5)
+        assert (message.queue_offset, len(r.inbox)) == (6, 0)
+        await first.ack()
+        assert (await r.next()).queue_offset == 7
+
+
+@in_virtual_time
+async def test_a_paused_queue_is_not_pulled(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x", b"y")
+        await (await r.next()).nack(100)
+        await asyncio.sleep(0.01)
+        r.reader.pause()
+        pulls = len(broker.pulls)
+        await asyncio.sleep(200)
+        assert (len(broker.pulls), len(r.inbox)) == (pulls, 0)
+        assert not r.reader.is_silent(this_loop().clock.monotonic_ms(), 120_000)
+        r.reader.change(SubscriptionFilter.of("t", "*", 2))
+        r.reader.resume()
+        assert [(await r.next()).body for _ in range(2)] == [b"x", b"y"]
+
+
+@in_virtual_time
+async def test_what_fails_after_its_queue_went_stays_for_others(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        cluster.brokers["a"].put("t", 0, b"x")
+        message = await r.next()
+        r.reader.release()
+        await message.nack()
+        await asyncio.sleep(10)
+        assert r.reader.window.committable == 0
+        assert not r.reader.settling
+
+
+@in_virtual_time
+async def test_a_queue_that_is_given_away_waits_for_the_handler_at_work_only(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        for number in range(3):
+            cluster.brokers["a"].put("t", 0, b"%d" % number)
+        message = await r.next()
+        r.reader.release()
+        leaving = asyncio.create_task(r.reader.wait_for_handlers(800))
+        await asyncio.sleep(0.3)
+        assert not leaving.done()
+        message.settle()
+        await leaving
+        assert this_loop().clock.monotonic_ms() == 300
+        assert r.reader.window.committable == 1
+
+
+@in_virtual_time
+async def test_a_handler_that_fails_or_takes_too_long_holds_nothing_up(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        for number in range(2):
+            cluster.brokers["a"].put("t", 0, b"%d" % number)
+        failing, _slow = await r.next(), await r.next()
+        r.reader.release()
+        leaving = asyncio.create_task(r.reader.wait_for_handlers(800))
+        await asyncio.sleep(0.1)
+        failing.fail()
+        await leaving
+        assert this_loop().clock.monotonic_ms() == 800
+        assert r.reader.window.committable == 0
+
+
+@in_virtual_time
+async def test_a_body_that_cannot_be_restored_is_passed_over(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+        broker = cluster.brokers["a"]
+        for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
+            broker.store("t", 0, body, b"", sys_flag)
+        for expected in (b"x", b"z"):
+            message = await r.next()
+            assert message.body == expected
+            await message.ack()
+        assert r.reader.window.committable == 3
+        assert caplog.text.count("t@a:0 offset 1 cannot be read and is passed over") == 1
+
+
+@in_virtual_time
+async def test_a_tag_that_cannot_be_read_is_passed_over(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster, tags="b") as r:
+        for tag in (b"a", b"\xff", b"b"):
+            cluster.brokers["a"].put("t", 0, tag, properties=b"TAGS\x01%s\x02" % tag)
+        message = await r.next()
+        assert (message.tag, len(r.inbox)) == ("b", 0)
+        await message.ack()
+        assert r.reader.window.committable == 3
+        assert "t@a:0 offset 1 cannot be read and is passed over" in caplog.text

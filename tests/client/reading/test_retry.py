@@ -1,0 +1,177 @@
+"""What becomes of messages that failed."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.session import Session
+from roquet.client.reading.message import DEAD_LETTER, InboundMessage
+from roquet.client.reading.retry import (
+    DropFailed,
+    RetryByBroker,
+    RetryLocally,
+    RetryOrdered,
+    RetrySender,
+    delay_level,
+)
+from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.records import record
+
+Fakes = Callable[..., Any]
+
+HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
+RETRY = "%RETRY%g"
+
+
+class Holder:
+    is_held = True
+
+    def finish(self, message: InboundMessage) -> None:
+        """Nothing."""
+
+    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+        """Nothing."""
+
+
+def message(times: int = 0, **properties: str) -> InboundMessage:
+    raw = record.pack(
+        0, 5, 3, 4096, 0, 11, HOST, 12, HOST, times, 0, b"x", b"t",
+        record.encode_properties({"UNIQ_KEY": "ID", **properties}),
+    )  # fmt: skip
+    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), Holder())
+
+
+@asynccontextmanager
+async def back_of(virtual: Fakes, cluster: Any, **settings: Any) -> AsyncIterator[RetrySender]:
+    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+    session = Session(cluster.address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    await session.routes.refresh("t")
+    try:
+        yield RetrySender(session, config, "g")
+    finally:
+        await session.close()
+
+
+def test_a_delay_becomes_the_first_level_that_is_long_enough() -> None:
+    delays = (None, DEAD_LETTER, 0, 1, 1_000, 1_001, 10_000, 60_000, 1 << 40)
+    assert [delay_level(ms) for ms in delays] == [0, -1, 1, 1, 1, 2, 3, 5, 18]
+
+
+@in_virtual_time
+async def test_the_broker_is_told_what_it_must_know(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster, retries_max=7) as back:
+        told: list[int] = []
+        failures = RetryByBroker(back, lambda: told.append(1))
+        assert await failures.settle(message(), None) is None
+        assert await failures.settle(message(), DEAD_LETTER) is None
+        first, last = cluster.brokers["a"].sent_back
+        assert (first.offset, first.group, first.delay_level) == (4096, "g", 0)
+        assert (first.origin_msg_id, first.origin_topic) == ("ID", "t")
+        assert (first.max_reconsume_times, first.broker_name) == (7, "a")
+        assert last.delay_level == -1
+        assert told == [1, 1]
+
+
+@in_virtual_time
+async def test_another_broker_takes_what_its_own_does_not(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(**{"t": {"a": 1, "b": 1}, RETRY: {"a": 1, "b": 1}}) as cluster,
+        back_of(virtual, cluster) as back,
+    ):
+        cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
+        failures = RetryByBroker(back, lambda: None)
+        failed = message(2, TRAN_MSG="true", KEYS="k", DELAY="9", REAL_TOPIC="z")
+        assert await failures.settle(failed, None) is None
+        assert await failures.settle(message(2), DEAD_LETTER) is None
+        again, dead = cluster.brokers["b"].sends
+        assert (again.topic, again.reconsume_times, again.body) == (RETRY, 3, b"x")
+        assert record.decode_properties(again.properties.encode()) == {
+            "UNIQ_KEY": "ID",
+            "KEYS": "k",
+            "RETRY_TOPIC": "t",
+            "ORIGIN_MESSAGE_ID": "ID",
+            "DELAY": "5",
+        }
+        assert (dead.reconsume_times, dead.max_reconsume_times) == (3, 0)
+
+
+@in_virtual_time
+async def test_what_nobody_takes_is_tried_here_and_said_once(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster) as back:
+        cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
+        failures = RetryByBroker(back, lambda: None)
+        assert await failures.settle(message(), None) == 5_000
+        assert await failures.settle(message(), 100) == 5_000
+        assert caplog.text.count("failed messages are tried again here") == 1
+
+
+@in_virtual_time
+async def test_an_ordered_message_stays_in_its_place_until_its_last_try(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
+        back_of(virtual, cluster, retries_max=3) as back,
+    ):
+        config = virtual(ConsumerConfig, retries_max=3)
+        failures = RetryOrdered(config, back)
+        assert await failures.settle(message(2), None) == 1_000
+        assert await failures.settle(message(2), 77) == 77
+        cluster.brokers["a"].faults = [CallRefused(1, "no")]
+        assert await failures.settle(message(3), None) == 1_000
+        assert await failures.settle(message(3), None) is None
+        assert cluster.brokers["a"].sends[-1].reconsume_times == 3
+        assert await failures.settle(message(0), DEAD_LETTER) is None
+        assert cluster.brokers["a"].sent_back[0].delay_level == -1
+
+
+@in_virtual_time
+async def test_a_broadcast_ordered_message_ends_with_its_last_try(virtual: Fakes) -> None:
+    failures = RetryOrdered(virtual(ConsumerConfig, retries_max=1), None)
+    assert await failures.settle(message(0), None) == 1_000
+    assert await failures.settle(message(1), None) is None
+
+
+@in_virtual_time
+async def test_without_a_group_it_is_tried_here_until_it_is_given_up(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster) as back:
+        failures = RetryLocally(back)
+        assert await failures.settle(message(2), None) == 4_000
+        assert await failures.settle(message(2), 5) == 5
+        cluster.brokers["a"].back_faults = [CallRefused(1, "no")]
+        assert await failures.settle(message(), DEAD_LETTER) == 5_000
+        assert await failures.settle(message(), DEAD_LETTER) is None
+
+
+async def test_a_broadcast_failure_is_logged_and_gone(caplog: pytest.LogCaptureFixture) -> None:
+    assert await DropFailed().settle(message(), None) is None
+    assert "is dropped" in caplog.text
+
+
+@in_virtual_time
+async def test_the_log_says_what_becomes_of_a_failed_message(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        back_of(virtual, cluster, retries_max=2) as back,
+    ):
+        for times in range(3):
+            await RetryByBroker(back, lambda: None).settle(message(times), None)
+    first, second, third = [one for one in caplog.records if one.name.endswith("retry")]
+    assert "comes again: try 2 of 3" in first.getMessage()
+    assert "comes again: try 3 of 3" in second.getMessage()
+    assert "is a dead letter of group g after 3 tries" in third.getMessage()
+    assert "comes again" not in third.getMessage()

@@ -1,0 +1,156 @@
+"""Which queues are this member's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.session import Session
+from roquet.client.rebalance.allocation import QueueAllocator
+from roquet.model.errors import ConfigError, RoquetError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments
+
+Fakes = Callable[..., Any]
+
+QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)]
+
+
+@asynccontextmanager
+async def shares_of(virtual: Fakes, cluster: Any, **settings: Any) -> AsyncIterator[QueueAllocator]:
+    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+    session = Session(cluster.address, config)
+    session.start(
+        lambda: HeartbeatData(
+            client_id=session.identity.client_id, consumer_data_set=[ConsumerData(group_name="g")]
+        )
+    )
+    try:
+        yield QueueAllocator(session, config, "g")
+    finally:
+        await session.close()
+
+
+@in_virtual_time
+async def test_a_member_whom_no_broker_knows_introduces_itself(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, shares_of(virtual, cluster) as shares:
+        assert await shares.of("t") == QUEUES
+        with pytest.raises(UsageError, match="topic u does not exist"):
+            await shares.of("u")
+
+
+@in_virtual_time
+async def test_broadcasting_gives_everybody_all(fakes: Fakes, virtual: Fakes) -> None:
+    model = MessageModel.BROADCASTING
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        shares_of(virtual, cluster, message_model=model, strategy="STICKY") as shares,
+    ):
+        await shares.check(["t"])
+        assert await shares.of("t") == QUEUES
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda queues, members: 1 / 0,
+        lambda queues, members: {members[0]: [MessageQueue("t", "foreign", 9)]},
+        lambda queues, members: {members[0]: [queues[0], queues[0]]},
+        lambda queues, members: None,
+        lambda queues, members: {"a stranger": queues},
+    ],
+    ids=["raises", "foreign", "doubled", "nonsense", "stranger"],
+)
+def test_a_strategy_that_is_wrong_gives_no_answer(
+    fakes: Fakes, virtual: Fakes, answer: Any
+) -> None:
+    @in_virtual_time
+    async def asked() -> None:
+        async with (
+            fakes(t={"a": 2}) as cluster,
+            shares_of(virtual, cluster, strategy=answer) as shares,
+        ):
+            with pytest.raises(RoquetError):
+                await shares.of("t")
+
+    asked()
+
+
+@in_virtual_time
+async def test_the_first_broker_decides_when_asked_to(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"b": 2, "a": 2}) as cluster,
+        shares_of(virtual, cluster, strategy="STICKY") as shares,
+    ):
+        asked: list[AssignmentQuery] = []
+
+        def decide(query: AssignmentQuery) -> QueueAssignments:
+            asked.append(query)
+            other = MessageQueue("other", "a", 1)
+            found = [QueueAssignment(message_queue=queue) for queue in (QUEUES[1], other)]
+            return QueueAssignments(message_queue_assignments=found)
+
+        cluster.brokers["a"].decides = decide
+        await shares.check(["t"])
+        assert await shares.of("t") == [QUEUES[1]]
+        assert (asked[0].strategy_name, asked[0].topic, asked[0].consumer_group) == (
+            "STICKY",
+            "t",
+            "g",
+        )
+        assert asked[0].client_id in cluster.brokers["a"].members["g"]
+
+
+@in_virtual_time
+async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_us(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        shares_of(virtual, cluster, strategy="STICKY") as shares,
+    ):
+        broker = cluster.brokers["a"]
+
+        def decide(query: AssignmentQuery) -> QueueAssignments:
+            known = query.client_id in broker.members.get("g", {})
+            found = [QueueAssignment(message_queue=QUEUES[0])] if known else []
+            return QueueAssignments(message_queue_assignments=found)
+
+        broker.decides = decide
+        assert await shares.of("t") == [QUEUES[0]]
+        broker.decides = lambda query: QueueAssignments()
+        with pytest.raises(UsageError, match="broker a cannot tell yet"):
+            await shares.of("t")
+
+
+@pytest.mark.parametrize(
+    "decides", [None, lambda query: QueueAssignments()], ids=["old", "genuine"]
+)
+def test_a_broker_that_cannot_is_an_error_at_the_start(
+    fakes: Fakes, virtual: Fakes, decides: Any
+) -> None:
+    @in_virtual_time
+    async def started() -> None:
+        async with (
+            fakes(t={"a": 2}) as cluster,
+            shares_of(virtual, cluster, strategy="LAG_WEIGHTED") as shares,
+        ):
+            cluster.brokers["a"].decides = decides
+            with pytest.raises(ConfigError, match="broker a cannot work out LAG_WEIGHTED"):
+                await shares.check(["t", "%RETRY%g"])
+
+    started()
+
+
+@in_virtual_time
+async def test_a_cluster_that_is_not_there_yet_is_not_judged(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes() as cluster, shares_of(virtual, cluster, strategy="STICKY") as shares:
+        await shares.check(["t"])
+        await asyncio.sleep(0)

@@ -1,0 +1,261 @@
+"""The queues that a consumer reads."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.background import BackgroundTasks
+from roquet.client.connection.session import Session
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.offsets import GroupOffsets
+from roquet.client.reading.ordered_reader import OrderedReader
+from roquet.client.reading.pull_request import Puller, SubscriptionFilter
+from roquet.client.reading.queue_reader import ReaderContext
+from roquet.client.reading.retry import RetryLocally, RetrySender
+from roquet.client.rebalance.assigned_queues import AssignedQueues
+from roquet.model.errors import CallRefused, FieldError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.record import encode_properties
+
+Fakes = Callable[..., Any]
+
+QUEUE = MessageQueue("t", "a", 0)
+TASTE = SubscriptionFilter.of("t", "*", 1)
+
+
+@asynccontextmanager
+async def holding_of(
+    virtual: Fakes, cluster: Any, **settings: Any
+) -> AsyncIterator[tuple[AssignedQueues, Inbox]]:
+    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+    session = Session(cluster.address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    await session.routes.refresh("t")
+    puller = Puller(session, config, "g", saves_progress=False)
+    background, inbox = BackgroundTasks(), Inbox()
+    context = ReaderContext(
+        inbox, puller, RetryLocally(RetrySender(session, config, "g")), background
+    )
+    try:
+        yield AssignedQueues(context, GroupOffsets(session, config, "g"), config), inbox
+    finally:
+        await background.close()
+        await session.close()
+
+
+@in_virtual_time
+async def test_progress_is_told_once_for_each_change(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster) as (assigned_queues, inbox),
+    ):
+        broker = cluster.brokers["a"]
+        broker.put("t", 0, b"x")
+        assigned_queues.hold(QUEUE, 0, TASTE)
+        message = await inbox.take()
+        assert message is not None
+        message.settle()
+        for _ in range(3):
+            await assigned_queues.save()
+        await asyncio.sleep(0.1)
+        assert [call.commit_offset for call in broker.commits] == [1]
+
+
+@in_virtual_time
+async def test_what_is_dropped_gives_nothing_more_and_is_saved(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster) as (assigned_queues, inbox),
+    ):
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        assigned_queues.hold(QUEUE, 0, TASTE)
+        message = await inbox.take()
+        assert message is not None
+        message.settle()
+        await assigned_queues.release([QUEUE, MessageQueue("t", "a", 9)], save=True)
+        assert QUEUE not in assigned_queues
+        assert inbox.pop() is None
+        assert cluster.brokers["a"].committed["g", "t", 0] == 1
+        with pytest.raises(UsageError, match="t@a:0 is not assigned"):
+            assigned_queues.reader(QUEUE)
+
+
+@in_virtual_time
+async def test_progress_that_cannot_be_saved_is_said(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
+        assigned_queues.hold(MessageQueue("t", "gone", 0), 0, TASTE)
+        await assigned_queues.save()
+        await assigned_queues.release(list(assigned_queues.readers), save=True)
+        assert "progress of t@gone:0 is not saved" in caplog.text
+
+
+@in_virtual_time
+async def test_ordered_settings_make_ordered_readers(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster, ordered=True) as (assigned_queues, _),
+    ):
+        assert isinstance(assigned_queues.hold(QUEUE, 0, TASTE), OrderedReader)
+
+
+@in_virtual_time
+async def test_a_paused_queue_stays_paused_over_a_seek(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster) as (assigned_queues, inbox),
+    ):
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        assigned_queues.hold(QUEUE, 0, TASTE).pause()
+        assigned_queues.seek(QUEUE, 1, TASTE)
+        await asyncio.sleep(5)
+        assert len(inbox) == 0
+        assigned_queues.reader(QUEUE).resume()
+        message = await inbox.take()
+        assert message is not None
+        assert message.body == b"y"
+
+
+@in_virtual_time
+async def test_another_taste_is_asked_for_at_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster) as (assigned_queues, inbox),
+    ):
+        assigned_queues.hold(QUEUE, 0, SubscriptionFilter.of("t", "A", 1))
+        await asyncio.sleep(1)
+        assigned_queues.change("t", SubscriptionFilter.of("t", "B", 2))
+        await asyncio.sleep(1)
+        assert [call.subscription for call in cluster.brokers["a"].pulls] == ["A", "B"]
+        cluster.brokers["a"].put("t", 0, b"b", properties=encode_properties({"TAGS": "B"}))
+        message = await inbox.take()
+        assert message is not None
+        assert message.body == b"b"
+
+
+@in_virtual_time
+async def test_a_lag_that_cannot_be_told_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        assigned_queues.hold(QUEUE, 0, TASTE)
+        assert await assigned_queues.lag([QUEUE]) == {QUEUE: 2}
+        await cluster.brokers["a"].server.stop(0)
+        with pytest.raises(Exception, match=r"127\.0\.0\.1"):
+            await assigned_queues.lag([QUEUE])
+
+
+@in_virtual_time
+async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster) as (assigned_queues, inbox),
+    ):
+        broker = cluster.brokers["a"]
+        for body in (b"x", b"y"):
+            broker.put("t", 0, body)
+        assigned_queues.hold(QUEUE, 0, TASTE)
+        message = await inbox.take()
+        assert message is not None
+        leaving = asyncio.create_task(assigned_queues.hand_over(assigned_queues.drop([QUEUE])))
+        await asyncio.sleep(0.2)
+        message.settle()
+        await leaving
+        assert broker.committed["g", "t", 0] == 1
+
+
+@in_virtual_time
+async def test_a_queue_that_is_held_twice_is_read_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster) as (assigned_queues, inbox),
+    ):
+        first = assigned_queues.hold(QUEUE, 0, TASTE)
+        second = assigned_queues.hold(QUEUE, 0, TASTE)
+        assert (first.is_held, second.is_held) == (False, True)
+        cluster.brokers["a"].put("t", 0, b"x")
+        await asyncio.sleep(1)
+        assert len(inbox) == 1
+
+
+@in_virtual_time
+async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_saved(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
+        offsets, commit, tell = (
+            assigned_queues._offsets,
+            assigned_queues._offsets.commit,
+            assigned_queues._offsets.tell,
+        )
+        other = MessageQueue("t", "a", 1)
+
+        def unless_garbled(act: Callable[..., Any]) -> Any:
+            async def save(queue: MessageQueue, offset: int) -> None:
+                if queue == QUEUE:
+                    raise FieldError("offset: no number")
+                await act(queue, offset)
+
+            return save
+
+        offsets.commit, offsets.tell = unless_garbled(commit), unless_garbled(tell)  # type: ignore[method-assign]
+        assigned_queues.hold(QUEUE, 3, TASTE)
+        assigned_queues.hold(other, 4, TASTE)
+        await assigned_queues.save()
+        await asyncio.sleep(0.1)
+        assert cluster.brokers["a"].committed == {("g", "t", 1): 4}
+        await assigned_queues.release([QUEUE, other], save=True)
+        assert len(cluster.brokers["a"].commits) == 2
+        assert "progress of t@a:0 is not saved" in caplog.text
+
+
+@in_virtual_time
+async def test_a_topic_made_anew_is_read_from_its_beginning(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster) as (assigned_queues, inbox),
+    ):
+        broker = cluster.brokers["a"]
+        broker.topic_ids["t"] = "1-1"
+        broker.committed["g", "t", 0] = 0
+        broker.put("t", 0, b"old 0", b"old 1")
+        old = assigned_queues.hold(QUEUE, await assigned_queues._offsets.begin(QUEUE), TASTE)
+        for _ in range(2):
+            assert (await inbox.take()) is not None
+        broker.queues["t", 0].clear()
+        broker.topic_ids["t"] = "2-2"
+        broker.put("t", 0, b"new 0", b"new 1", b"new 2")
+        bodies = [message.body for _ in range(3) if (message := await inbox.take())]
+        assert bodies == [b"new 0", b"new 1", b"new 2"]
+        new = assigned_queues.reader(QUEUE)
+        assert (old.is_held, new.topic_id, new.window.committable) == (False, "2-2", 0)
+        assert "topic t was deleted and made anew" in caplog.text
+
+
+@in_virtual_time
+async def test_a_topic_that_is_gone_for_a_while_is_waited_for(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        holding_of(virtual, cluster) as (assigned_queues, inbox),
+    ):
+        broker = cluster.brokers["a"]
+        broker.topic_ids["t"] = "1-1"
+        reader = assigned_queues.hold(QUEUE, await assigned_queues._offsets.begin(QUEUE), TASTE)
+        gone = CallRefused(ResponseCode.TOPIC_NOT_EXIST, "not exist")
+        broker.pull_faults += [gone, gone]
+        broker.put("t", 0, b"x")
+        assert (await inbox.take()) is not None
+        assert assigned_queues.reader(QUEUE) is reader

@@ -1,0 +1,94 @@
+"""The queues that brokers hold for one member alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from roquet.client.config import ConsumerConfig
+from roquet.client.connection.session import Session
+from roquet.client.rebalance.queue_locks import QueueLocks
+from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time
+
+Fakes = Callable[..., Any]
+
+QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)]
+
+
+@asynccontextmanager
+async def locks_of(
+    virtual: Fakes, cluster: Any, lost: list[Sequence[MessageQueue]]
+) -> AsyncIterator[QueueLocks]:
+    session = Session(cluster.address, virtual(ConsumerConfig))
+    session.start(lambda: HeartbeatData(client_id="me"))
+    await session.routes.refresh("t")
+    locks = QueueLocks(session, "g", lost.append)
+    locks.start()
+    try:
+        yield locks
+    finally:
+        await session.close()
+
+
+@in_virtual_time
+async def test_what_is_free_is_ours_and_what_is_not_is_not(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
+        cluster.brokers["b"].locked[QUEUES[1]] = "other"
+        assert await locks.lock(QUEUES) == {QUEUES[0]}
+        assert locks.held == [QUEUES[0]]
+        await locks.unlock([*QUEUES, MessageQueue("t", "zz", 0)])
+        assert cluster.brokers["a"].locked == {}
+        assert cluster.brokers["b"].locked == {QUEUES[1]: "other"}
+
+
+@in_virtual_time
+async def test_locks_are_renewed_each_20_s(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
+        await locks.lock(QUEUES[:1])
+        await asyncio.sleep(0.1)
+        before = cluster.brokers["a"].lock_calls
+        await asyncio.sleep(101)
+        assert cluster.brokers["a"].lock_calls - before == 5
+
+
+@in_virtual_time
+async def test_a_lock_that_another_member_has_is_lost(fakes: Fakes, virtual: Fakes) -> None:
+    lost: list[Sequence[MessageQueue]] = []
+    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
+        await locks.lock(QUEUES)
+        cluster.brokers["b"].locked[QUEUES[1]] = "other"
+        await asyncio.sleep(21)
+        assert lost == [[QUEUES[1]]]
+        assert locks.held == [QUEUES[0]]
+
+
+@in_virtual_time
+async def test_a_lock_that_nobody_confirms_is_dead_after_30_s(fakes: Fakes, virtual: Fakes) -> None:
+    lost: list[Sequence[MessageQueue]] = []
+    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
+        await locks.lock(QUEUES)
+        cluster.brokers["b"].lock_faults = [CallRefused(2, "busy")] * 99
+        await asyncio.sleep(29)
+        assert not lost
+        await asyncio.sleep(3)
+        assert lost == [[QUEUES[1]]]
+
+
+@in_virtual_time
+async def test_a_short_trouble_of_the_broker_costs_no_lock(fakes: Fakes, virtual: Fakes) -> None:
+    lost: list[Sequence[MessageQueue]] = []
+    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
+        await locks.lock(QUEUES)
+        cluster.brokers["b"].lock_faults = [CallRefused(2, "busy")] * 5
+        await asyncio.sleep(120)
+        assert not lost
+
+
+@in_virtual_time
+async def test_what_is_not_answered_is_not_ours(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
+        cluster.brokers["a"].lock_faults = [CallRefused(2, "busy")]
+        assert await locks.lock(QUEUES) == {QUEUES[1]}

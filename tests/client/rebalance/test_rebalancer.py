@@ -1,0 +1,300 @@
+"""A consumer holds its share of its topics' queues."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.push import PushConsumer
+from roquet.model.errors import CallRefused, ConfigError, FieldError, UsageError
+from roquet.model.queue import MessageQueue
+from roquet.rules.allocate import GroupAssignment, average
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments
+from roquet.wire.codes import ResponseCode
+
+Fakes = Callable[..., Any]
+
+QUEUE = MessageQueue("t", "a", 0)
+
+
+def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
+    return PushConsumer(cluster.address, group="g", topic="t", config=config)
+
+
+@in_virtual_time
+async def test_the_retry_topic_is_read_but_not_shown(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster,
+        consumer_of(virtual, cluster) as consumer,
+    ):
+        cluster.brokers["a"].put("%RETRY%g", 0, b"again")
+        (message,) = await consumer.fetch(1)
+        assert message.body == b"again"
+        assert consumer.assignment() == [QUEUE]
+        assert consumer.subscriptions == {"t": "*"}
+
+
+@in_virtual_time
+async def test_a_watcher_that_hangs_does_not_hold_a_close_up_for_ever(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hangs(queues: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with fakes(t={"a": 1}) as cluster:
+        async with consumer_of(virtual, cluster, close_timeout_ms=5_000) as consumer:
+            await asyncio.sleep(1)
+            consumer.on_revoked(hangs)
+            began = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - began < 6
+    assert "a watcher of revoked queues is still at work after 5000 ms" in caplog.text
+
+
+@in_virtual_time
+async def test_a_retry_topic_that_comes_late_is_found(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        await asyncio.sleep(100)
+        asked = cluster.asked.count("%RETRY%g")
+        assert asked < 20  # and not each second
+        cluster.topics["%RETRY%g"] = {"a": 1}
+        cluster.brokers["a"].put("%RETRY%g", 0, b"again")
+        assert [m.body for m in await consumer.fetch(1, 21_000)] == [b"again"]
+
+
+@in_virtual_time
+async def test_a_queue_whose_pulls_went_silent_is_taken_again(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        await asyncio.sleep(1)
+        reader = consumer._assigned_queues.reader(QUEUE)
+
+        async def stuck() -> Any:
+            await asyncio.sleep(1e6)
+
+        reader._pull = stuck  # type: ignore[method-assign]
+        await asyncio.sleep(170)
+        assert consumer._assigned_queues.reader(QUEUE) is not reader
+        assert "pulls of t@a:0 went silent" in caplog.text
+        cluster.brokers["a"].put("t", 0, b"x")
+        assert [m.body for m in await consumer.fetch(1)] == [b"x"]
+
+
+@in_virtual_time
+async def test_a_full_or_paused_queue_is_not_silent(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        consumer_of(virtual, cluster, in_flight_max=2) as consumer,
+    ):
+        cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
+        await asyncio.sleep(1)
+        readers = [consumer._assigned_queues.reader(queue) for queue in consumer.assignment()]
+        readers[1].pause()
+        await asyncio.sleep(400)
+        assert [consumer._assigned_queues.reader(q) for q in consumer.assignment()] == readers
+
+
+@in_virtual_time
+async def test_a_strategy_that_goes_wrong_later_keeps_what_is_held_and_is_said_once(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty: list[int] = []
+
+    def strategy(queues: Any, members: Any) -> GroupAssignment:
+        if faulty:
+            raise ZeroDivisionError("no idea")
+        return average(queues, members)
+
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        consumer_of(virtual, cluster, strategy=strategy) as consumer,
+    ):
+        await asyncio.sleep(1)
+        faulty.append(1)
+        await asyncio.sleep(300)
+        assert len(consumer.assignment()) == 2
+        assert caplog.text.count("no idea") == 1
+        faulty.clear()
+        with caplog.at_level("INFO"):
+            await asyncio.sleep(21)
+        assert "share of t: works again" in caplog.text
+        cluster.topics["t"]["a"] = 4  # the strategy is heard again
+        await asyncio.sleep(60)
+        assert len(consumer.assignment()) == 4
+
+
+@in_virtual_time
+async def test_a_look_that_fails_is_said_though_looks_before_it_did_not_end_well(
+    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes() as cluster, consumer_of(virtual, cluster) as one:
+        await asyncio.sleep(5)  # the topic does not exist
+
+        async def faulty(topic: str) -> Any:
+            raise ZeroDivisionError("of a look")
+
+        find = one._rebalancer._allocator.of
+        one._rebalancer._allocator.of = faulty  # type: ignore[method-assign]
+        await asyncio.sleep(60)
+        assert caplog.text.count("rebalance of g failed, all queues are kept") == 1
+        one._rebalancer._allocator.of = find  # type: ignore[method-assign]
+        await cluster.add("a")
+        cluster.topics["t"] = {"a": 1}
+        await asyncio.sleep(60)
+        assert one.assignment() == [QUEUE]
+        one._rebalancer._allocator.of = faulty  # type: ignore[method-assign]
+        await asyncio.sleep(60)
+        assert caplog.text.count("rebalance of g failed, all queues are kept") == 2
+
+
+@in_virtual_time
+async def test_a_locked_queue_is_asked_for_again_after_half_a_second(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        cluster.brokers["a"].locked[QUEUE] = "other"
+        async with consumer_of(virtual, cluster, ordered=True) as consumer:
+            await asyncio.sleep(10)
+            assert consumer.assignment() == []
+            before = cluster.brokers["a"].lock_calls
+            await asyncio.sleep(5)
+            assert 9 <= cluster.brokers["a"].lock_calls - before <= 11
+            cluster.brokers["a"].locked.clear()
+            await asyncio.sleep(0.6)
+            assert consumer.assignment() == [QUEUE]
+
+
+@in_virtual_time
+async def test_a_cluster_that_cannot_decide_is_said_at_the_start(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        consumer = consumer_of(virtual, cluster, strategy="STICKY")
+        with pytest.raises(ConfigError, match="cannot work out STICKY"):
+            await consumer.start()
+        with pytest.raises(UsageError, match="closed"):
+            await consumer.next()
+        await consumer.close()
+
+
+@in_virtual_time
+async def test_what_the_broker_decides_is_what_is_held(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+
+        def nothing(query: AssignmentQuery) -> QueueAssignments:
+            return QueueAssignments(message_queue_assignments=[])
+
+        cluster.brokers["a"].decides = nothing
+        async with consumer_of(virtual, cluster, strategy="STICKY") as consumer:
+            await asyncio.sleep(5)
+            assert consumer.assignment() == []
+
+
+@in_virtual_time
+async def test_looks_at_one_time_take_a_queue_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        heard: list[Any] = []
+        consumer.on_assigned(heard.append)
+        await asyncio.gather(*(consumer.rebalance() for _ in range(3)))
+        await asyncio.sleep(1)
+        assert heard == [(QUEUE,)]
+        cluster.brokers["a"].put("t", 0, b"x")
+        assert [m.body for m in await consumer.fetch(2, 1_000)] == [b"x"]
+
+
+@in_virtual_time
+async def test_a_watcher_that_asks_for_a_look_gets_it_later(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        told: list[bool] = []
+
+        async def look(queues: Any) -> None:
+            told.append(await consumer.rebalance())
+
+        consumer.on_assigned(look)
+        await asyncio.sleep(1)
+        assert told == [False]
+        assert consumer.assignment() == [QUEUE]
+        consumer.unsubscribe("t")
+        await asyncio.sleep(1)
+        assert consumer.assignment() == []
+
+
+@in_virtual_time
+async def test_a_topic_that_is_left_while_its_queues_are_taken_leaves_no_lock(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+        one.on_assigned(lambda queues: one.unsubscribe("t"))
+        await asyncio.sleep(1)
+        assert cluster.brokers["a"].lock_calls == 1
+        assert cluster.brokers["a"].locked == {}
+
+
+@in_virtual_time
+async def test_one_queue_whose_offset_cannot_be_read_holds_no_other_up(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+        other, begin = MessageQueue("t", "a", 1), one._offsets.begin
+
+        async def garbled(queue: MessageQueue) -> int:
+            if queue == QUEUE:
+                raise FieldError("offset: no number")
+            return await begin(queue)
+
+        one._offsets.begin = garbled  # type: ignore[method-assign]
+        await asyncio.sleep(1)
+        assert one.assignment() == [other]
+        assert list(cluster.brokers["a"].locked) == [other]
+        one._offsets.begin = begin  # type: ignore[method-assign]
+        await asyncio.sleep(21)
+        assert one.assignment() == [QUEUE, other]
+
+
+@in_virtual_time
+async def test_a_look_that_fails_leaves_no_lock(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+
+        async def faulty(queue: MessageQueue) -> int:
+            raise ZeroDivisionError
+
+        one._offsets.begin = faulty  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await one.rebalance()
+        assert cluster.brokers["a"].lock_calls
+        assert cluster.brokers["a"].locked == {}
+
+
+@in_virtual_time
+async def test_when_another_broker_has_come_to_decide_the_route_is_asked_for_at_once(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"b": 1}) as cluster:
+
+        def decide(query: AssignmentQuery) -> QueueAssignments:
+            if "a" in cluster.topics["t"]:
+                raise CallRefused(ResponseCode.NOT_LEADER_FOR_QUEUE, "a divides, not b")
+            return QueueAssignments(
+                message_queue_assignments=[
+                    QueueAssignment(message_queue=MessageQueue("t", "b", 0)),
+                ]
+            )
+
+        def decide_first(query: AssignmentQuery) -> QueueAssignments:
+            return QueueAssignments(
+                message_queue_assignments=[QueueAssignment(message_queue=QUEUE)],
+            )
+
+        cluster.brokers["b"].decides = decide
+        async with consumer_of(virtual, cluster, strategy="STICKY") as consumer:
+            await asyncio.sleep(2)
+            assert consumer.assignment() == [MessageQueue("t", "b", 0)]
+            (await cluster.add("a")).decides = decide_first
+            cluster.topics["t"]["a"] = 1
+            await consumer.rebalance()
+            await asyncio.sleep(3)
+            assert consumer.assignment() == [QUEUE]

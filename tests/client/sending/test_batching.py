@@ -1,0 +1,351 @@
+"""Awaited sends that are under way together leave as batches."""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ProducerConfig
+from roquet.client.producer import Producer
+from roquet.client.sending.selectors import Chance
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    ConnectFailed,
+    ConnectionLost,
+    MessageIllegal,
+    UsageError,
+)
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.records import record
+
+Fakes = Callable[..., Any]
+
+
+def producer_of(virtual: Fakes, address: str, linger_ms: int = 5, **settings: Any) -> Producer:
+    return Producer(address, config=virtual(ProducerConfig, linger_ms=linger_ms, **settings))
+
+
+def sizes(broker: Any) -> list[int]:
+    """Messages of each request."""
+    return [len(record.decode_batch(c.body)) if c.batch else 1 for c in broker.sends]
+
+
+async def together(producer: Producer, bodies: Any, **fields: Any) -> list[Any]:
+    """What becomes of sends that are made at one moment."""
+    sends = (producer.send("t", body, **fields) for body in bodies)
+    return await asyncio.gather(*sends, return_exceptions=True)
+
+
+def fate(error: object) -> tuple[type, bool]:
+    assert isinstance(error, CallError)
+    return type(error), error.definite
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+@in_virtual_time
+async def test_each_message_of_a_batch_has_its_own_receipt(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 4, "b": 4}) as cluster,
+        producer_of(virtual, cluster.address) as producer,
+    ):
+        receipts = await together(producer, numbers(300))
+        assert sum(len(b.sends) for b in cluster.brokers.values()) == 1
+        assert len({receipt.message_id for receipt in receipts}) == 300
+        for body, receipt in zip(numbers(300), receipts, strict=True):
+            held = cluster.brokers[receipt.queue.broker_name].bodies("t", receipt.queue.queue_id)
+            assert held[receipt.queue_offset] == body
+
+
+@in_virtual_time
+async def test_batches_take_the_queues_in_turn(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+        for _ in range(8):
+            await together(producer, numbers(10))
+        assert {len(held) for held in cluster.brokers["a"].queues.values()} == {20}
+        assert sizes(cluster.brokers["a"]) == [10] * 8
+
+
+@in_virtual_time
+async def test_a_batch_waits_so_long_for_company(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        producer_of(virtual, cluster.address, linger_ms=50) as producer,
+    ):
+        await producer.send("t", b"route")
+        start = this_loop().clock.monotonic_ms()
+        first = asyncio.ensure_future(producer.send("t", b"1"))
+        await asyncio.sleep(0.04)
+        await producer.send("t", b"2")
+        assert first.done()
+        assert 50 <= this_loop().clock.monotonic_ms() - start < 60
+        assert sizes(cluster.brokers["a"]) == [1, 2]
+
+
+@in_virtual_time
+async def test_without_linger_what_is_sent_at_one_moment_goes_together(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        producer_of(virtual, cluster.address, linger_ms=0) as producer,
+    ):
+        await together(producer, numbers(20))
+        await producer.send("t", b"alone")
+        assert sizes(cluster.brokers["a"]) == [20, 1]
+
+
+@in_virtual_time
+async def test_a_full_batch_does_not_wait(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        producer_of(virtual, cluster.address, linger_ms=1_000, batch_bytes=1_000) as producer,
+    ):
+        await producer.send("t", b"route")
+        sends = [asyncio.ensure_future(producer.send("t", b"x" * 200)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        assert sum(send.done() for send in sends) >= 15
+        assert all(len(call.body) <= 1_000 for call in cluster.brokers["a"].sends)
+        await asyncio.gather(*sends)
+
+
+@in_virtual_time
+async def test_a_key_keeps_its_order_through_batches_and_retries(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        producer_of(virtual, cluster.address, linger_ms=1) as producer,
+    ):
+        for broker in cluster.brokers.values():
+            broker.send_ms = 7
+            broker.faults += [CallRefused(2, "busy")] * 2
+        sends = []
+        for number in range(400):
+            body, key = b"%d" % number, f"k{number % 5}"
+            sends.append(asyncio.ensure_future(producer.send("t", body, order_key=key)))
+            if number % 3 == 0:
+                await asyncio.sleep(0.001)
+        receipts = await asyncio.gather(*sends)
+        for one in range(5):
+            own = receipts[one::5]
+            assert len({receipt.queue for receipt in own}) == 1
+            offsets = [receipt.queue_offset for receipt in own]
+            assert offsets == sorted(offsets)
+        assert sum(len(b.sends) for b in cluster.brokers.values()) < 200
+
+
+@in_virtual_time
+async def test_keys_keep_their_order_while_the_route_is_looked_for(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 3}) as cluster, producer_of(virtual, cluster.address) as producer:
+        cluster.unready = 3
+        sends = []
+        for number in range(60):
+            send = producer.send("t", b"%d" % number, order_key="k")
+            sends.append(asyncio.ensure_future(send))
+            await asyncio.sleep(0.02)
+        receipts = await asyncio.gather(*sends)
+        offsets = [receipt.queue_offset for receipt in receipts]
+        assert offsets == list(range(60))
+
+
+@in_virtual_time
+async def test_what_cannot_be_in_a_batch_goes_alone(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        long = b"x" * 5_000
+        await asyncio.gather(
+            producer.send("t", b"1"),
+            producer.send("t", b"2", delay_level=3),
+            producer.send("t", b"3", delay=timedelta(seconds=9)),
+            producer.send("t", long),
+            producer.send("t", b"4"),
+        )
+        calls = cluster.brokers["a"].sends
+        assert sorted(sizes(cluster.brokers["a"])) == [1, 1, 1, 2]
+        (compressed,) = [call for call in calls if call.sys_flag]
+        assert zlib.decompress(compressed.body) == long
+        await producer.send_oneway("t", b"5")
+        await asyncio.sleep(0.1)
+        assert sizes(cluster.brokers["a"])[-1] == 1
+
+
+@in_virtual_time
+async def test_with_a_key_even_those_that_go_alone_keep_their_place(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        cluster.brokers["a"].send_ms = 10
+        messages = [Message("t", b"%d" % n, order_key="k", delay_level=n % 3) for n in range(12)]
+        receipts = await asyncio.gather(*(producer.send(message) for message in messages))
+        assert [receipt.queue_offset for receipt in receipts] == list(range(12))
+        assert set(sizes(cluster.brokers["a"])) == {1}
+
+
+@in_virtual_time
+async def test_a_refused_message_does_not_spoil_its_batch(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
+        broker = cluster.brokers["a"]
+        take = broker.take
+
+        async def picky(call: Any, items: Any) -> Any:
+            if any(body == b"7" for body, _, _ in items):
+                raise MessageIllegal("no sevens")
+            return await take(call, items)
+
+        broker.take = picky
+        for fields in ({}, {"order_key": "k"}):
+            found = await together(producer, numbers(20), **fields)
+            assert [n for n, one in enumerate(found) if not isinstance(one, SendReceipt)] == [7]
+            assert isinstance(found[7], CallRefused)
+            assert "no sevens" in str(found[7])
+
+
+@in_virtual_time
+async def test_when_a_batch_fails_each_message_has_an_error_of_its_own(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 3
+        found = await together(producer, numbers(5))
+        assert len({id(error) for error in found}) == 5
+        assert {(type(e), str(e), e.code, e.definite) for e in found} == {
+            (CallRefused, "code 2: busy", 2, True)
+        }
+        assert all(isinstance(one, SendReceipt) for one in await together(producer, numbers(5)))
+
+
+@in_virtual_time
+async def test_a_retried_batch_goes_to_another_broker(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        producer_of(virtual, cluster.address) as producer,
+    ):
+        cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 9
+        for _ in range(3):
+            found = await together(producer, numbers(10))
+            assert {receipt.queue.broker_name for receipt in found} == {"b"}
+
+
+@in_virtual_time
+async def test_selectors_choose_for_each_message(fakes: Fakes, virtual: Fakes) -> None:
+    def by_tag(queues: Any, message: Message) -> MessageQueue:
+        found: MessageQueue = queues[int(message.tag or "0")]
+        return found
+
+    async with (
+        fakes(t={"a": 4}) as cluster,
+        producer_of(virtual, cluster.address, selector=by_tag) as producer,
+    ):
+        sends = (producer.send("t", b"x", tag=str(number % 4)) for number in range(40))
+        receipts = await asyncio.gather(*sends)
+        assert [receipt.queue.queue_id for receipt in receipts] == [0, 1, 2, 3] * 10
+        assert sorted(sizes(cluster.brokers["a"])) == [10] * 4
+        spread = await together(producer, numbers(40), selector=Chance())
+        assert len({receipt.queue.queue_id for receipt in spread}) == 4
+
+
+@in_virtual_time
+async def test_one_who_gives_up_is_not_sent_and_others_are(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        producer_of(virtual, cluster.address, linger_ms=100) as producer,
+    ):
+        await producer.send("t", b"route")
+        sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(3)]
+        await asyncio.sleep(0.01)
+        sends[1].cancel()
+        await asyncio.wait(sends)
+        assert cluster.brokers["a"].bodies("t", 0) == [b"route", b"0", b"2"]
+
+
+@in_virtual_time
+async def test_time_counts_from_the_send_and_each_has_its_own(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        await producer.send("t", b"route")
+        cluster.brokers["a"].send_ms = 2_000
+        first = asyncio.ensure_future(producer.send("t", b"1", order_key="k"))
+        await asyncio.sleep(0.1)
+        hasty = asyncio.ensure_future(producer.send("t", b"2", order_key="k", timeout_ms=500))
+        patient = asyncio.ensure_future(producer.send("t", b"3", order_key="k", timeout_ms=9_000))
+        with pytest.raises(CallError, match="it was not sent") as caught:
+            await hasty
+        assert caught.value.definite
+        assert (await first).queue_offset == 1
+        assert (await patient).queue_offset == 2
+
+
+@in_virtual_time
+async def test_a_close_sends_what_lingers(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        async with producer_of(virtual, cluster.address, linger_ms=60_000) as producer:
+            sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
+            keyed = [
+                asyncio.ensure_future(producer.send("t", body, order_key="k"))
+                for body in numbers(20, 20)
+            ]
+        receipts = await asyncio.gather(*sends, *keyed)
+        assert len({receipt.message_id for receipt in receipts}) == 40
+        assert this_loop().clock.monotonic_ms() < 5_000
+
+
+@in_virtual_time
+async def test_a_flush_waits_for_the_sends_made_before_it(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        producer_of(virtual, cluster.address, linger_ms=60_000) as producer,
+    ):
+        sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
+        await asyncio.sleep(0.1)
+        assert await producer.flush()
+        assert all(send.done() for send in sends)
+        later = asyncio.ensure_future(producer.send("t", b"later"))
+        cluster.brokers["a"].send_ms = 2_000
+        await asyncio.sleep(0.1)
+        assert not await producer.flush(timeout_ms=500)
+        assert await producer.flush()
+        assert later.done()
+
+
+@in_virtual_time
+async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        producer = producer_of(
+            virtual, cluster.address, linger_ms=1, close_timeout_ms=500, send_timeout_ms=60_000
+        )
+        cluster.brokers["a"].send_ms = 10_000
+        async with producer:
+            sends = [
+                asyncio.ensure_future(producer.send("t", body, order_key="k"))
+                for body in numbers(3)
+            ]
+            await asyncio.sleep(0.1)
+            sends.append(asyncio.ensure_future(producer.send("t", b"behind", order_key="k")))
+        *sent, behind = await asyncio.gather(*sends, return_exceptions=True)
+        assert [fate(error) for error in sent] == [(ConnectionLost, False)] * 3
+        assert fate(behind) == (ConnectFailed, True), "it never left"
+        assert cluster.brokers["a"].bodies("t", 0) == []
+        with pytest.raises(UsageError, match="closed"):
+            await producer.send("t", b"late")
+
+
+@in_virtual_time
+async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+        found = await together(producer, [b"1", b"", b"2"])
+        assert isinstance(found[1], MessageIllegal)
+        assert sizes(cluster.brokers["a"]) == [2]

@@ -1,0 +1,381 @@
+"""One parcel to a queue, and to another one when that fails."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ProducerConfig
+from roquet.client.connection.session import Session
+from roquet.client.sending.delivery import (
+    RETRYABLE_CODES,
+    MessageDelivery,
+    OutgoingBatch,
+    build_receipts,
+)
+from roquet.client.sending.prepare import PreparedMessage
+from roquet.client.sending.selectors import Chance, QueueSelection
+from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, MessageIllegal
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt, SendStatus
+from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.send import SendReply
+from roquet.wire.codes import ResponseCode
+
+Fakes = Callable[..., Any]
+
+QUEUE = MessageQueue("t", "a", 1)
+
+
+def outgoing(*bodies: bytes, order_hash: int | None = None) -> OutgoingBatch:
+    return OutgoingBatch.of(
+        [PreparedMessage("t", body, "", "ID", order_hash, 0, 0, 99) for body in bodies]
+    )
+
+
+def busy(code: int = ResponseCode.SYSTEM_BUSY) -> CallRefused:
+    return CallRefused(code, "try elsewhere")
+
+
+@asynccontextmanager
+async def delivery_of(
+    virtual: Fakes, address: str, **settings: Any
+) -> AsyncIterator[MessageDelivery]:
+    config: ProducerConfig = virtual(ProducerConfig, **settings)
+    session = Session(address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    try:
+        yield MessageDelivery(session, config, "g")
+    finally:
+        await session.close()
+
+
+def held(cluster: Any) -> list[str]:
+    """Which broker got each message that is stored."""
+    return sorted(n for n, b in cluster.brokers.items() for q in b.queues.values() for _ in q)
+
+
+@in_virtual_time
+async def test_queues_take_turns(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 4, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        for _ in range(60):
+            await delivery.send(outgoing(b"x"))
+        assert {
+            (name, queue): len(records)
+            for name, broker in cluster.brokers.items()
+            for (_, queue), records in broker.queues.items()
+        } == dict.fromkeys([("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1)], 10)
+
+
+@in_virtual_time
+async def test_a_refused_send_goes_to_another_broker_at_once(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 4, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        for _ in range(20):
+            cluster.brokers["a"].faults[:] = [busy()]
+            await delivery.send(outgoing(b"x"))
+        assert held(cluster).count("b") >= 7  # those that met the fault
+        assert this_loop().clock.monotonic_ms() < 100
+
+
+@pytest.mark.parametrize("code", sorted(RETRYABLE_CODES))
+def test_codes_that_java_tries_again_are_tried_again(
+    fakes: Fakes, virtual: Fakes, code: int
+) -> None:
+    @in_virtual_time
+    async def tried() -> None:
+        async with (
+            fakes(t={"a": 1}) as cluster,
+            delivery_of(virtual, cluster.address) as delivery,
+        ):
+            cluster.brokers["a"].faults += [busy(code), busy(code)]
+            assert await delivery.send(outgoing(b"x"))
+            assert len(cluster.brokers["a"].sends) == 3
+
+    tried()
+
+
+@in_virtual_time
+async def test_a_refusal_that_others_would_share_is_raised(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        for broker in cluster.brokers.values():
+            broker.faults.append(MessageIllegal("too long"))
+        with pytest.raises(CallRefused, match="too long") as caught:
+            await delivery.send(outgoing(b"x"))
+        assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
+        assert sum(len(b.sends) for b in cluster.brokers.values()) == 1
+
+
+@in_virtual_time
+async def test_after_the_last_try_its_error_is_raised(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        cluster.brokers["a"].faults += [busy()] * 9
+        with pytest.raises(CallRefused, match="try elsewhere"):
+            await delivery.send(outgoing(b"x"))
+        assert len(cluster.brokers["a"].sends) == 3
+        assert this_loop().clock.monotonic_ms() == 300  # the same broker: 100 ms, then 200 ms
+
+
+@in_virtual_time
+async def test_a_dead_broker_is_passed_over(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 4, "b": 4}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        await delivery.send(outgoing(b"x"))
+        await cluster.brokers["a"].server.stop(0)
+        for _ in range(40):
+            await delivery.send(outgoing(b"y"))
+        assert held(cluster).count("b") >= 40
+
+
+@in_virtual_time
+async def test_a_key_stays_with_its_queue_in_every_try(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        cluster.brokers["a"].faults += [busy(), busy()]
+        await delivery.send(outgoing(b"x", order_hash=-5))
+        assert [call.queue_id for call in cluster.brokers["a"].sends] == [1, 1, 1]
+        assert not cluster.brokers["b"].sends
+
+
+@in_virtual_time
+async def test_a_key_whose_broker_is_dead_fails_and_goes_nowhere_else(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        await delivery.queues("t", 1_000)
+        await cluster.brokers["a"].server.stop(0)
+        with pytest.raises(ConnectFailed):
+            await delivery.send(outgoing(b"x", order_hash=1))
+        assert held(cluster) == []
+
+
+@in_virtual_time
+async def test_time_is_counted_over_all_tries(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address, retry_times=9) as delivery,
+    ):
+        for broker in cluster.brokers.values():
+            broker.send_ms = 1_300
+            broker.faults += [busy()] * 9
+        with pytest.raises(CallTimeout):
+            await delivery.send(outgoing(b"x"), 3_000)
+        assert this_loop().clock.monotonic_ms() == 3_000
+
+
+@in_virtual_time
+async def test_one_way_is_sent_once_and_not_waited_for(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        cluster.brokers["a"].send_ms = 10_000
+        await delivery.send_oneway(outgoing(b"x"))
+        assert this_loop().clock.monotonic_ms() < 100
+
+
+def test_exactly_these_refusals_are_tried_again() -> None:
+    java = {17, 14, 1, 2, 16, 204, 205}  # DefaultMQProducer.retryResponseCodes
+    assert set(RETRYABLE_CODES) == java | {
+        1500
+    }  # and GO_AWAY, which its remoting client tries again
+
+
+@in_virtual_time
+async def test_every_try_carries_the_same_id(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        for broker in cluster.brokers.values():
+            broker.late_faults += [busy()]  # stored, and yet refused
+        prepared = PreparedMessage("t", b"x", "UNIQ_KEY\x01ABC\x02", "ABC", None, 0, 0, 99)
+        (receipt,) = await delivery.send(OutgoingBatch.of([prepared]))
+        sent = [call.properties for b in cluster.brokers.values() for call in b.sends]
+        assert sent == ["UNIQ_KEY\x01ABC\x02"] * 3
+        assert (receipt.message_id, receipt.tries) == ("ABC", 3)
+
+
+@in_virtual_time
+async def test_as_many_tries_as_the_settings_say(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        delivery_of(virtual, cluster.address, retry_times=0) as delivery,
+    ):
+        cluster.brokers["a"].faults += [busy()]
+        with pytest.raises(CallRefused) as caught:
+            await delivery.send(outgoing(b"x"))
+        assert caught.value.__notes__ == ["queue t@a:0, 1 try"]
+        assert len(cluster.brokers["a"].sends) == 1
+
+
+@in_virtual_time
+async def test_a_silent_broker_may_be_given_less_than_all_the_time(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address, try_timeout_ms=500) as delivery,
+    ):
+        cluster.brokers["a"].send_ms = 60_000
+        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(2)]
+        assert {receipt.queue.broker_name for receipt in found} == {"b"}
+        assert sorted(receipt.tries for receipt in found) == [1, 2]
+        assert 500 <= this_loop().clock.monotonic_ms() < 600
+
+
+@in_virtual_time
+async def test_who_is_bound_is_told_that_it_went_nowhere_else(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        cluster.brokers["a"].faults += [busy()] * 3
+        with pytest.raises(CallRefused) as caught:
+            await delivery.send(outgoing(b"x", order_hash=1))
+        assert "queue t@a:1, 3 tries; sent to no other queue" in caught.value.__notes__[0]
+
+
+@in_virtual_time
+async def test_a_selectors_queue_is_kept_and_chance_is_asked_again(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        message = Message("t", b"x")
+        for selector, home in ((lambda queues, _: queues[1], "a"), (Chance(), "b")):
+            cluster.brokers["a"].faults[:] = [busy()]
+            prepared = PreparedMessage(
+                "t", b"x", "", "I", None, 0, 0, 9, selection=QueueSelection(selector, message)
+            )
+            receipt = None
+            while receipt is None or receipt.tries == 1:
+                (receipt,) = await delivery.send(OutgoingBatch.of([prepared]))
+            assert receipt.queue.broker_name == home
+
+
+def weak(broker: Any, code: ResponseCode = ResponseCode.SLAVE_NOT_AVAILABLE) -> None:
+    """Have a broker store messages without keeping its promise."""
+    strong = broker.take
+
+    async def take(call: Any, items: Any) -> SendReply:
+        reply = await strong(call, items)
+        return SendReply(
+            code=code, msg_id=reply.msg_id, queue_id=reply.queue_id, queue_offset=reply.queue_offset
+        )
+
+    broker.take = take
+
+
+@in_virtual_time
+async def test_less_durable_is_an_answer_unless_more_is_asked_for(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        weak(cluster.brokers["a"])
+        (receipt,) = await delivery.send(outgoing(b"x"))
+        assert receipt.status is SendStatus.SLAVE_NOT_AVAILABLE
+        assert held(cluster) == ["a"]
+
+
+@in_virtual_time
+async def test_when_asked_for_less_durable_is_sent_to_another_broker(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 4, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address, retry_less_durable=True) as delivery,
+    ):
+        weak(cluster.brokers["a"])
+        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(5)]
+        assert all(receipt.ok for receipt in found)
+        assert {receipt.queue.broker_name for receipt in found} == {"b"}
+
+
+@in_virtual_time
+async def test_what_is_stored_stays_an_answer_when_nobody_does_better(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address, retry_less_durable=True) as delivery,
+    ):
+        weak(cluster.brokers["a"])
+        cluster.brokers["b"].faults += [busy()] * 99
+        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(4)]
+        assert {receipt.status for receipt in found} == {SendStatus.SLAVE_NOT_AVAILABLE}
+        bound = (await delivery.send(outgoing(b"y", order_hash=0)))[0]
+        assert bound.status is SendStatus.SLAVE_NOT_AVAILABLE
+        assert cluster.brokers["a"].bodies("t", 0).count(b"y") == 1
+
+
+@in_virtual_time
+async def test_each_producer_begins_its_turns_somewhere(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 4}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        turns = [delivery.new_turn() for _ in range(200)]
+        first = [(await delivery.send(outgoing(b"x"), None, None, turn))[0].queue for turn in turns]
+        assert {queue.queue_id for queue in first} == {0, 1, 2, 3}
+        ten = [
+            (await delivery.send(outgoing(b"x"), None, None, turns[0]))[0].queue for _ in range(10)
+        ]
+        start = first[0].queue_id
+        assert [queue.queue_id for queue in ten] == [(start + 1 + n) % 4 for n in range(10)]
+
+
+def receipts_of(reply: SendReply, *bodies: bytes) -> Sequence[SendReceipt]:
+    return build_receipts(outgoing(*bodies), QUEUE, reply)
+
+
+def test_each_message_of_a_batch_has_its_own_receipt() -> None:
+    found = receipts_of(SendReply(msg_id="A,B,C", queue_id=1, queue_offset=7), b"1", b"2", b"3")
+    assert [(r.offset_message_id, r.queue_offset) for r in found] == [("A", 7), ("B", 8), ("C", 9)]
+    assert {r.queue for r in found} == {QUEUE}
+    assert all(r.ok for r in found)
+
+
+def test_a_batch_that_is_stored_as_one_has_one_id() -> None:
+    found = receipts_of(SendReply(msg_id="A", queue_id=1, queue_offset=7), b"1", b"2")
+    assert [(r.offset_message_id, r.queue_offset) for r in found] == [("A", 7), ("A", 8)]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (ResponseCode.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_DISK_TIMEOUT),
+        (ResponseCode.FLUSH_SLAVE_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT),
+        (ResponseCode.SLAVE_NOT_AVAILABLE, SendStatus.SLAVE_NOT_AVAILABLE),
+    ],
+    ids=lambda value: value.name,
+)
+def test_stored_but_less_durable_is_a_receipt(code: ResponseCode, status: SendStatus) -> None:
+    (receipt,) = receipts_of(SendReply(code=code, msg_id="A"), b"1")
+    assert (receipt.status, receipt.ok) == (status, False)

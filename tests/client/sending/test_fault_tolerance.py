@@ -1,0 +1,209 @@
+"""What a producer learns of its brokers' speed."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ProducerConfig
+from roquet.client.connection.session import Session
+from roquet.client.producer import Producer
+from roquet.client.sending.fault_tolerance import FaultTolerance
+from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time
+
+Fakes = Callable[..., Any]
+
+A = MessageQueue("t", "a", 0)
+
+
+@asynccontextmanager
+async def tolerance_of(
+    virtual: Fakes, address: str, **settings: Any
+) -> AsyncIterator[FaultTolerance]:
+    config: ProducerConfig = virtual(ProducerConfig, fault_tolerance=True, **settings)
+    session = Session(address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    try:
+        await session.routes.refresh("t")
+        yield FaultTolerance(session, config)
+    finally:
+        await session.close()
+
+
+def producer_of(virtual: Fakes, address: str, **settings: Any) -> Producer:
+    return Producer(address, config=virtual(ProducerConfig, **settings))
+
+
+@in_virtual_time
+async def test_of_quick_brokers_nothing_is_remembered(fakes: Fakes, virtual: Fakes) -> None:
+    async with fakes(t={"a": 1}) as cluster, tolerance_of(virtual, cluster.address) as known:
+        known.answered(A, 549)
+        assert known.usable() is None
+        known.answered(A, 550)
+        found = known.usable()
+        assert found is not None
+        assert found.out_of_use == {"a"}
+        await asyncio.sleep(2)
+        known.answered(A, 1)  # healed
+        assert known.faults == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "detector", "reachable"),
+    [
+        (CallRefused(2), False, False),
+        (ConnectFailed("nobody"), False, True),
+        (CallTimeout("silent"), False, True),
+        (ConnectFailed("nobody"), True, False),
+    ],
+)
+def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
+    fakes: Fakes, virtual: Fakes, error: Any, detector: bool, reachable: bool
+) -> None:
+    @in_virtual_time
+    async def noted() -> None:
+        async with (
+            fakes(t={"a": 1}) as cluster,
+            tolerance_of(virtual, cluster.address, fault_detector=detector) as known,
+        ):
+            known.failed(A, 3, error)
+            await asyncio.sleep(9.9)
+            found = known.usable()
+            assert found is not None
+            assert found.out_of_use == {"a"}
+            assert ("a" in found.unreachable) is not reachable
+            await asyncio.sleep(0.2)
+            found = known.usable()
+            assert found is None or not found.out_of_use
+
+    noted()
+
+
+@in_virtual_time
+async def test_a_probe_finds_out_who_is_back_and_who_is_not(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        tolerance_of(virtual, cluster.address, fault_detector=True) as known,
+    ):
+        b = MessageQueue("t", "b", 0)
+        known.failed(A, 3, ConnectFailed("nobody"))
+        known.failed(b, 3, ConnectFailed("nobody"))
+        await cluster.brokers["b"].server.stop(0)
+        await asyncio.sleep(9)
+        await known.probe()
+        await asyncio.sleep(2)  # the first ten seconds are over
+        found = known.usable()
+        assert found is not None
+        assert found.out_of_use == found.unreachable == {"b"}
+        assert "a" not in found.out_of_use
+
+
+@in_virtual_time
+async def test_a_broker_that_left_is_forgotten(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        tolerance_of(virtual, cluster.address, fault_detector=True) as known,
+    ):
+        known.failed(MessageQueue("t", "gone", 0), 3, CallRefused(2))
+        await known.probe()
+        assert known.faults == {}
+
+
+@in_virtual_time
+async def test_while_it_is_off_nothing_is_noted(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        producer_of(virtual, cluster.address) as producer,
+    ):
+        cluster.brokers["a"].send_ms = 2_900
+        seen = Counter([(await producer.send("t", b"x")).queue.broker_name for _ in range(10)])
+        assert seen == {"a": 5, "b": 5}
+        assert producer._delivery.tolerance.faults == {}
+
+
+async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[str]:
+    """Which brokers got what so many tasks sent in this time, one message after the other."""
+    loop = asyncio.get_running_loop()
+    end, seen = loop.time() + seconds, Counter[str]()
+
+    async def one() -> None:
+        while loop.time() < end:
+            seen[(await producer.send("t", b"x")).queue.broker_name] += 1
+
+    await asyncio.gather(*(one() for _ in range(tasks)))
+    return seen
+
+
+@pytest.mark.parametrize("tasks", [1, 8])
+def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(
+    fakes: Fakes, virtual: Fakes, tasks: int
+) -> None:
+    @in_virtual_time
+    async def shares() -> None:
+        async with (
+            fakes(t={"a": 4, "b": 4}) as cluster,
+            producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
+        ):
+            slow, quick = cluster.brokers["a"], cluster.brokers["b"]
+            slow.send_ms, quick.send_ms = 1_900, 20
+            seen = await send_for(producer, 30, tasks)
+            assert 0 < seen["a"] / seen.total() < 0.02, seen
+            slow.send_ms = 20
+            await asyncio.sleep(6)
+            seen = await send_for(producer, 5, tasks)
+            assert 0.49 < seen["a"] / seen.total() < 0.51, seen
+
+    shares()
+
+
+@in_virtual_time
+async def test_a_broker_that_fails_is_left_alone_while_another_serves(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 4, "b": 4}) as cluster,
+        producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
+    ):
+        broken, sound = cluster.brokers["a"], cluster.brokers["b"]
+        broken.faults += [CallRefused(2, "busy")] * 999
+        sound.send_ms = 10
+        seen = await send_for(producer, 9, 1)
+        assert seen.keys() == {"b"}  # the wrong version goes on with the broker that failed
+        assert len(broken.sends) == 1
+
+
+@in_virtual_time
+async def test_when_all_are_at_fault_all_are_tried(fakes: Fakes, virtual: Fakes) -> None:
+    async with (
+        fakes(t={"a": 2, "b": 2}) as cluster,
+        producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
+    ):
+        for broker in cluster.brokers.values():
+            broker.send_ms = 600
+        seen = await send_for(producer, 20, 1)
+        assert set(seen) == {"a", "b"}
+
+
+@in_virtual_time
+async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(
+    fakes: Fakes, virtual: Fakes
+) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        producer_of(
+            virtual, cluster.address, fault_tolerance=True, fault_detector=True
+        ) as producer,
+    ):
+        cluster.brokers["b"].send_ms = 100
+        await send_for(producer, 1, 1)
+        await cluster.brokers["a"].server.stop(0)
+        # Half a minute: three times as long as an error counts.
+        tries = [(await producer.send("t", b"x")).tries for _ in range(300)]
+        assert sum(count > 1 for count in tries) <= 1
+        assert producer._delivery.tolerance.faults["a"].reachable is False

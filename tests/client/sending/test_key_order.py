@@ -1,0 +1,61 @@
+"""Sends of one order key leave one after the other."""
+
+import asyncio
+
+import pytest
+
+from roquet.client.sending.key_order import KeyOrder, OrderKey
+from roquet.model.errors import CallError
+from roquet.testing.clock import in_virtual_time, this_loop
+
+KEY = ("t", 1)
+
+
+async def pass_through(line: KeyOrder, name: str, seen: list[str], key: OrderKey = KEY) -> None:
+    ticket = await line.enter(key, 10_000)
+    try:
+        seen.append(f"{name} in")
+        await asyncio.sleep(1)
+        seen.append(f"{name} out")
+    finally:
+        line.leave(key, ticket)
+
+
+@in_virtual_time
+async def test_one_key_goes_one_by_one_and_others_do_not_wait() -> None:
+    line, seen = KeyOrder(this_loop().clock), list[str]()
+    await asyncio.gather(
+        pass_through(line, "a", seen),
+        pass_through(line, "b", seen),
+        pass_through(line, "other", seen, ("t", 2)),
+        pass_through(line, "c", seen),
+    )
+    assert [one for one in seen if "other" not in one] == [
+        "a in", "a out", "b in", "b out", "c in", "c out",
+    ]  # fmt: skip
+    assert seen.index("other in") == 1
+    assert len(line) == 0
+
+
+@in_virtual_time
+async def test_who_gives_up_lets_nobody_pass() -> None:
+    line, seen = KeyOrder(this_loop().clock), list[str]()
+    tasks = [asyncio.create_task(pass_through(line, name, seen)) for name in "abc"]
+    await asyncio.sleep(0.5)
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert seen == ["a in", "a out", "c in", "c out"]
+    assert len(line) == 0
+
+
+@in_virtual_time
+async def test_who_waits_too_long_is_told_that_nothing_was_sent() -> None:
+    line = KeyOrder(this_loop().clock)
+    first = await line.enter(KEY, 10_000)
+    with pytest.raises(CallError, match="it was not sent") as caught:
+        await line.enter(KEY, 2_000)
+    assert caught.value.definite
+    assert this_loop().clock.monotonic_ms() == 2_000
+    line.leave(KEY, first)
+    await asyncio.sleep(0)
+    assert len(line) == 0

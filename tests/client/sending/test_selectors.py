@@ -1,0 +1,126 @@
+"""Which queue a message goes to, when its sender has a say."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from roquet.client.sending.selectors import Chance, KeyHash, MachineRoom, QueueSelection, java_hash
+from roquet.model.errors import UsageError
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.rules.latency_penalty import BrokersToAvoid
+
+VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "select.jsonl"
+CASES = [
+    case
+    for line in VECTORS.read_text("ascii").splitlines()
+    if "index" in (case := json.loads(line))["out"]
+]
+
+WEST = [MessageQueue("t", "west-1", i) for i in range(2)]
+EAST = [MessageQueue("t", "east-1", i) for i in range(2)]
+QUEUES = WEST + EAST
+MESSAGE = Message("t", b"x", tag="new")
+
+
+def chosen(selector: Any, count: int, avoid: str | None = None) -> Counter[str]:
+    """How often each broker was chosen."""
+    selection = QueueSelection(selector, MESSAGE)
+    return Counter(selection.among(QUEUES, avoid, None).broker_name for _ in range(count))
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_a_key_of_any_kind_goes_where_java_sends_it(number: int) -> None:
+    given, expected = CASES[number]["in"], CASES[number]["out"]
+    queues = [MessageQueue("t", "b", i) for i in range(given["queues"])]
+    if given["type"] == "Long" and -(2**31) <= given["key"] < 0:
+        pytest.skip("a whole number that fits into 32 bits is an Integer to us")
+    selection = QueueSelection(KeyHash(lambda _: given["key"]), MESSAGE)
+    assert java_hash(given["key"]) == expected["hash"]
+    assert selection.among(queues, None, None).queue_id == expected["index"]
+
+
+def test_chance_takes_all_queues_alike() -> None:
+    selection = QueueSelection(Chance(Random(1)), MESSAGE)
+    seen = Counter(selection.among(QUEUES, None, None) for _ in range(4_000))
+    assert all(850 < count < 1_150 for count in seen.values())
+    assert len(seen) == 4
+
+
+def test_a_machine_room_has_its_own_queues_in_turn() -> None:
+    selection = QueueSelection(MachineRoom("west", rng=Random(1)), MESSAGE)
+    seen = Counter(selection.among(QUEUES, None, None) for _ in range(10))
+    assert seen == dict.fromkeys(WEST, 5)
+
+
+def test_a_room_without_brokers_takes_all() -> None:
+    assert chosen(MachineRoom("north"), 8) == {"west-1": 4, "east-1": 4}
+
+
+def test_where_a_broker_stands_may_be_known_better() -> None:
+    assert chosen(MachineRoom("x", {"east-1": "x"}.get), 8) == {"east-1": 8}
+    with pytest.raises(UsageError, match="has a name"):
+        MachineRoom("")
+
+
+def test_when_the_rooms_broker_has_failed_another_room_serves() -> None:
+    assert chosen(MachineRoom("west"), 8, avoid="west-1") == {"east-1": 8}
+    usable = BrokersToAvoid(frozenset({"west-1"}), frozenset())
+    assert QueueSelection(MachineRoom("west"), MESSAGE).among(QUEUES, None, usable) in EAST
+
+
+def test_a_function_is_bound_to_what_it_said_and_ours_that_spread_are_not() -> None:
+    assert QueueSelection(lambda queues, _: queues[0], MESSAGE).is_bound
+    assert QueueSelection(KeyHash(lambda m: m.tag), MESSAGE).is_bound
+    assert not QueueSelection(Chance(), MESSAGE).is_bound
+    assert not QueueSelection(MachineRoom("west"), MESSAGE).is_bound
+
+
+def test_a_function_sees_all_queues_and_the_message() -> None:
+    seen: list[Any] = []
+
+    def mine(queues: Any, message: Message) -> MessageQueue:
+        seen.append((tuple(queues), message))
+        return WEST[1]
+
+    usable = BrokersToAvoid(frozenset({"west-1"}), frozenset())
+    assert QueueSelection(mine, MESSAGE).among(QUEUES, "west-1", usable) == WEST[1]
+    assert seen == [(tuple(QUEUES), MESSAGE)]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, MessageQueue("t", "west-1", 9), MessageQueue("u", "west-1", 0), 0, "west-1"]
+)
+def test_a_foreign_queue_is_refused(answer: Any) -> None:
+    def mine(queues: Any, message: Message) -> Any:
+        return answer
+
+    with pytest.raises(UsageError, match=r"selector .*mine returned .* none of the 4 queues"):
+        QueueSelection(mine, MESSAGE).among(QUEUES, None, None)
+
+
+def test_what_a_selector_raises_is_told_with_its_name() -> None:
+    def mine(queues: Any, message: Message) -> Any:
+        return queues[9]
+
+    with pytest.raises(UsageError, match=r"selector .*mine failed: IndexError.*nothing was sent"):
+        QueueSelection(mine, MESSAGE).among(QUEUES, None, None)
+
+
+def test_a_selector_cannot_change_the_shared_queues() -> None:
+    def mine(queues: Any, message: Message) -> Any:
+        queues.sort()
+
+    with pytest.raises(UsageError, match="AttributeError"):
+        QueueSelection(mine, MESSAGE).among(QUEUES, None, None)
+    assert QUEUES == WEST + EAST
+
+
+@pytest.mark.parametrize("key", [None, 1.5, b"x"])
+def test_a_key_that_java_would_not_hash_alike_is_refused(key: Any) -> None:
+    with pytest.raises(UsageError, match="a key is a text or a whole number"):
+        QueueSelection(KeyHash(lambda _: key), MESSAGE).among(QUEUES, None, None)

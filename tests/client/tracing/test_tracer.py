@@ -1,0 +1,252 @@
+"""Trace: records are gathered, and never in anybody's way."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from roquet.client.config import ClientConfig, ConsumerConfig
+from roquet.client.connection.session import Session
+from roquet.client.reading.message import ReceivedMessage
+from roquet.client.sending.delivery import OutgoingBatch
+from roquet.client.sending.prepare import PreparedMessage
+from roquet.client.tracing import trace_messages
+from roquet.client.tracing.trace_messages import BATCH_MAX
+from roquet.client.tracing.tracer import WAITING_MAX, Tracer
+from roquet.model.errors import CallTimeout
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.model.results import SendReceipt, SendStatus
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.records import record
+from roquet.wire.trace_text import (
+    ConsumeEndTrace,
+    ConsumeReturnType,
+    ConsumeStartTrace,
+    RecallTrace,
+    SendTrace,
+    decode,
+)
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+QUEUE = MessageQueue("t", "a", 0)
+
+
+class Post:
+    """Takes what is delivered, or fails."""
+
+    def __init__(self) -> None:
+        self.sent: list[PreparedMessage] = []
+        self.error: Exception | None = None
+        self.takes_s = 0.0
+
+    async def send(self, outgoing: OutgoingBatch) -> None:
+        await asyncio.sleep(self.takes_s)
+        if self.error is not None:
+            raise self.error
+        self.sent.extend(outgoing.items)
+
+    @property
+    def records(self) -> list[Any]:
+        return [one for prepared in self.sent for one in decode(prepared.body.decode())]
+
+
+def tracer_of(**settings: Any) -> tuple[Tracer, Post]:
+    config = ConsumerConfig(client_ip="127.0.0.1", clock=this_loop().clock, **settings)
+    tracer = Tracer(Session("127.0.0.1:1", config), config, "g")
+    post = Post()
+    tracer._delivery = post  # type: ignore[assignment]
+    return tracer, post
+
+
+def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",)) -> None:
+    """A broker has taken so many messages."""
+    config = ClientConfig(client_ip="127.0.0.1", clock=this_loop().clock)
+    assert config.trace is False
+    prepared = [tracer._preparer.prepare(Message("t", b"body", keys=keys), 1) for _ in range(count)]
+    receipts = [
+        SendReceipt(
+            status=SendStatus.SEND_OK, message_id=one.message_id, offset_message_id="OFF",
+            queue=QUEUE, queue_offset=0,
+        )
+        for one in prepared
+    ]  # fmt: skip
+    tracer.sent(
+        OutgoingBatch.of(prepared), receipts, "h:1", "region", this_loop().clock.monotonic_ms()
+    )
+
+
+def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\x02") -> Any:
+    packed = record.pack(0, 0, 0, 0, 0, 1, HOST, 2, HOST, 1, 0, b"x", topic.encode(), properties)
+
+    class Nobody:
+        is_held = True
+
+        def finish(self, message: Any) -> None:
+            """Hears it."""
+
+        def again(self, message: Any, delay_ms: int | None) -> None:
+            """Hears it."""
+
+    queue = MessageQueue(topic, "a", 0)
+    return ReceivedMessage(queue, record.decode(packed), Nobody())
+
+
+@in_virtual_time
+async def test_records_are_written_together_with_all_ids_as_keys() -> None:
+    tracer, post = tracer_of()
+    sends(tracer, 3)
+    tracer.recalled("t", "RECALLED")
+    await tracer._flush()
+    (prepared,) = post.sent
+    assert prepared.topic == "RMQ_SYS_TRACE_TOPIC"
+    assert [type(one) for one in post.records] == [SendTrace, SendTrace, SendTrace, RecallTrace]
+    for one in post.records:
+        assert one.message_id in prepared.properties
+    assert post.records[0].region == "region"
+
+
+@in_virtual_time
+async def test_a_message_of_records_has_limits() -> None:
+    tracer, post = tracer_of()
+    sends(tracer, BATCH_MAX * 2 + 1, keys=())
+    await tracer._flush()
+    assert [len(decode(prepared.body.decode())) for prepared in post.sent] == [
+        BATCH_MAX,
+        BATCH_MAX,
+        1,
+    ]
+
+
+@in_virtual_time
+async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
+    """Many a second would not all have room until the next look."""
+    tracer, post = tracer_of()
+    tracer.start()
+    traced = tracer.wrap(lambda message: None)
+    for _ in range(10):
+        for _ in range(WAITING_MAX // 4):
+            traced(message())
+        await asyncio.sleep(0.01)
+    assert tracer.lost == 0
+    assert len(post.records) == 10 * WAITING_MAX // 4 * 2
+    await tracer._session.background.close()
+
+
+@in_virtual_time
+async def test_what_does_not_fit_is_dropped_and_counted() -> None:
+    tracer, post = tracer_of()
+    for _ in range(10):
+        sends(tracer, 1_000, keys=())
+    assert tracer.lost == 2_000
+    assert tracer._count == 8_000 <= WAITING_MAX
+    for _ in range(WAITING_MAX):
+        tracer.recalled("t", "ID")
+    assert tracer._count == WAITING_MAX
+    await tracer._flush()
+    assert len(post.records) == WAITING_MAX
+    assert tracer._count == 0
+
+
+@in_virtual_time
+async def test_what_no_broker_takes_is_lost_and_the_next_is_tried() -> None:
+    tracer, post = tracer_of()
+    post.error = CallTimeout("no")
+    sends(tracer, 5)
+    await tracer._flush()
+    assert tracer.lost == 5
+    post.error = None
+    sends(tracer)
+    await tracer.close()
+    assert len(post.records) == 1
+
+
+@in_virtual_time
+async def test_a_close_waits_a_moment_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    tracer, post = tracer_of()
+    post.takes_s = 100
+    sends(tracer, 250)
+    began = this_loop().time()
+    await tracer.close()
+    assert this_loop().time() - began < 4
+    assert tracer.lost == 250
+    assert "trace records of g were lost" in caplog.text
+
+
+@in_virtual_time
+async def test_handlers_are_traced_with_how_they_ended() -> None:
+    tracer, post = tracer_of()
+
+    async def good(message: ReceivedMessage) -> None:
+        await asyncio.sleep(0.02)
+
+    async def bad(message: ReceivedMessage) -> None:
+        raise ValueError("no")
+
+    async def nacks(message: ReceivedMessage) -> None:
+        await message.nack()
+
+    await tracer.wrap(good)(message())  # type: ignore[misc]
+    with pytest.raises(ValueError, match="no"):
+        await tracer.wrap(bad)(message())  # type: ignore[misc]
+    await tracer.wrap(nacks)(message())  # type: ignore[misc]
+    tracer.wrap(print)(message())
+    with pytest.raises(TypeError):
+        tracer.wrap(int)(message())  # type: ignore[arg-type]
+    tracer.wrap(lambda _: False)(message())
+    await tracer._flush()
+    begun = [one for one in post.records if isinstance(one, ConsumeStartTrace)]
+    ended = [one for one in post.records if isinstance(one, ConsumeEndTrace)]
+    assert [one.outcome for one in ended] == [
+        ConsumeReturnType.SUCCESS, ConsumeReturnType.RAISED, ConsumeReturnType.FAILED,
+        ConsumeReturnType.SUCCESS, ConsumeReturnType.RAISED, ConsumeReturnType.FAILED,
+    ]  # fmt: skip
+    assert [one.success for one in ended] == [one.outcome == 0 for one in ended]
+    assert [one.request_id for one in begun] == [one.request_id for one in ended]
+    assert len({one.request_id for one in begun}) == 6
+    assert (begun[0].message_id, begun[0].keys, begun[0].tries) == ("ID", "k", 1)
+    assert ended[0].took_ms >= 20
+
+
+@in_virtual_time
+async def test_some_messages_are_not_traced() -> None:
+    tracer, post = tracer_of()
+    tracer.wrap(print)(message("RMQ_SYS_TRACE_TOPIC"))
+    tracer.wrap(print)(message(properties=b"TRACE_ON\x01false\x02"))
+    await tracer._flush()
+    assert post.records == []
+
+
+@in_virtual_time
+async def test_a_message_whose_properties_are_damaged_is_handled_untraced() -> None:
+    tracer, post = tracer_of()
+    tracer.wrap(print)(message(properties=b"\xff\xfe\x01\x01"))
+    await tracer._flush()
+    assert post.records == []
+
+
+@in_virtual_time
+async def test_one_message_that_cannot_be_told_keeps_no_other_from_being_traced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tracer, post = tracer_of()
+    tracer.start()
+
+    def in_words(what: Any, group: str) -> Any:
+        if what.items[0][0] == "poison":
+            raise ValueError("poison")
+        return trace_messages.to_trace_records(what, group)
+
+    monkeypatch.setattr("roquet.client.tracing.tracer.to_trace_records", in_words)
+    sends(tracer, 2)
+    sends(tracer, 1)
+    first = tracer._waiting[0]
+    assert isinstance(first, trace_messages.SentMessages)
+    assert isinstance(first.items, list)
+    first.items[0] = ("poison", *first.items[0][1:])
+    await asyncio.sleep(2)
+    assert (len(post.records), tracer.lost) == (1, 2)
+    sends(tracer, 1)
+    await asyncio.sleep(2)
+    assert len(post.records) == 2, "the loop goes on"
+    await tracer.close()

@@ -1,0 +1,65 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.printable_text import json_printable, printable, without_surrogates
+
+ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, grün, 日本\u3000語, 🙂", "plain, grün, 日本\u3000語, 🙂"),
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("\x1b]52;c;cm0=\x07", r"\x1b]52;c;cm0=\x07"),
+        ("\x9b2J\x7f\x00", r"\x9b2J\x7f\x00"),
+        ("a\r\nb\tc", r"a\r\nb\tc"),
+        ("a\x85b\u2028c\u2029d", r"a\x85b\u2028c\u2029d"),
+        ("\u202etxt.exe\u2066", r"\u202etxt.exe\u2066"),
+        ("a\u200bb\ufeff", r"a\u200bb\ufeff"),
+        ("\ud800", r"\ud800"),
+        ("\U000e0041", r"\U000e0041"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_line_breaks_and_tabs_stay_where_they_are_asked_for() -> None:
+    assert printable("a\n\tb\r\x1b", keep="\n\t") == "a\n\tb\\r\\x1b"
+
+
+@given(ANY_TEXT)
+def test_all_of_it_prints_and_is_utf8(text: str) -> None:
+    shown = printable(text)
+    assert all(one.isprintable() or one.isspace() for one in shown)
+    assert not set(shown) & {"\n", "\r", "\x1b", "\u2028", "\u2029", "\x85"}
+    assert shown.encode().decode() == shown
+
+
+@given(ANY_TEXT)
+def test_what_is_shown_is_shown_alike_when_it_is_shown_again(text: str) -> None:
+    assert printable(printable(text)) == printable(text)
+
+
+@given(ANY_TEXT)
+def test_json_keeps_its_value_and_prints(text: str) -> None:
+    written = json_printable(json.dumps({"a": [text]}, ensure_ascii=False))
+    assert json.loads(written) == {"a": [json.loads(json.dumps(text))]}
+    assert all(one.isprintable() or one.isspace() for one in written)
+    assert written.encode().decode() == written
+
+
+def test_json_over_several_lines_keeps_them() -> None:
+    assert json_printable('{\n\t"a": "\u202e\x9b\U000e0041"\n}') == (
+        '{\n\t"a": "\\u202e\\u009b\\udb40\\udc41"\n}'
+    )
+    assert json_printable('{"a": "b"}') == '{"a": "b"}'
+
+
+def test_lone_surrogates_become_the_replacement_character() -> None:
+    value = {"k\ud800": ["\udfff", ("a", 1, None)]}
+    assert without_surrogates(value) == {"k���": ["���", ["a", 1, None]]}

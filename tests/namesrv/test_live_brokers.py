@@ -1,0 +1,82 @@
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.namesrv.handlers import registration
+from roquet.namesrv.state import NameServerState
+from roquet.wire.calls.route import RegisterBroker
+
+Registers = Callable[..., RegisterBroker]
+
+
+def names(state: NameServerState) -> list[str]:
+    return sorted(name for name, _ in state.brokers.registrations)
+
+
+def test_a_broker_whose_connection_ends_is_forgotten_at_once(
+    state: NameServerState, peer: Any, dial: Any, of_broker: Registers
+) -> None:
+    registration.register(state, of_broker("a"), peer)
+    registration.register(state, of_broker("b"), dial())
+    peer.hang_up()
+    assert names(state) == ["b"]
+
+
+def test_an_old_connection_that_ends_takes_nothing_from_the_new_one(
+    state: NameServerState, dial: Any, of_broker: Registers
+) -> None:
+    old, new = dial(), dial()
+    registration.register(state, of_broker("a"), old)
+    registration.register(state, of_broker("a"), new)
+    old.hang_up()
+    assert names(state) == ["a"]
+    new.hang_up()
+    assert names(state) == []
+
+
+def test_two_brokers_over_one_connection_leave_together(
+    state: NameServerState, peer: Any, of_broker: Registers
+) -> None:
+    registration.register(state, of_broker("a"), peer)
+    registration.register(state, of_broker("b"), peer)
+    peer.hang_up()
+    assert names(state) == []
+
+
+def test_an_outdated_claim_to_a_seat_is_noted_and_changes_nothing(
+    state: NameServerState,
+    peer: Any,
+    dial: Any,
+    of_broker: Registers,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registration.register(state, of_broker("a", edition=5), peer)
+    with caplog.at_level(logging.WARNING):
+        registration.register(state, of_broker("a", port=7, edition=4), dial())
+    assert state.brokers.registrations[("a", 0)].address == "10.0.0.0:10911"
+    assert "newer topics" in caplog.text
+
+
+def test_forgetting_a_stranger_does_nothing(state: NameServerState) -> None:
+    state.brokers.forget([("nobody", 0)], "was never here")
+    assert names(state) == []
+
+
+def test_a_follower_that_leads_now_is_watched_in_its_new_seat_alone(
+    state: NameServerState, peer: Any, of_broker: Registers, clock: Any
+) -> None:
+    registration.register(state, of_broker("a", 1), peer)
+    leads = of_broker("a", 0)
+    moved = RegisterBroker(
+        broker_name="a",
+        broker_id=0,
+        broker_addr="10.0.0.1:10911",
+        cluster_name="c",
+        ha_server_addr="",
+        body=leads.body,
+    )
+    registration.register(state, moved, peer)
+    clock.ms += 200_000
+    assert state.brokers.silent(clock.ms) == [("a", 0)]

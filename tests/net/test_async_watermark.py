@@ -1,0 +1,91 @@
+"""Coroutines that wait for a number."""
+
+import asyncio
+
+import pytest
+
+from roquet.net.async_watermark import AsyncWatermark
+from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
+
+
+def new_mark(value: int = 0) -> tuple[AsyncWatermark, VirtualClock]:
+    clock = this_loop().clock
+    return AsyncWatermark(value, clock=clock), clock
+
+
+@in_virtual_time
+async def test_who_has_arrived_does_not_wait() -> None:
+    mark, clock = new_mark(5)
+    assert await mark.reach(5, deadline_ms=0)
+    assert clock.monotonic_ms() == 0
+
+
+@in_virtual_time
+async def test_everyone_goes_on_when_the_own_target_is_reached() -> None:
+    mark, clock = new_mark()
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(mark.reach(target, 10_000)) for target in (3, 1, 2)]
+        await clock.sleep(100)
+        mark.advance(2)
+        await clock.sleep(1)
+        assert [task.done() for task in waiting] == [False, True, True]
+        mark.advance(1)
+        mark.advance(9)
+    assert [task.result() for task in waiting] == [True, True, True]
+    assert clock.monotonic_ms() == 101
+    assert mark.value == 9
+
+
+@in_virtual_time
+async def test_the_deadline_ends_the_wait() -> None:
+    mark, clock = new_mark()
+
+    async def wait(deadline_ms: int) -> tuple[bool, int]:
+        return await mark.reach(1, deadline_ms), clock.monotonic_ms()
+
+    results = await asyncio.gather(*map(wait, (3_000, 1_000, 2_000, -5)))
+    assert results == [(False, 3_000), (False, 1_000), (False, 2_000), (False, 0)]
+    assert mark.waiting == 0
+
+
+@in_virtual_time
+async def test_an_alarm_that_rings_for_nobody_does_no_harm() -> None:
+    mark, clock = new_mark()
+    first = asyncio.create_task(mark.reach(1, 1_000))
+    await clock.sleep(1)
+    mark.advance(1)
+    assert await first
+    second = asyncio.create_task(mark.reach(2, 5_000))
+    await clock.sleep(2_000)
+    assert not second.done()
+    mark.advance(2)
+    assert await second
+
+
+@in_virtual_time
+async def test_who_was_cancelled_is_passed_over() -> None:
+    mark, clock = new_mark()
+    gone, stays = (asyncio.create_task(mark.reach(1, 1_000)) for _ in range(2))
+    await clock.sleep(1)
+    gone.cancel()
+    await clock.sleep(1)
+    mark.advance(1)
+    assert await stays
+    assert gone.cancelled()
+
+
+@in_virtual_time
+async def test_a_release_lets_everyone_go_without_it() -> None:
+    mark, clock = new_mark()
+    waiting = [asyncio.create_task(mark.reach(target, 9_000)) for target in (1, 2)]
+    await clock.sleep(1)
+    mark.release()
+    assert await asyncio.gather(*waiting) == [False, False]
+    assert clock.monotonic_ms() == 1
+
+
+@in_virtual_time
+async def test_a_deadline_off_the_walls_clock_is_a_mistake() -> None:
+    mark, clock = new_mark()
+    with pytest.raises(AssertionError, match="monotonic"):
+        await mark.reach(1, clock.now_ms() + 1_000)

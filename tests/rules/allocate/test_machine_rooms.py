@@ -1,0 +1,105 @@
+"""Queues to the members that are near their broker."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import UsageError
+from roquet.model.queue import MessageQueue
+from roquet.rules.allocate import STRATEGIES, GroupAssignment, Strategy, allocate
+from roquet.rules.allocate.machine_rooms import machine_room, nearby
+from roquet.rules.allocate.rocketmq import average, circle
+
+
+def queues_of(**counts: int) -> list[MessageQueue]:
+    """So many queues on `room@x`, for each room."""
+    return [MessageQueue("t", f"{room}@x", i) for room, n in counts.items() for i in range(n)]
+
+
+def room_of(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def near(inner: Strategy = average) -> Strategy:
+    return nearby(inner, room_of, room_of)
+
+
+def told(shares: GroupAssignment) -> dict[str, list[str]]:
+    return {m: [f"{room_of(q.broker_name)}{q.queue_id}" for q in s] for m, s in shares.items()}
+
+
+def test_machine_room_takes_queues_of_its_rooms_only() -> None:
+    # The articles' version indexes into the list of all queues, and gives others' queues.
+    shares = allocate(queues_of(east=2, west=4), ["m", "n"], machine_room(["west"]))
+    assert told(shares) == {"m": ["west0", "west1"], "n": ["west2", "west3"]}
+
+
+def test_what_is_left_over_is_dealt_one_by_one() -> None:
+    shares = allocate(queues_of(r=7), ["a", "b", "c"], machine_room(["r"]))
+    assert told(shares) == {"a": ["r0", "r1", "r6"], "b": ["r2", "r3"], "c": ["r4", "r5"]}
+
+
+def test_an_empty_room_has_nothing_to_give() -> None:
+    shares = allocate(queues_of(east=2), ["m"], machine_room(["nowhere"]))
+    assert shares == {"m": []}
+    assert allocate(queues_of(east=2), ["m"], machine_room([])) == {"m": []}
+
+
+@pytest.mark.parametrize("name", ["plain", "east@", "east@a@b", "@east", "@@"])
+def test_a_broker_without_one_room_before_its_name_is_nowhere(name: str) -> None:
+    queues = [MessageQueue("t", name, 0)]
+    assert allocate(queues, ["m"], machine_room(["east"])) == {"m": []}
+
+
+def test_an_at_sign_at_the_end_does_not_count_as_in_java() -> None:
+    queues = [MessageQueue("t", "east@a@", 0)]
+    assert allocate(queues, ["m"], machine_room(["east"])) == {"m": queues}
+
+
+def test_nearby_shares_each_room_among_its_members() -> None:
+    shares = allocate(queues_of(east=3, west=2), ["east@1", "east@2", "west@1"], near())
+    assert told(shares) == {
+        "east@1": ["east0", "east1"],
+        "east@2": ["east2"],
+        "west@1": ["west0", "west1"],
+    }
+
+
+def test_a_room_without_members_is_for_everybody_after_their_own() -> None:
+    shares = allocate(queues_of(east=2, north=2), ["north@1", "west@1"], near())
+    assert told(shares) == {"north@1": ["north0", "north1", "east0"], "west@1": ["east1"]}
+
+
+def test_members_in_a_room_without_queues_stay_idle_while_each_room_has_somebody() -> None:
+    shares = allocate(queues_of(east=2), ["east@1", "west@1"], near())
+    assert told(shares) == {"east@1": ["east0", "east1"], "west@1": []}
+
+
+def test_the_inner_strategy_is_any() -> None:
+    shares = allocate(queues_of(east=4), ["east@1", "east@2"], near(circle))
+    assert told(shares) == {"east@1": ["east0", "east2"], "east@2": ["east1", "east3"]}
+
+
+def test_who_is_in_no_room_is_named() -> None:
+    with pytest.raises(UsageError, match="t@@x:0 is in no room"):
+        allocate([MessageQueue("t", "@x", 0)], ["east@1"], near())
+    with pytest.raises(UsageError, match="@1 is in no room"):
+        allocate(queues_of(east=1), ["@1"], near())
+
+
+@given(
+    st.dictionaries(st.sampled_from("pqrs"), st.integers(1, 9), min_size=1),
+    st.sets(st.sampled_from([f"{room}@{n}" for room in "qrst" for n in range(3)]), min_size=1),
+    st.sampled_from(sorted(STRATEGIES)),
+)
+def test_every_queue_has_one_owner_in_its_room_if_that_has_members(
+    counts: dict[str, int], members: set[str], inner: str
+) -> None:
+    queues = queues_of(**counts)
+    shares = allocate(queues, list(members), near(STRATEGIES[inner]))
+    assert sorted(q for share in shares.values() for q in share) == sorted(queues)
+    inhabited = {room_of(member) for member in members}
+    for member, share in shares.items():
+        for queue in share:
+            room = room_of(queue.broker_name)
+            assert room == room_of(member) or room not in inhabited

@@ -1,0 +1,55 @@
+"""How even an assignment is, and how much of it moves."""
+
+from roquet.model.queue import MessageQueue
+from roquet.rules.allocate import STRATEGIES, allocate
+from roquet.rules.balance.rebalance_cost import (
+    ShareSpread,
+    fewest_moves,
+    lag_spread,
+    moved_queues,
+    owner_map,
+    queue_spread,
+)
+
+QUEUES = [MessageQueue("t", "b", i) for i in range(8)]
+MEMBERS = ["c0", "c1", "c2", "c3"]
+
+
+def test_the_documented_example_moves_five_where_two_would_do() -> None:
+    for name in ("AVG", "AVG_BY_CIRCLE"):
+        before, after = (allocate(QUEUES, MEMBERS[:n], STRATEGIES[name]) for n in (3, 4))
+        assert len(moved_queues(before, after)) == 5
+        assert fewest_moves(before, QUEUES, MEMBERS) == 2
+
+
+def test_a_queue_that_nobody_has_now_has_moved() -> None:
+    assert moved_queues({"a": QUEUES[:2]}, {"a": QUEUES[1:2]}) == QUEUES[:1]
+
+
+def test_a_queue_that_nobody_had_has_not_moved() -> None:
+    assert moved_queues({"a": []}, {"a": QUEUES}) == []
+    assert fewest_moves({"a": QUEUES[:3]}, QUEUES, ["a", "b"]) == 0
+
+
+def test_all_that_a_leaver_had_has_to_move() -> None:
+    before = allocate(QUEUES, MEMBERS)
+    assert fewest_moves(before, QUEUES, MEMBERS[1:]) == 2
+    assert fewest_moves(before, QUEUES[1:], MEMBERS[1:]) == 1, "a queue that is gone moves nowhere"
+
+
+def test_an_uneven_past_costs_what_is_too_much() -> None:
+    assert fewest_moves({"a": QUEUES}, QUEUES, ["a", "b"]) == 4
+    assert fewest_moves({"a": QUEUES[:7]}, QUEUES[:7], ["a", "b"]) == 3, "the larger share is a's"
+
+
+def test_spreads_are_the_smallest_and_the_largest() -> None:
+    shares = {"a": QUEUES[:3], "b": QUEUES[3:4], "c": []}
+    assert queue_spread(shares) == ShareSpread(0, 3)
+    assert not queue_spread(shares).is_even
+    assert queue_spread(allocate(QUEUES, MEMBERS[:3])).is_even
+    assert lag_spread(shares, {QUEUES[0]: 7, QUEUES[3]: 9}) == ShareSpread(0, 9)
+    assert queue_spread({}) == ShareSpread(0, 0)
+
+
+def test_owners_are_shares_turned_round() -> None:
+    assert owner_map({"a": QUEUES[:1], "b": QUEUES[1:2]}) == {QUEUES[0]: "a", QUEUES[1]: "b"}

@@ -1,0 +1,72 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.rules.consumption.pull import (
+    AT_END,
+    BYTES_DEFAULT,
+    BYTES_MAX,
+    COUNT_MAX,
+    FOUND,
+    OffsetCorrected,
+    PullOutcome,
+    pull_outcome,
+    reply_limits,
+)
+
+OFFSETS = st.integers(-5, 1000)
+
+
+@pytest.mark.parametrize(
+    ("asked", "minimum", "maximum", "expected"),
+    [
+        (0, 0, 10, FOUND),
+        (9, 0, 10, FOUND),
+        (10, 0, 10, AT_END),
+        (0, 0, 0, AT_END),
+        (3, 0, 0, OffsetCorrected(0, "NO_MESSAGE_IN_QUEUE")),
+        (-1, 0, 0, OffsetCorrected(0, "NO_MESSAGE_IN_QUEUE")),
+        (4, 5, 10, OffsetCorrected(5, "OFFSET_TOO_SMALL")),
+        (-1, 0, 10, OffsetCorrected(0, "OFFSET_TOO_SMALL")),
+        (11, 5, 10, OffsetCorrected(5, "OFFSET_OVERFLOW_BADLY")),
+        (11, 0, 10, OffsetCorrected(0, "OFFSET_OVERFLOW_BADLY")),
+        (7, 7, 7, AT_END),
+        (6, 7, 7, OffsetCorrected(7, "OFFSET_TOO_SMALL")),
+    ],
+)
+def test_an_offset_is_held_awaited_or_corrected(
+    asked: int, minimum: int, maximum: int, expected: PullOutcome
+) -> None:
+    assert pull_outcome(asked, minimum, maximum) == expected
+
+
+@pytest.mark.parametrize(
+    ("committed", "then"), [(None, 5), (4, 5), (5, 5), (8, 8), (10, 10), (11, 5), (12, 5)]
+)
+def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress_or_at_the_beginning(
+    committed: int | None, then: int
+) -> None:
+    assert pull_outcome(12, 5, 10, committed) == OffsetCorrected(then, "OFFSET_OVERFLOW_BADLY")
+
+
+@given(OFFSETS, st.integers(0, 500), st.integers(0, 500))
+def test_a_corrected_offset_is_right_at_once(asked: int, minimum: int, length: int) -> None:
+    maximum = minimum + length
+    found = pull_outcome(asked, minimum, maximum)
+    if isinstance(found, OffsetCorrected):
+        assert found.offset != asked
+        assert pull_outcome(found.offset, minimum, maximum) in (FOUND, AT_END)
+
+
+def test_a_client_that_names_no_size_gets_the_genuine_one() -> None:
+    assert reply_limits(32, None) == (32, BYTES_DEFAULT)
+
+
+def test_what_a_client_asks_for_is_granted_up_to_a_limit() -> None:
+    assert reply_limits(10_000, 4_000_000) == (10_000, 4_000_000)
+    assert reply_limits(10**9, 10**9) == (COUNT_MAX, BYTES_MAX)
+
+
+def test_an_odd_wish_still_moves_on() -> None:
+    assert reply_limits(0, 0) == (1, BYTES_DEFAULT)
+    assert reply_limits(-3, -1) == (1, BYTES_DEFAULT)

@@ -1,0 +1,135 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import ConfigError
+from roquet.rules.delay.delay_levels import (
+    DEFAULT_LEVELS,
+    due_ms,
+    effective_level,
+    excess_delay_ms,
+    parse_levels,
+    retry_delay_ms,
+    retry_level,
+)
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "delay.jsonl"
+ROWS = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+
+
+def rows(op: str) -> list[Any]:
+    return [pytest.param(row["in"], row["out"]) for row in ROWS if row["in"]["op"] == op]
+
+
+def test_the_vectors_are_all_used() -> None:
+    assert {row["in"]["op"] for row in ROWS} == {
+        "parse_levels", "deliver_time", "level_to_queue", "retry_delay",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "out"), rows("parse_levels"))
+def test_levels_are_read_as_java_reads_them(given: dict[str, Any], out: dict[str, Any]) -> None:
+    if not out["ok"]:
+        with pytest.raises(ConfigError, match="delay levels"):
+            parse_levels(given["text"])
+        return
+    levels = parse_levels(given["text"])
+    assert {str(n): ms for n, ms in enumerate(levels, 1)} == out["levels_ms"]
+    assert len(levels) == out["max_level"]
+
+
+@pytest.mark.parametrize(("given", "out"), rows("deliver_time"))
+def test_a_message_is_due_when_java_says(given: dict[str, Any], out: int) -> None:
+    levels = parse_levels(given["text"])
+    assert due_ms(given["level"], given["store_timestamp"], levels) == out
+
+
+@pytest.mark.parametrize(
+    ("asked", "level"), [(-1, 0), (0, 0), (1, 1), (18, 18), (19, 18), (99, 18), (2**70, 18)]
+)
+def test_more_than_the_highest_level_is_the_highest(asked: int, level: int) -> None:
+    assert effective_level(asked, DEFAULT_LEVELS) == level
+
+
+def test_without_levels_nothing_waits() -> None:
+    assert effective_level(3, ()) == 0
+
+
+POLICIES: dict[str, dict[str, str]] = {
+    "default": {},
+    "CUSTOMIZED": {"type": "CUSTOMIZED"},
+    "EXPONENTIAL": {"type": "EXPONENTIAL"},
+}
+
+
+def policy_of(given: dict[str, Any]) -> dict[str, Any]:
+    policy: dict[str, Any] = dict(POLICIES[given["policy"]])
+    if given["params"]:
+        policy[f"{given['policy'].lower()}RetryPolicy"] = given["params"]
+    return policy
+
+
+@pytest.mark.parametrize(("given", "out"), rows("retry_delay"))
+def test_a_groups_policy_says_the_time_that_java_says(given: dict[str, Any], out: int) -> None:
+    assert retry_delay_ms(policy_of(given), given["reconsume_times"]) == out
+
+
+def test_a_group_without_a_policy_has_the_default_ladder() -> None:
+    assert [retry_delay_ms(None, times) for times in range(16)] == list(DEFAULT_LEVELS[2:])
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": []}},
+        {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": ["soon"]}},
+        {"type": "CUSTOMIZED", "customizedRetryPolicy": "soon"},
+        {"type": "EXPONENTIAL", "exponentialRetryPolicy": 3},
+        {"type": "LATER"},
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_the_default(policy: dict[str, object]) -> None:
+    assert retry_delay_ms(policy, 0) == 10_000
+
+
+def test_an_exponential_policy_fills_in_its_gaps() -> None:
+    policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {}}
+    assert [retry_delay_ms(policy, times) for times in (-1, 0, 1, 2, 10**6)] == [
+        5_000, 5_000, 10_000, 20_000, 7_200_000,
+    ]  # fmt: skip
+
+
+def test_the_ladder_of_sixteen_retries_begins_at_ten_seconds() -> None:
+    levels = [effective_level(retry_level(times), DEFAULT_LEVELS) for times in range(17)]
+    assert levels == [*range(3, 19), 18]
+
+
+TIMES = st.integers(0, 2**42)
+
+
+@given(TIMES, TIMES, st.integers(0, 10**9))
+def test_nothing_is_early_nor_waits_longer_than_its_level(due: int, now: int, delay: int) -> None:
+    at = due - excess_delay_ms(due, now, delay)
+    assert at == due if due <= now + delay else at == now + delay
+
+
+def test_what_was_stored_apart_before_the_clock_went_back_comes_as_far_apart() -> None:
+    ahead = excess_delay_ms(1_000_000, 5_000, 10_000)
+    assert 1_000_000 - ahead == 15_000
+    assert 1_000_300 - excess_delay_ms(1_000_300, 15_000, 10_000, ahead) == 15_300
+    assert excess_delay_ms(24_000, 15_300, 10_000, ahead) == 0
+
+
+@pytest.mark.parametrize("text", ["1s 2m ", "1s 2m   "])
+def test_blanks_at_the_end_of_the_levels_are_passed_over(text: str) -> None:
+    assert parse_levels(text) == (1_000, 120_000)
+
+
+@pytest.mark.parametrize("text", [" 1s", "1s  2m", " "])
+def test_other_blanks_too_many_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="delay levels"):
+        parse_levels(text)

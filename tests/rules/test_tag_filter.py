@@ -1,0 +1,91 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import UsageError
+from roquet.rules.tag_filter import is_single_tag, matches, parse_tags, tag_codes
+from roquet.wire.java_hash import hash_code
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "tags.jsonl"
+ROWS: list[dict[str, Any]] = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+TAG_SUBSCRIPTIONS = [
+    row
+    for row in ROWS
+    if row["in"]["op"] == "subscription"
+    or (row["in"]["op"] == "build" and row["in"]["type"] in ("TAG", None))
+]
+
+
+@pytest.mark.parametrize("row", TAG_SUBSCRIPTIONS, ids=range(len(TAG_SUBSCRIPTIONS)))
+def test_an_expression_means_the_tags_that_java_finds(row: dict[str, Any]) -> None:
+    expression, expected = row["in"]["expression"], row["out"]
+    if "error" in expected:
+        with pytest.raises(UsageError, match="names no tag"):
+            parse_tags(expression)
+    else:
+        assert sorted(parse_tags(expression) or ()) == sorted(expected["tags"])
+        assert sorted(tag_codes(expression, hash_code) or ()) == sorted(expected["codes"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("\u00a0", {"\u00a0"}),
+        ("a\u3000|| b\u00a0", {"a\u3000", "b\u00a0"}),
+        ("\t a \x00||\x1fb\n", {"a", "b"}),
+        (" ", set()),
+        ("|| ||", set()),
+        ("a||", {"a"}),
+    ],
+)
+def test_java_trims_what_is_not_above_a_blank_and_nothing_else(
+    expression: str, found: set[str]
+) -> None:
+    assert parse_tags(expression) == frozenset(found)
+
+
+@pytest.mark.parametrize("expression", ["||", "||||"])
+def test_separators_alone_are_refused(expression: str) -> None:
+    with pytest.raises(UsageError, match="names no tag"):
+        parse_tags(expression)
+
+
+def test_blanks_alone_match_no_message() -> None:
+    nothing = tag_codes("|| ||", hash_code)
+    assert not matches(nothing, 0)
+    assert not matches(nothing, hash_code("a"))
+
+
+def test_every_message_is_wanted_by_all() -> None:
+    assert tag_codes("*", hash_code) is None
+    assert matches(None, 0)
+    assert matches(None, 2598919)
+
+
+def test_a_message_without_a_tag_is_not_wanted_by_a_tag() -> None:
+    assert not matches(tag_codes("TagA", hash_code), 0)
+
+
+def test_tags_of_one_hash_cannot_be_told_apart_here() -> None:
+    assert matches(tag_codes("AaAa", hash_code), hash_code("BBBB"))
+
+
+@given(st.lists(st.text("abcXYZ_", min_size=1), min_size=1), st.sampled_from(["||", " || ", "|| "]))
+def test_each_named_tag_is_wanted(named: list[str], separator: str) -> None:
+    wanted = tag_codes(separator.join(named), hash_code)
+    assert all(matches(wanted, hash_code(tag)) for tag in named)
+
+
+@pytest.mark.parametrize(
+    ("tag", "may"),
+    [
+        ("paid", True), ("\u3000a\u00a0", True), ("", False), ("*", False), ("a||b", False),
+        ("||", False), (" a", False), ("\r", False),
+    ],
+)  # fmt: skip
+def test_a_tag_is_one_that_a_subscription_can_name(tag: str, may: bool) -> None:
+    assert is_single_tag(tag) == may

@@ -1,0 +1,247 @@
+"""Brokers are asked patiently, and an answer that will not come is an error that says so."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import (
+    CallRefused,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    UsageError,
+)
+from roquet.spark.cluster.cluster_client import ClusterClient, DataLost
+from roquet.spark.options import SourceOptions, parse
+from roquet.wire.call import Reply
+from roquet.wire.calls.admin.namesrv import SystemTopics
+from roquet.wire.calls.admin.stats import GetTopicStats
+from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply, QueryOffset
+from roquet.wire.codes import ResponseCode
+
+
+def cluster_of(canned: Any, pauses: list[int] | None = None, **settings: Any) -> ClusterClient:
+    options = SourceOptions(namesrv=(canned.namesrv,), topics=(settings.pop("topic", "orders"),))
+    options = SourceOptions(
+        **{name: getattr(options, name) for name in options.__struct_fields__} | settings
+    )
+    return ClusterClient(options, pause=(pauses if pauses is not None else []).append)
+
+
+def ends(canned: Any) -> dict[tuple[str, str, int], int]:
+    return {("orders", *queue): end for queue, end in canned.ends().items()}
+
+
+def test_offsets_of_all_queues_of_all_brokers(canned: Any) -> None:
+    canned.send("broker-b", 1, b"x", b"y")
+    canned.queues["broker-b", 1].forget(1)
+    cluster = cluster_of(canned)
+    assert cluster.latest() == ends(canned)
+    assert cluster.earliest()["orders", "broker-b", 1] == 1
+    assert dict(cluster.addresses) == canned.addresses
+
+
+def test_one_question_tells_of_all_queues_of_a_broker(canned: Any) -> None:
+    cluster_of(canned).bounds()
+    assert sum(isinstance(call, GetTopicStats) for call in canned.calls) == 2
+    assert not [call for call in canned.calls if isinstance(call, MinOffset | MaxOffset)]
+
+
+def test_a_broker_that_does_not_answer_it_is_asked_queue_by_queue(canned: Any) -> None:
+    canned.send("broker-b", 1, b"x", b"y")
+    canned.queues["broker-b", 1].forget(1)
+    whole = canned.answer
+
+    def refusing(broker: str, call: Any) -> Any:
+        if isinstance(call, GetTopicStats):
+            raise CallRefused(ResponseCode.NO_PERMISSION, "for administrators")
+        return whole(broker, call)
+
+    canned.answer = refusing
+    cluster = cluster_of(canned)
+    bounds = cluster.bounds()
+    assert bounds.latest == ends(canned)
+    assert bounds.earliest["orders", "broker-b", 1] == 1
+    canned.calls.clear()
+    cluster.bounds()
+    assert not [call for call in canned.calls if isinstance(call, GetTopicStats)], "asked once"
+
+
+def test_queues_that_the_answer_leaves_out_are_asked_for(canned: Any) -> None:
+    canned.send("broker-a", 1, b"x")
+    whole = canned._stats
+    canned._stats = lambda broker: whole("nobody")
+    assert cluster_of(canned).latest() == ends(canned)
+
+
+def test_a_queue_that_was_never_used_is_empty(canned: Any) -> None:
+    canned.queues["broker-a", 0].first = -1
+    canned._stats = lambda broker: Reply(body=b"{}")
+    assert cluster_of(canned).bounds().earliest["orders", "broker-a", 0] == 0
+
+
+def test_a_busy_broker_is_asked_the_same_again(canned: Any) -> None:
+    cluster = cluster_of(canned)
+    cluster.bounds()
+    canned.calls.clear()
+    whole, moods = canned.answer, [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")]
+
+    def busy(broker: str, call: Any) -> Any:
+        if isinstance(call, GetTopicStats) and moods:
+            raise moods.pop()
+        return whole(broker, call)
+
+    canned.answer = busy
+    assert cluster.latest() == ends(canned)
+    assert sum(isinstance(call, GetTopicStats) for call in canned.calls) == 3
+
+
+def test_a_topic_that_a_broker_has_forgotten_is_empty_there(canned: Any) -> None:
+    whole = canned.answer
+
+    def forgetful(broker: str, call: Any) -> Any:
+        if isinstance(call, GetTopicStats):
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        return whole(broker, call)
+
+    canned.answer = forgetful
+    assert cluster_of(canned).latest() == ends(canned)
+
+
+def test_failures_that_may_pass_are_waited_out(canned: Any) -> None:
+    canned.moods += [
+        ConnectionLost("gone"),
+        CallTimeout("slow"),
+        CallRefused(ResponseCode.SYSTEM_BUSY, "busy"),
+        ConnectFailed("nobody"),
+    ]
+    pauses: list[int] = []
+    assert cluster_of(canned, pauses).latest() == ends(canned)
+    assert pauses == sorted(pauses)
+    assert len(pauses) >= 2
+
+
+def test_a_broker_that_came_back_elsewhere_is_found(canned: Any) -> None:
+    cluster = cluster_of(canned)
+    cluster.latest()
+    canned.addresses["broker-a"] = "elsewhere:1"
+    call = MaxOffset(topic="orders", queue_id=0)
+    assert cluster.ask("broker-a", call).offset == 0
+    assert cluster.addresses["broker-a"] == "elsewhere:1"
+
+
+def test_who_was_promised_something_waits_for_the_leader_and_takes_no_copy(canned: Any) -> None:
+    canned.broker_ids["broker-b"] = 1
+    assert cluster_of(canned).latest() == ends(canned), "a batch may be planned with a copy"
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
+    task = ClusterClient(settings, {"broker-a": canned.addresses["broker-a"]}, lambda _: None)
+    with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
+        task.ask("broker-b", MaxOffset(topic="orders", queue_id=0))
+    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
+        stream.latest()
+
+
+def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: Any) -> None:
+    pauses: list[int] = []
+    cluster = cluster_of(canned, pauses)
+    cluster.latest()
+    canned.moods.append(CallRefused(ResponseCode.NO_PERMISSION, "not readable"))
+    with pytest.raises(CallRefused, match="not readable"):
+        cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0))
+    assert pauses == []
+
+
+def test_time_runs_out(canned: Any) -> None:
+    cluster = cluster_of(canned, timeout_ms=0)
+    canned.moods += [ConnectFailed("nobody there")] * 9
+    with pytest.raises(ConnectFailed, match="nobody there"):
+        cluster.latest()
+
+
+def test_a_broker_that_left_the_route_is_named(canned: Any) -> None:
+    cluster = cluster_of(canned, timeout_ms=0)
+    with pytest.raises(ConnectFailed, match="broker 'broker-z' is not in the route of orders"):
+        cluster.ask("broker-z", MaxOffset(topic="orders", queue_id=0))
+
+
+def test_an_unknown_topic_is_the_users_mistake(canned: Any) -> None:
+    with pytest.raises(UsageError, match="topic 'odrers' is unknown"):
+        cluster_of(canned, topic="odrers").latest()
+
+
+def test_of_several_topics_the_unknown_one_is_named_and_what_may_be_meant(canned: Any) -> None:
+    options = SourceOptions(namesrv=(canned.namesrv,), topics=("orders", "ordres"))
+    with pytest.raises(UsageError, match=r"topic 'ordres' is unknown .* did you mean 'orders'"):
+        ClusterClient(options).latest()
+
+
+def test_a_pattern_means_the_topics_that_there_are_now(canned: Any) -> None:
+    options = SourceOptions(namesrv=(canned.namesrv,), topic_pattern="or.*")
+    cluster = ClusterClient(options)
+    assert cluster.topics() == ("orders",)
+    assert cluster.latest() == ends(canned)
+    canned.topic = "organs"
+    assert cluster.topics() == ("organs",)
+    canned.topic = "else"
+    assert cluster.topics() == ()
+
+
+def test_a_name_server_that_knows_of_no_system_topics_will_do(canned: Any) -> None:
+    whole = canned.route
+
+    def old(call: Any) -> Any:
+        if isinstance(call, SystemTopics):
+            raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what?")
+        return whole(call)
+
+    canned.route = old
+    assert ClusterClient(SourceOptions(namesrv=(canned.namesrv,), topic_pattern=".*")).topics()
+
+
+def test_a_groups_progress(canned: Any) -> None:
+    cluster = cluster_of(canned)
+    cluster.latest()
+    whole = canned.answer
+
+    def with_progress(broker: str, call: Any) -> Any:
+        if not isinstance(call, QueryOffset):
+            return whole(broker, call)
+        assert call.set_zero_if_not_found is False
+        if call.queue_id:
+            raise CallRefused(ResponseCode.QUERY_NOT_FOUND, "none")
+        if broker == "broker-b":
+            raise CallRefused(ResponseCode.NO_PERMISSION, "not yours")
+        return OffsetReply(offset=7)
+
+    canned.answer = with_progress
+    assert cluster.committed(("orders", "broker-a", 0), "g") == 7
+    assert cluster.committed(("orders", "broker-a", 1), "g") is None
+    with pytest.raises(CallRefused, match="not yours"):
+        cluster.committed(("orders", "broker-b", 0), "g")
+
+
+def test_a_topic_that_was_there_is_waited_for(canned: Any) -> None:
+    cluster = cluster_of(canned)
+    cluster.latest()
+    canned.moods.append(CallRefused(ResponseCode.TOPIC_NOT_EXIST, "just started"))
+    assert cluster.latest() == ends(canned)
+
+
+def test_the_next_name_server_is_asked(canned: Any) -> None:
+    cluster = cluster_of(canned, namesrv=("dead:9876", canned.namesrv))
+    assert cluster.latest() == ends(canned)
+
+
+def test_loss_is_an_error_unless_the_user_has_said_otherwise(
+    canned: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(DataLost, match="five are gone; failOnDataLoss=false"):
+        cluster_of(canned).report_loss("five are gone")
+    with caplog.at_level(logging.WARNING):
+        cluster = cluster_of(canned, fail_on_data_loss=False)
+        cluster.report_loss("five are gone", 5)
+        cluster.report_loss("and two", 2)
+    assert "five are gone" in caplog.text
+    assert cluster.lost_count == 7

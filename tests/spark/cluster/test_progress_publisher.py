@@ -1,0 +1,137 @@
+"""A stream's progress is a group's, for operators to see."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+import pytest
+
+from roquet.arrow.encode import batch_bodies, encode
+from roquet.client.blocking import PushConsumer
+from roquet.model.errors import CallRefused, ConfigError, UsageError
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster.progress_publisher import ProgressPublisher, check_progress_group
+from roquet.spark.options import parse
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.admin.group import GetConsumeStats
+from roquet.wire.calls.admin.topic import CreateTopic
+from roquet.wire.calls.bodies import ConsumeStats
+from roquet.wire.calls.route import GetRoute
+from roquet.wire.calls.send import SendBatch
+from roquet.wire.fastjson.codec import loads
+
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[BlockingCluster]:
+    """A broker with a topic of two queues, and three messages in the first."""
+    with BlockingCluster() as found, closing(BlockingChannel(found.broker_addrs[0])) as channel:
+        channel.call(CreateTopic(topic=TOPIC, read_queue_nums=2, write_queue_nums=2, perm=6))
+        items = encode(pa.RecordBatch.from_pydict({"body": ["one", "two", "three"]}))
+        for body in batch_bodies(items, 1_000_000):
+            channel.call(
+                SendBatch(
+                    producer_group="shop", topic=TOPIC, queue_id=0, born_timestamp=1, body=body
+                )
+            )
+        _wait_for_route(found.namesrv_addr)
+        yield found
+
+
+def _wait_for_route(namesrv: str) -> None:
+    """The broker tells the name server of its new topic in its own time."""
+    deadline = time.perf_counter() + 10
+    with closing(BlockingChannel(namesrv)) as channel:
+        while time.perf_counter() < deadline:
+            try:
+                channel.call(GetRoute(topic=TOPIC))
+            except CallRefused:
+                time.sleep(0.02)
+            else:
+                return
+    raise AssertionError("the topic never came to the name server")
+
+
+def publisher(running: BlockingCluster, group: str) -> ProgressPublisher:
+    return ProgressPublisher(parse({"namesrv": running.namesrv_addr, "topic": TOPIC}, {}), group)
+
+
+def progress(running: BlockingCluster, group: str) -> dict[int, tuple[int, int]]:
+    """What the command of the genuine tool asks: committed and lag by queue."""
+    with closing(BlockingChannel(running.broker_addrs[0])) as channel:
+        reply = channel.call(GetConsumeStats(consumer_group=group))
+        table = loads(bytes(reply.body), ConsumeStats).offset_table
+    return {queue.queue_id: (one.consumer_offset, one.lag) for queue, one in table.items()}
+
+
+def test_a_group_that_nobody_knows_is_made_with_what_the_genuine_tool_looks_for(
+    running: BlockingCluster,
+) -> None:
+    publisher(running, "lake").publish({(TOPIC, "broker-a", 0): 1, (TOPIC, "broker-a", 1): 0})
+    assert progress(running, "lake") == {0: (1, 2), 1: (0, 0)}
+    with closing(BlockingChannel(running.namesrv_addr)) as channel:
+        deadline = time.perf_counter() + 10
+        while time.perf_counter() < deadline:
+            try:
+                channel.call(GetRoute(topic="%RETRY%lake"))
+            except Exception:
+                time.sleep(0.05)
+            else:
+                break
+        else:
+            pytest.fail("consumerProgress would not find the group's brokers")
+
+
+def test_only_what_is_new_is_told(running: BlockingCluster) -> None:
+    found = publisher(running, "again")
+    found.publish({(TOPIC, "broker-a", 0): 1})
+    found.publish({(TOPIC, "broker-a", 0): 3, (TOPIC, "broker-a", 1): 0})
+    assert progress(running, "again") == {0: (3, 0), 1: (0, 0)}
+
+
+def test_a_broker_that_is_away_is_a_warning_once(
+    running: BlockingCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = publisher(running, "lake")
+    for offset in (1, 2):
+        found.publish({(TOPIC, "broker-z", 0): offset, (TOPIC, "broker-a", 0): offset})
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 1
+    assert "broker 'broker-z' does not take the progress of group 'lake'" in said[0]
+    assert progress(running, "lake")[0] == (2, 1)
+
+
+def test_a_group_with_members_is_refused(
+    running: BlockingCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = PushConsumer(running.namesrv_addr, group="billing", topic=TOPIC)
+    found = publisher(running, "billing")
+    found.check()  # nobody is in it
+    with consumer:
+        deadline = time.perf_counter() + 10
+        refused = None
+        while refused is None and time.perf_counter() < deadline:
+            try:
+                found.check()
+                time.sleep(0.05)
+            except UsageError as error:
+                refused = str(error)
+        found.publish({(TOPIC, "broker-a", 0): 1})
+        assert "does not take the progress of group 'billing'" in caplog.text
+    told = progress(running, "billing")
+    assert 0 not in told or told[0][0] != 1, "it is that of its member, or none yet"
+    assert refused is not None
+    assert "group 'billing' has members (" in refused
+    assert "choose a group that nobody consumes with" in refused
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 300, "CID_RMQ_SYS_any", "%RETRY%billing"])
+def test_names_that_no_group_may_have_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="publishProgress: "):
+        check_progress_group(name)
+
+
+def test_other_names_are_taken() -> None:
+    assert check_progress_group("orders-to-lake") == "orders-to-lake"

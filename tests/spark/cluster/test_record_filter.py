@@ -1,0 +1,64 @@
+"""What a filter takes: told to brokers as an expression, and looked at again as text."""
+
+import pytest
+
+from roquet.arrow.records import RecordColumns
+from roquet.spark.cluster.record_filter import RecordFilter
+from roquet.spark.options import SourceOptions
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records import record
+
+HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+
+
+def packed(at: int, **properties: str) -> bytes:
+    text = record.encode_properties(properties)
+    return record.pack(0, 0, at, at, 0, 1, HOST, 2, HOST, 0, 0, b"", b"orders", text)
+
+
+def selection(tags: tuple[str, ...] | None = None, sql92: str | None = None) -> RecordFilter:
+    return RecordFilter(SourceOptions(namesrv=("a:1",), topics=("orders",), tags=tags, sql92=sql92))
+
+
+@pytest.mark.parametrize(
+    ("found", "expression", "takes_all"),
+    [
+        (selection(), ("*", "TAG"), True),
+        (selection(tags=("a", "b")), ("a || b", "TAG"), False),
+        (selection(sql92="n > 1"), ("n > 1", "SQL92"), False),
+    ],
+)
+def test_what_brokers_are_told(
+    found: RecordFilter, expression: tuple[str, str], takes_all: bool
+) -> None:
+    assert found.expression == expression
+    assert found.takes_all is takes_all
+
+
+def test_a_tag_with_the_same_hash_is_left_out() -> None:
+    assert hash_code("AaAa") == hash_code("BBBB")
+    records = RecordColumns.of(packed(0, TAGS="AaAa") + packed(1, TAGS="BBBB") + packed(2))
+    assert selection(tags=("AaAa",)).of(records).queue_offsets.tolist() == [0]
+    assert selection(tags=("AaAa", "BBBB")).of(records).queue_offsets.tolist() == [0, 1]
+    assert selection().of(records) is records
+    assert selection(sql92="n > 1").of(records) is records, "brokers have looked to the end"
+
+
+def test_where_all_are_wanted_nothing_is_copied() -> None:
+    records = RecordColumns.of(packed(0, TAGS="a") + packed(1, TAGS="a"))
+    assert selection(tags=("a",)).of(records) is records
+    nothing = RecordColumns.of(b"")
+    assert selection(tags=("a",)).of(nothing) is nothing
+
+
+def test_of_doubles_the_first_is_kept() -> None:
+    rows = ("q/1/0/5", "q/1/0/6", "q/1/0/5", "q/2/0/5")
+    first = RecordColumns.of(b"".join(packed(at, ROQUET_ROW=row) for at, row in enumerate(rows)))
+    then = RecordColumns.of(
+        packed(4, ROQUET_ROW="q/1/0/6") + packed(5) + packed(6, ROQUET_ROW="other")
+    )
+    settings = SourceOptions(namesrv=("a:1",), topics=("orders",), drop_doubles=True)
+    found = RecordFilter(settings)
+    assert found.takes_all, "a double that is left out is there, so what is missing is lost"
+    assert found.of(first).queue_offsets.tolist() == [0, 1, 3]
+    assert found.of(then).queue_offsets.tolist() == [5, 6]

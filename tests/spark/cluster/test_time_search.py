@@ -1,0 +1,126 @@
+"""The first message since a time is found to the message, however roughly a broker searches."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from roquet.spark.cluster import time_search
+from roquet.spark.cluster.time_search import first_since
+from roquet.wire.calls.offset import OffsetByTime, OffsetReply
+from roquet.wire.calls.pull import PullReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records import record
+
+HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+QUEUE = ("orders", "a", 0)
+Search = Callable[[Sequence[int], int], int]
+
+
+def exact(times: Sequence[int], ms: int) -> int:
+    """As ours and genuine ones of version 5 search."""
+    return bisect_left(times, ms)
+
+
+def nearest(times: Sequence[int], ms: int) -> int:
+    """As genuine ones of version 4: any of several equals, else whichever neighbour is nearer."""
+    low, high = 0, len(times) - 1
+    left, right = -1, -1
+    while low <= high:
+        middle = (low + high) // 2
+        if times[middle] == ms:
+            return middle
+        if times[middle] > ms:
+            high, right = middle - 1, middle
+        else:
+            low, left = middle + 1, middle
+    if left < 0:
+        return max(right, 0)
+    if right < 0:
+        return left
+    return right if ms - times[left] > times[right] - ms else left
+
+
+class Broker:
+    """A queue whose messages were stored at these times; the first `gone` of them are deleted."""
+
+    def __init__(self, times: Sequence[int], search: Search, gone: int = 0) -> None:
+        self._times, self._search, self._gone = times, search, gone
+        self.calls = 0
+
+    def ask(self, _broker: str, call: Any) -> Any:
+        self.calls += 1
+        first, end = self._gone, len(self._times)
+        if isinstance(call, OffsetByTime):
+            kept = self._times[first:]
+            return OffsetReply(offset=first + self._search(kept, call.timestamp) if kept else -1)
+        if not first <= call.queue_offset < end:
+            code = ResponseCode.PULL_OFFSET_MOVED
+            return PullReply(code=code, next_begin_offset=first, min_offset=first, max_offset=end)
+        last = min(call.queue_offset + min(call.max_msg_nums, 3), end)
+        body = b"".join(packed(at, self._times[at]) for at in range(call.queue_offset, last))
+        return PullReply(next_begin_offset=last, min_offset=first, max_offset=end, body=body)
+
+
+def packed(at: int, stored_ms: int) -> bytes:
+    return record.pack(0, 0, at, at, 0, 1, HOST, stored_ms, HOST, 0, 0, b"", b"orders", b"")
+
+
+TIMES = st.lists(st.integers(1_000, 1_030), max_size=40).map(sorted)
+
+
+@given(TIMES, st.integers(990, 1_040), st.sampled_from([exact, nearest]), st.integers(0, 5))
+def test_any_queue_any_time(times: list[int], ms: int, search: Search, gone: int) -> None:
+    gone = min(gone, len(times))
+    broker: Any = Broker(times, search, gone)
+    expected = max(bisect_left(times, ms), gone)
+    assert first_since(broker.ask, "lake", QUEUE, (gone, len(times)), ms) == expected
+
+
+@given(TIMES, st.integers(990, 1_040), st.integers(0, 20), st.integers(0, 20))
+@example([*[1_000] * 7, 1_022, 1_022, 1_023], 1_023, 0, 8)
+def test_the_answer_stays_within_the_span(times: list[int], ms: int, low: int, more: int) -> None:
+    low = min(low, len(times))
+    high = min(low + more, len(times))
+    broker: Any = Broker(times, exact)
+    expected = min(max(bisect_left(times, ms), low), high)
+    assert first_since(broker.ask, "lake", QUEUE, (low, high), ms) == expected
+
+
+@given(TIMES, st.integers(990, 1_040), st.sampled_from([exact, nearest]), st.integers(0, 5))
+def test_what_retention_takes_meanwhile_does_not_end_the_search(
+    times: list[int], ms: int, search: Search, gone: int
+) -> None:
+    gone = min(gone, len(times))
+    broker: Any = Broker(times, search, gone)
+    asked = broker.ask
+
+    def late(name: str, call: Any) -> Any:
+        if not isinstance(call, OffsetByTime):
+            return asked(name, call)
+        kept, broker._gone = broker._gone, 0  # as it was when the broker searched
+        try:
+            return asked(name, call)
+        finally:
+            broker._gone = kept
+
+    broker.ask = late
+    found = first_since(broker.ask, "lake", QUEUE, (0, len(times)), ms)
+    assert max(found, gone) == max(bisect_left(times, ms), gone)
+
+
+def test_an_exact_search_costs_two_calls() -> None:
+    broker: Any = Broker([1_000 + at // 50 for at in range(1_000)], exact)
+    assert first_since(broker.ask, "lake", QUEUE, (0, 1_000), 1_009) == 450
+    assert broker.calls == 2
+
+
+def test_a_queue_that_gives_nothing_is_read_rather_than_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time_search, "_stored_times", lambda *_: ({}, 0))
+    broker: Any = Broker([1_000, 1_001, 1_002], exact)
+    assert first_since(broker.ask, "lake", QUEUE, (0, 3), 1_002) == 1

@@ -1,0 +1,68 @@
+"""An audit as a page: what is amiss first, and nothing that is not on the page."""
+
+import re
+
+from roquet.spark.jobs.audit.audit_page import SHOWN_MAX, html, verdict
+from roquet.spark.jobs.audit.audit_report import AuditReport, CountDifference, RowGap
+from roquet.spark.jobs.audit.findings import AuditFinding, HourlyCount
+
+NOON = 491_628
+
+
+def report(**changes: object) -> AuditReport:
+    given: dict[str, object] = {
+        "topic": "orders", "table": "lake", "kind": "parquet", "number": 3, "rows": 1200,
+        "in_topic": 1200, "waiting": 0, "begin_known": True, "findings": (),
+        "hours": (HourlyCount(hour=NOON, topic=1200, table=1200),),
+    }  # fmt: skip
+    return AuditReport(**{**given, **changes})  # type: ignore[arg-type]
+
+
+GONE = AuditFinding(what="missing", broker="a<b", queue_id=3, start=5, end=8, hour=NOON)
+
+
+def test_a_clean_table_is_said_to_be_one() -> None:
+    clean = report()
+    assert verdict(clean) == "orders: 1,200 rows in lake: nothing is missing or doubled"
+    text = html(clean)
+    assert 'class="good"' in text
+    assert "2026-01-31 12:00" in text
+    assert 'class="bad"' not in text
+
+
+def test_what_is_amiss_is_named_by_queue_and_offset() -> None:
+    found = report(findings=(GONE,), waiting=7)
+    assert verdict(found) == "orders: 1,200 rows in lake: 3 missing; 7 wait in the topic"
+    text = html(found)
+    for part in ("5..7", "a&lt;b", "2026-01-31 12:00", "still in the topic", 'class="bad"'):
+        assert part in text
+
+
+def test_the_page_needs_nothing_else() -> None:
+    text = html(report(findings=(GONE,)))
+    assert not re.search(r"<script|<link|<img|@import|url\(", text)
+
+
+def test_of_very_many_findings_the_first_are_shown() -> None:
+    text = html(report(findings=(GONE,) * (SHOWN_MAX + 5)))
+    assert text.count("5..7") == SHOWN_MAX
+    assert "and 5 more" in text
+
+
+def test_a_producers_count_has_a_place_of_its_own() -> None:
+    found = report(
+        producer=(CountDifference(first=NOON, last=NOON + 1, more=-3),),
+        hours=(HourlyCount(hour=NOON, producer=1203, topic=None, table=1200),),
+    )
+    assert "-3 against the producer&#x27;s count" in html(found)
+    assert "1,203" in html(found)
+
+
+def test_rows_of_the_sink_too() -> None:
+    gaps = (RowGap(what="doubled", writer="q/1/0", start=4, end=5, times=2),)
+    assert "q/1/0" in html(report(row_gaps=gaps))
+    assert "1 fault in the numbers of rows" in verdict(report(row_gaps=gaps))
+
+
+def test_a_beginning_that_is_not_known_is_told() -> None:
+    assert "does not know where it began" in html(report(begin_known=False))

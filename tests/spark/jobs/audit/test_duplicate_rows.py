@@ -1,0 +1,55 @@
+"""Rows of the sink are found in their messages."""
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from roquet.spark.jobs.audit import duplicate_rows as module
+from roquet.spark.jobs.audit.duplicate_rows import RowSearchTasks, SinkRowLocation, locate_rows
+from roquet.spark.jobs.offset_counts import NumberRange
+
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def rows(*keys: str | None) -> pa.Table:
+    """Messages from offset 10 on, with a key of the sink or without."""
+    count = len(keys)
+    maps = [None if key is None else [("ROQUET_ROW", key)] for key in keys]
+    return pa.table(
+        {
+            "broker": pa.array(["a"] * count),
+            "queue_id": pa.array([3] * count, pa.int32()),
+            "queue_offset": pa.array(range(10, 10 + count), pa.int64()),
+            "properties": pa.array(maps, MAP),
+        }
+    )
+
+
+def test_rows_are_where_their_messages_are() -> None:
+    table = rows("q/0/0/1", None, "q/0/0/2", "q/0/1/1", "q/0/0/9", "q/0/0/1")
+    assert locate_rows(table, {"q/0/0": [NumberRange(1, 2), NumberRange(8, 12)]}) == [
+        SinkRowLocation("q/0/0", 1, "a", 3, 10),
+        SinkRowLocation("q/0/0", 9, "a", 3, 14),
+        SinkRowLocation("q/0/0", 1, "a", 3, 15),
+    ]
+    assert locate_rows(table, {"q/9/9": [NumberRange(0, 99)]}) == []
+
+
+def test_a_place_is_told_in_a_few_words() -> None:
+    assert str(SinkRowLocation("q/0/0", 1, "a", 3, 10)) == "a:3 at 10"
+
+
+def test_a_task_tells_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "f.parquet")
+    pq.write_table(rows("q/0/0/1", "q/0/0/1", "q/0/0/1"), path)
+    errand = RowSearchTasks(
+        groups=[[path, path]], topic="orders", wanted={"q/0/0": [NumberRange(1, 2)]}
+    )
+    assert len(errand) == 1
+    found = msgspec.json.decode(errand.do(0).found, type=list[SinkRowLocation])
+    assert [one.offset for one in found] == [10, 11, 12, 10, 11, 12]
+    monkeypatch.setattr(module, "LOCATIONS_MAX", 2)
+    assert errand.do(0).found.count("q/0/0") == 2

@@ -1,0 +1,129 @@
+"""What is amiss with a queue, and how the sides' counts compare."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.spark.jobs.audit.file_summary import SequenceSummary
+from roquet.spark.jobs.audit.findings import (
+    AuditedQueue,
+    AuditFinding,
+    HourlyCount,
+    count_by_hour,
+    count_differences,
+    count_waiting,
+    find_in_queue,
+)
+from roquet.spark.jobs.offset_counts import OffsetCounts, count_offsets
+
+
+def runs(*numbers: int) -> OffsetCounts:
+    return count_offsets(np.array(numbers, np.int64))
+
+
+def queue(*numbers: int, **known: Any) -> AuditedQueue:
+    return AuditedQueue(broker="a", queue_id=3, runs=runs(*numbers), **known)
+
+
+def said(one: AuditedQueue) -> list[tuple[str, str]]:
+    return [(found.what, found.offsets) for found in find_in_queue(one)]
+
+
+def test_a_whole_queue_has_nothing_amiss() -> None:
+    assert find_in_queue(queue(0, 1, 2, begin=0, end=3, first=0, next=5)) == []
+
+
+def test_three_that_were_removed_and_two_that_were_doubled_are_named() -> None:
+    there = [*range(2), *range(3, 10), 4, 5, *range(12, 20)]
+    one = queue(*there, begin=0, end=20, first=0, next=20)
+    assert said(one) == [("missing", "2"), ("doubled", "4..5"), ("missing", "10..11")]
+    assert sum(found.messages for found in find_in_queue(one)) == 5
+
+
+def test_the_first_and_the_last_can_be_missing() -> None:
+    assert said(queue(1, 2, begin=0, end=4, first=0, next=4)) == [
+        ("missing", "0"),
+        ("missing", "3"),
+    ]
+    assert said(queue(begin=0, end=2, first=0, next=2)) == [("missing", "0..1")]
+
+
+def test_without_a_known_beginning_the_first_row_counts_as_that() -> None:
+    assert said(queue(5, 7, end=8, first=0, next=8)) == [("missing", "6")]
+
+
+def test_what_the_topic_has_no_more_is_lost() -> None:
+    assert said(queue(0, 1, 6, begin=0, end=7, first=4, next=9)) == [
+        ("lost", "2..3"),
+        ("missing", "4..5"),
+    ]
+
+
+def test_what_retention_took_before_the_archive_came_is_lost() -> None:
+    one = queue(0, 1, begin=0, end=2, first=5, next=9)
+    assert said(one) == [("lost", "2..4")]
+    assert count_waiting(one) == 4
+
+
+def test_what_was_not_archived_yet_waits() -> None:
+    assert count_waiting(queue(0, 1, begin=0, end=2, first=0, next=9)) == 7
+    assert count_waiting(queue(0, 1, first=0, next=9)) == 7
+    assert count_waiting(queue(0, 1, end=2)) == 0, "the topic was not asked"
+
+
+def test_rows_beyond_the_topics_end_are_of_another_topic() -> None:
+    assert said(queue(0, 1, 2, 3, begin=0, end=2, first=0, next=2)) == [("unknown", "2..3")]
+
+
+def test_what_is_there_three_times_is_two_too_many() -> None:
+    [found] = find_in_queue(queue(0, 1, 1, 1, begin=0, end=2))
+    assert (found.times, found.messages) == (3, 2)
+
+
+def test_the_hour_of_a_finding_is_known_while_the_topic_has_it() -> None:
+    one = AuditedQueue(
+        broker="a",
+        queue_id=0,
+        runs=runs(0, 1, 5, 9),
+        begin=0,
+        end=10,
+        first=4,
+        next=10,
+        edges=((100, 4), (102, 6)),
+    )
+    assert [(found.start, found.hour) for found in find_in_queue(one)] == [
+        (2, None), (4, 100), (6, 102),
+    ]  # fmt: skip
+
+
+def test_hours_are_counted_on_all_sides() -> None:
+    one = AuditedQueue(broker="a", queue_id=0, first=4, next=10, edges=((100, 4), (102, 6)))
+    table = SequenceSummary(name="a", runs=OffsetCounts(), hours={99: 4, 100: 2, 102: 3, -1: 1})
+    assert count_by_hour([table], [one], {99: 4, 101: 1}) == [
+        HourlyCount(hour=99, producer=4, topic=None, table=4),
+        HourlyCount(hour=100, producer=0, topic=2, table=2),
+        HourlyCount(hour=101, producer=1, topic=0, table=0),
+        HourlyCount(hour=102, producer=0, topic=4, table=3),
+    ]
+    assert count_by_hour([table], [], None)[0] == HourlyCount(hour=99, table=4)
+
+
+def test_messages_on_the_edge_of_an_hour_are_no_difference() -> None:
+    assert count_differences({1: 10, 2: 10, 5: 3}, {1: 9, 2: 11, 5: 2}) == [(5, 5, -1)]
+    assert count_differences({1: 10}, {1: 10, 2: 2}) == [(2, 2, 2)]
+    assert count_differences({1: 10}, {1: 10}) == []
+
+
+@given(st.sets(st.integers(0, 30)), st.integers(0, 30))
+def test_every_offset_is_there_or_is_told(there: set[int], first: int) -> None:
+    one = queue(*there, begin=0, end=31, first=first, next=31)
+    told = {n for found in find_in_queue(one) for n in range(found.start, found.end)}
+    assert told == set(range(31)) - there
+    assert all((found.what == "lost") == (found.end <= first) for found in find_in_queue(one))
+
+
+def test_a_finding_names_its_place() -> None:
+    found = AuditFinding(what="lost", broker="a", queue_id=0, start=1, end=4)
+    assert (found.offsets, found.messages) == ("1..3", 3)

@@ -1,0 +1,115 @@
+"""A sample has a row for each queue of each group, with what is known of it."""
+
+from typing import Any
+
+import pytest
+
+from roquet.admin import brokers, groups
+from roquet.admin.client import AdminClient
+from roquet.model.errors import UsageError
+from roquet.net import loop
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.jobs.lag.sampling import SCHEMA, LagSample, retention, sample
+from roquet.wire.calls.offset import UpdateOffset
+
+
+def commit(topic: Any, group: str, offset: int) -> None:
+    """A group's progress in the queues of the first broker."""
+    with BlockingChannel(topic.running.broker_addrs[0]) as channel:
+        for queue_id in (0, 1):
+            channel.call(
+                UpdateOffset(
+                    consumer_group=group, topic="orders", queue_id=queue_id, commit_offset=offset
+                )
+            )
+
+
+def sampled(topic: Any, *names: str) -> LagSample:
+    async def ask() -> LagSample:
+        async with AdminClient(topic.namesrv) as admin:
+            return await sample(admin, names)
+
+    return loop.run(ask())
+
+
+def make(topic: Any, *names: str) -> None:
+    """Groups that brokers know."""
+
+    async def ask() -> None:
+        async with AdminClient(topic.namesrv) as admin:
+            for name in names:
+                await groups.create(admin, name, {})
+
+    loop.run(ask())
+
+
+def test_a_group_has_a_row_for_each_queue(topic: Any) -> None:
+    topic.send(10)
+    make(topic, "billing")
+    commit(topic, "billing", 4)
+    found = sampled(topic)
+    assert found.rows.schema == SCHEMA
+    assert found.silent == []
+    row, other = sorted(found.rows.to_pylist(), key=lambda row: row["queue_id"])
+    assert other["queue_id"] == 1
+    assert row.pop("at") >= row.pop("consumed_at")
+    assert row == {
+        "group": "billing", "topic": "orders", "broker": "broker-a", "queue_id": 0,
+        "begin": 0, "committed": 4, "end": 10, "lag": 6,
+    }  # fmt: skip
+
+
+def test_a_group_at_the_beginning_has_the_age_of_the_first_message(topic: Any) -> None:
+    topic.send(10)
+    make(topic, "billing")
+    commit(topic, "billing", 0)
+    for row in sampled(topic, "billing").rows.to_pylist():
+        assert row["consumed_at"] is not None
+        assert row["lag"] == 10
+
+
+def test_of_a_group_that_has_read_all_of_nothing_no_age_is_known(topic: Any) -> None:
+    make(topic, "billing")
+    commit(topic, "billing", 0)
+    assert [row["consumed_at"] for row in sampled(topic, "billing").rows.to_pylist()] == [None] * 2
+
+
+def test_a_group_that_there_is_not_is_told_so(topic: Any) -> None:
+    make(topic, "billing")
+    with pytest.raises(UsageError, match=r"group 'biling' is unknown .*did you mean 'billing'"):
+        sampled(topic, "biling")
+
+
+def test_no_group_is_no_rows(topic: Any) -> None:
+    assert sampled(topic).rows.num_rows == 0
+
+
+def test_brokers_tell_how_long_they_keep_messages(
+    topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask() -> dict[str, float]:
+        async with AdminClient(topic.namesrv) as admin:
+            return await retention(admin)
+
+    assert loop.run(ask()) == {"broker-a": 72 * 3600.0, "broker-b": 72 * 3600.0}
+
+    async def nothing(*_: Any) -> dict[str, str]:
+        return {}
+
+    monkeypatch.setattr(brokers, "settings", nothing)
+    assert loop.run(ask()) == {}
+
+    async def minutes(*_: Any) -> dict[str, str]:
+        return {"fileReservedTime": "0"}
+
+    monkeypatch.setattr(brokers, "settings", minutes)
+    assert loop.run(ask()) == {}, "it is some minutes, and nobody says how many"
+
+
+def test_a_broker_that_is_away_is_named(topic: Any) -> None:
+    topic.send(2)
+    make(topic, "billing")
+    commit(topic, "billing", 1)
+    topic.running.stop_broker(1)
+    found = sampled(topic, "billing")
+    assert [row["broker"] for row in found.rows.to_pylist()] == ["broker-a"] * 2

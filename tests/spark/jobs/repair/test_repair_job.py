@@ -1,0 +1,247 @@
+"""Dead letters become a table that says why, and chosen ones go back to their topics, once."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from roquet.arrow.encode import encode
+from roquet.model.errors import ConfigError, RoquetError, UsageError
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.jobs.repair import repair_job
+from roquet.spark.jobs.repair.repair_job import (
+    Params,
+    RepairProgress,
+    count_letters,
+    read_letters,
+    run,
+)
+from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog
+from roquet.spark.queue_offsets import QueueOffsets
+from roquet.wire.calls.send import SendBatch
+
+DEAD = "%DLQ%billing"
+
+
+class Desk:
+    """A group's dead letters, and the table of them."""
+
+    def __init__(self, lake: Any, eager: Any, root: Path) -> None:
+        self.lake, self.eager, self.root = lake, eager, root
+        self.sent = 0
+        lake.make(DEAD, queues=1)
+
+    def bury(self, count: int, topic: str = "again", **more: str) -> None:
+        """So many more dead letters on each broker."""
+        for address in self.lake.topic.running.broker_addrs:
+            bodies = [b"letter %d" % (self.sent + at) for at in range(count)]
+            pairs = [
+                {"DLQ_ORIGIN_TOPIC": topic, "UNIQ_KEY": f"ID{self.sent + at}", "DELAY": "0",
+                 "KEYS": f"k{self.sent + at}", "TAGS": "new", "colour": "red", **more}
+                for at in range(count)
+            ]  # fmt: skip
+            kind = pa.map_(pa.string(), pa.string())
+            properties = pa.array([list(one.items()) for one in pairs], kind)
+            rows = pa.RecordBatch.from_pydict({"body": bodies, "properties": properties})
+            body = b"".join(encode(rows).to_pylist())
+            call = SendBatch(
+                producer_group="t",
+                topic=DEAD,
+                queue_id=0,
+                born_timestamp=1_700_000_000_000,
+                body=body,
+            )
+            with closing(BlockingChannel(address)) as channel:
+                channel.call(call)
+            self.sent += count
+
+    def run(self, **params: Any) -> RepairProgress:
+        options = {"namesrv": self.lake.topic.namesrv, "timeout": "5s"}
+        given = {"group": "billing", "directory": str(self.root), "options": options}
+        return run(Params(**{**given, **params}), self.eager)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(sorted(read_letters(self.root)["letter_id"].to_pylist()))
+
+
+@pytest.fixture
+def desk(lake_of: Any, eager: Any, tmp_path: Path) -> Desk:
+    return Desk(lake_of, eager, tmp_path / "letters")
+
+
+def test_letters_become_a_table_that_says_why(desk: Desk) -> None:
+    desk.bury(2)
+    assert desk.run() == RepairProgress(letters=4, new=4)
+    rows = read_letters(desk.root)
+    assert set(rows["state"].to_pylist()) == {"dead"}
+    assert set(rows["origin_topic"].to_pylist()) == {"again"}
+    assert set(rows["reason"].to_pylist()) == {"given up after 0 failures"}
+    assert sorted(rows["origin_id"].to_pylist()) == ["ID0", "ID1", "ID2", "ID3"]
+
+
+def test_a_further_run_adds_what_is_new(desk: Desk) -> None:
+    desk.bury(2)
+    desk.run()
+    assert desk.run() == RepairProgress(letters=4)
+    desk.bury(1)
+    assert desk.run() == RepairProgress(letters=6, new=2)
+    assert len(set(desk.ids)) == 6
+
+
+def test_chosen_letters_go_back_once(desk: Desk) -> None:
+    desk.bury(3)
+    desk.run()
+    some = desk.ids[:4]
+    done = desk.run(resend=True, ids=some)
+    assert (done.chosen, done.sent, done.before) == (4, 4, 0)
+    assert len(desk.lake.bodies()) == 4
+    done = desk.run(resend=True, ids=desk.ids)
+    assert (done.chosen, done.sent, done.before) == (6, 2, 4)
+    assert desk.lake.bodies() == sorted(b"letter %d" % at for at in range(6))
+    assert desk.run(resend=True, ids=desk.ids).sent == 0
+
+
+def test_a_letter_that_goes_again_is_a_new_message(desk: Desk) -> None:
+    desk.bury(1)
+    desk.run()
+    desk.run(resend=True, ids=("ID0",))
+    [row] = desk.lake.rows().to_pylist()
+    told = dict(row["properties"])
+    assert (row["tag"], row["keys"], told["colour"]) == ("new", "k0", "red")
+    assert told["RESENT_FROM"] == "ID0"
+    assert told["ROQUET_FROM"] == "%DLQ%billing/broker-a/0/0"
+    assert told["UNIQ_KEY"] != "ID0"
+    assert "DLQ_ORIGIN_TOPIC" not in told
+
+
+@pytest.mark.parametrize("sends", [0, 1, 2])
+def test_a_run_that_dies_is_ended_by_the_next(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, sends: int
+) -> None:
+    desk.bury(3)
+    desk.run()
+    ask, count = ClusterClient.ask_once, 0
+
+    def dying(self: ClusterClient, broker: str, call: Any) -> Any:
+        nonlocal count
+        if isinstance(call, SendBatch) and count >= sends:
+            raise KeyboardInterrupt
+        count += isinstance(call, SendBatch)
+        return ask(self, broker, call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterClient, "ask_once", dying)
+        if sends < 2:
+            with pytest.raises(KeyboardInterrupt):
+                desk.run(resend=True, ids=desk.ids)
+        else:  # all have gone, and the second note is missing
+            patch.setattr(ResendLog, "done", lambda *_: None)
+            desk.run(resend=True, ids=desk.ids)
+    done = desk.run(resend=True, ids=desk.ids[:1])
+    assert done.finished == 6 - 3 * sends
+    assert desk.lake.bodies() == sorted(b"letter %d" % at for at in range(6))
+
+
+def test_copies_that_come_to_their_queues_late_do_not_go_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.bury(3)
+    desk.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(ResendLog, "done", lambda *_: None)  # it dies before it notes that
+        desk.run(resend=True, ids=desk.ids)
+    latest = ClusterClient.latest
+
+    def early(self: ClusterClient) -> QueueOffsets:
+        ends = latest(self)
+        return dict.fromkeys(ends, 0) if self.settings.topics == ("again",) else ends
+
+    monkeypatch.setattr(ClusterClient, "latest", early)
+    assert desk.run(resend=True, ids=desk.ids).finished == 0
+    monkeypatch.undo()
+    assert len(desk.lake.bodies()) == 6
+
+
+def test_copies_in_a_topic_that_was_made_anew_meanwhile_do_not_go_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the queues of the deleted one ended says nothing of those that the copies are in."""
+    desk.bury(6)
+    desk.run()
+    first = desk.ids
+    desk.run(resend=True, ids=first)
+    desk.bury(2)
+    desk.run()
+    second = tuple(sorted({*desk.ids} - {*first}))
+    decide = ResendLog.decide
+
+    def and_then_it_is_made_anew(self: ResendLog, *args: Any) -> ResendDecision:
+        made = decide(self, *args)
+        desk.lake.recreate()
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResendLog, "decide", and_then_it_is_made_anew)
+        patch.setattr(ResendLog, "done", lambda *_: None)  # it dies before it notes that
+        desk.run(resend=True, ids=second)
+    assert len(desk.lake.bodies()) == 4
+    assert desk.run(resend=True, ids=second).finished == 0
+    assert len(desk.lake.bodies()) == 4
+
+
+def test_letters_that_do_not_say_where_from_stay(desk: Desk) -> None:
+    desk.bury(1, topic="%RETRY%billing")
+    desk.run()
+    done = desk.run(resend=True, ids=desk.ids)
+    assert (done.chosen, done.sent, done.lost) == (2, 0, 2)
+    with pytest.raises(RoquetError, match="2 of the chosen letters cannot be sent"):
+        repair_job.raise_if_unsendable(done)
+
+
+def test_counts_are_by_topic_tag_and_day(desk: Desk) -> None:
+    desk.bury(2)
+    desk.run()
+    desk.run(resend=True, ids=desk.ids[:1])
+    found = count_letters(Params(group="billing", directory=str(desk.root)))
+    assert found.num_rows == 1
+    [row] = found.to_pylist()
+    assert (row["origin_topic"], row["tag"], row["letters"], row["sent"]) == ("again", "new", 4, 1)
+
+
+def test_the_old_topic_may_have_gone(desk: Desk) -> None:
+    desk.bury(1, topic="gone")
+    desk.run()
+    with pytest.raises(UsageError, match="topic 'gone' is unknown"):
+        desk.run(resend=True, ids=desk.ids)
+    assert pc.sum(pc.is_valid(read_letters(desk.root)["letter_id"])).as_py() == 2
+
+
+def test_a_group_without_letters_is_said(desk: Desk) -> None:
+    with pytest.raises(UsageError, match="group 'bilings' has no dead letters"):
+        desk.run(group="bilings")
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"resend": True}, "which letters"),
+        ({"ids": ("a",)}, "say --resend"),
+        ({"resend": True, "ids": ("a",), "where": "true"}, "chosen in one way"),
+        ({"options": {"tags": "x"}}, "option 'tags' is not for repairs"),
+    ],
+)
+def test_what_cannot_be_is_said(params: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        repair_job.check_params(Params(group="billing", directory="d", **params))
+
+
+def test_an_id_that_nobody_has_is_said(desk: Desk) -> None:
+    desk.bury(1)
+    desk.run()
+    with pytest.raises(UsageError, match="no letter of group 'billing' has the id 'ID77'"):
+        desk.run(resend=True, ids=("ID77",))

@@ -1,0 +1,75 @@
+"""A topic that holds the very messages of a table is known by them, and not by its name."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from roquet.spark.jobs.replay.archive_scan import RowFilter, scan_files
+from roquet.spark.jobs.replay.origin_check import (
+    is_original,
+    may_hold_originals,
+    queue_with_originals,
+)
+from roquet.spark.tables.snapshot import read_snapshot
+
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def row(body: bytes = b"a", message_id: str | None = "1", **told: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "broker": ["broker-a"],
+            "queue_id": [0],
+            "queue_offset": [5],
+            "body": [body],
+            "message_id": [message_id],
+            "properties": pa.array([list(told.items())], MAP),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "is_it"),
+    [
+        (row(), True),
+        (row(b"b"), False),
+        (row(message_id="2"), False),
+        (row(ROQUET_FROM="orders/broker-a/0/5"), False),
+        (row(ROQUET_FROM="orders/broker-a/0/4"), True),
+    ],
+)
+def test_a_message_is_known_by_what_it_is_and_not_by_its_place(
+    found: pa.RecordBatch, is_it: bool
+) -> None:
+    assert is_original(row(), found, "orders") is is_it
+
+
+def test_a_table_without_ids_goes_by_bodies() -> None:
+    assert is_original(row().drop_columns(["message_id"]), row(message_id="2"), "orders")
+
+
+def queue_of(lake: Any, topic: str) -> Any:
+    """The queue that is found in a topic for the whole of an archive."""
+    cluster = lake.cluster(topic)
+    held = read_snapshot(str(lake.root))
+    wanted = scan_files(held.paths, held.topic, RowFilter(), {})
+    return queue_with_originals(cluster, cluster.bounds(), wanted, RowFilter(), {})
+
+
+def test_only_the_topic_itself_holds_them(lake_of: Any) -> None:
+    lake_of.topic.send(3)
+    lake_of.archive()
+    assert queue_of(lake_of, "orders") == ("orders", "broker-a", 0)
+    assert queue_of(lake_of, lake_of.again) is None
+
+
+def test_a_topic_made_anew_holds_none_of_them_whatever_its_messages_look_like(lake_of: Any) -> None:
+    lake_of.topic.send(3)
+    lake_of.archive()
+    held = read_snapshot(str(lake_of.root))
+    stretch, *_ = scan_files(held.paths, held.topic, RowFilter(), {})
+    assert may_hold_originals(lake_of.cluster("orders").bounds(), stretch, held)
+    lake_of.topic.recreate()
+    lake_of.topic.send(3)
+    assert not may_hold_originals(lake_of.cluster("orders").bounds(), stretch, held)

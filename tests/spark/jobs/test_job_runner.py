@@ -1,0 +1,157 @@
+"""Tasks answer in a line each; what goes wrong is one sentence."""
+
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import CallTimeout, RoquetError
+from roquet.spark.cluster.cluster_client import DataLost
+from roquet.spark.jobs import job_runner
+from roquet.spark.jobs.job_runner import JobFailed, last_line, run_task_set
+from roquet.spark.jobs.task_set import TaskResult
+from roquet.spark.source.tasks import BrokerUnavailable
+
+
+class Errand:
+    """Three tasks; the second one has its mood."""
+
+    def __init__(self, mood: BaseException | None = None) -> None:
+        self._mood = mood
+
+    def __len__(self) -> int:
+        return 3
+
+    def do(self, number: int) -> TaskResult:
+        if number == 1 and self._mood:
+            raise self._mood
+        return TaskResult(rows={"orders": {"broker-a": {str(number): 7}}})
+
+
+def work(eager: Any, mood: BaseException | None = None) -> list[TaskResult]:
+    errand: Any = Errand(mood)
+    return run_task_set(eager(), errand)
+
+
+def test_each_task_answers(eager: Any) -> None:
+    assert [answer.rows["orders"]["broker-a"] for answer in work(eager)] == [
+        {"0": 7},
+        {"1": 7},
+        {"2": 7},
+    ]
+
+
+def test_what_will_never_go_well_is_told_as_it_is(eager: Any) -> None:
+    with pytest.raises(JobFailed, match=r"^queue 3 has no offset 5$"):
+        work(eager, DataLost("queue 3 has no offset 5"))
+
+
+def test_a_broker_that_is_away_is_told_apart(eager: Any) -> None:
+    with pytest.raises(BrokerUnavailable, match="waited 60 s in vain"):
+        work(eager, BrokerUnavailable("waited 60 s in vain"))
+
+
+def test_what_may_pass_is_left_to_spark_and_told_when_it_gives_up(eager: Any) -> None:
+    with pytest.raises(JobFailed, match="the Spark job failed: no answer within 5 ms") as failed:
+        work(eager, CallTimeout("no answer within 5 ms"))
+    assert isinstance(failed.value.__cause__, RoquetError)
+
+
+class Py4JError(Exception):
+    """As py4j's own is called."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JError("org.apache.spark.sql.classic.SparkSession$ does not exist in the JVM"),
+        Py4JError("An error occurred while calling o31.setCallSite"),
+    ],
+)
+def test_a_java_that_goes_while_spark_begins_is_told(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(job_runner, "session", begin)
+    with pytest.raises(JobFailed, match=r"Spark's Java has gone .*; start again"):
+        job_runner.spark_for("archive", None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RoquetError("there is no Java: install one"),
+        Py4JError("An error occurred while calling o31.put. Trace:\nno such method\n"),
+    ],
+)
+def test_what_else_goes_wrong_while_spark_begins_is_not_taken_for_that(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(job_runner, "session", begin)
+    with pytest.raises(type(error)) as raised:
+        job_runner.spark_for("archive", None)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "OSError"),
+        ("the cable is out", "the cable is out"),
+        (
+            "An exception was thrown from the Python worker:\n"
+            "Traceback (most recent call last):\n"
+            '  File "fetch.py", line 7, in read\n'
+            "roquet.model.errors.RecordError: 3 bytes too many\n\n"
+            "\tat org.apache.spark.api.python.Reader.read(Reader.scala:1)\n"
+            "\t... 3 more",
+            "roquet.model.errors.RecordError: 3 bytes too many",
+        ),
+        (
+            'java.io.IOException: Cannot run program "/opt/other/bin/python": error=2, none such\n'
+            "\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)\n"
+            "Caused by: java.io.IOException: error=2, none such\n"
+            "\t... 28 more",
+            'java.io.IOException: Cannot run program "/opt/other/bin/python": error=2, none such',
+        ),
+    ],
+)
+def test_the_cause_is_found_between_the_traces(text: str, told: str) -> None:
+    assert last_line(OSError(text)) == told
+
+
+def test_a_spark_that_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in job_runner.PROVIDED_BY:
+        monkeypatch.delenv(name, raising=False)
+    assert not job_runner.is_session_provided(None)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark")
+    assert job_runner.is_session_provided(None)
+    assert not job_runner.is_session_provided("local[2]"), "whoever names one gets that"
+
+
+class Quiet:
+    """A Spark that notes how much it is to say."""
+
+    level: str | None = None
+
+    @property
+    def sparkContext(self) -> "Quiet":  # noqa: N802 - Spark's name
+        return self
+
+    def setLogLevel(self, level: str) -> None:  # noqa: N802 - Spark's name
+        self.level = level
+
+
+@pytest.mark.parametrize(("master", "level"), [("local[2]", "ERROR"), ("spark://spark:7077", None)])
+def test_a_cluster_s_warnings_are_heard(
+    monkeypatch: pytest.MonkeyPatch, master: str, level: str | None
+) -> None:
+    spark = Quiet()
+    monkeypatch.setattr(job_runner, "session", lambda *_, **__: spark)
+    job_runner.spark_for("orders", master)
+    assert spark.level == level, "that no worker has a core free is a warning"

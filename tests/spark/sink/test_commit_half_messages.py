@@ -1,0 +1,160 @@
+"""Ends are told with patience, and what became of each is known."""
+
+import asyncio
+from itertools import repeat
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    RecordError,
+)
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.rules.transaction import COMMIT, ROLL_BACK
+from roquet.spark.sink import commit_half_messages
+from roquet.spark.sink.commit_half_messages import (
+    CommitOutcome,
+    HalfMessageCommitter,
+    HalfMessageRef,
+)
+from roquet.wire.call import Reply
+from roquet.wire.calls.query import QueryByKey, ViewMessage
+from roquet.wire.calls.transaction import EndTransaction
+from roquet.wire.codes import ResponseCode
+
+LATE = CallRefused(ResponseCode.ILLEGAL_OPERATION, "too late")
+BUSY = CallRefused(ResponseCode.SYSTEM_BUSY, "busy")
+ENDED = CallRefused(ResponseCode.SYSTEM_ERROR, "has ended before")
+
+
+def half(number: int, *, ordered: bool = False) -> HalfMessageRef:
+    return HalfMessageRef(
+        number, "orders", "a", number % 2, 50 + number, 100 * number, f"U{number}", ordered, False
+    )
+
+
+class Net:
+    """Routes and connections in one: each half message has its own list of answers."""
+
+    def __init__(self, answers: dict[int, list[CallError]] | None = None) -> None:
+        self.answers = answers or {}
+        self.calls: list[EndTransaction] = []
+        self.refreshed = 0
+
+    def leader(self, broker: str) -> str:
+        return f"{broker}:1"
+
+    async def refresh(self, _topic: str) -> None:
+        self.refreshed += 1
+
+    async def call(self, _address: str, call: EndTransaction, _timeout_ms: int) -> Reply:
+        self.calls.append(call)
+        await asyncio.sleep(0)
+        if answers := self.answers.get(call.half_offset - 50):
+            raise answers.pop(0)
+        return Reply()
+
+    @property
+    def told(self) -> list[int]:
+        return [call.half_offset - 50 for call in self.calls]
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_half_messages, "retry_pauses", lambda: repeat(0))
+
+
+def work(net: Net, what: str, halves: list[HalfMessageRef], timeout_ms: int = 60_000) -> Any:
+    async def run() -> Any:
+        made = HalfMessageCommitter(net, net, "g", timeout_ms, SYSTEM_CLOCK)  # type: ignore[arg-type]
+        return await getattr(made, what)(halves)
+
+    return asyncio.run(run())
+
+
+def test_an_end_says_which_half_message_it_ends() -> None:
+    net = Net()
+    assert work(net, "all", [half(3)]) == {3: CommitOutcome.DONE}
+    (call,) = net.calls
+    assert (call.topic, call.producer_group, call.half_offset, call.position) == (
+        "orders", "g", 53, 300,
+    )  # fmt: skip
+    assert (call.commit_or_rollback, call.from_transaction_check) == (COMMIT, False)
+    assert (call.msg_id, call.broker_name) == ("U3", "a")
+
+
+def test_each_answer_means_something() -> None:
+    net = Net(
+        {
+            0: [BUSY, ConnectFailed("away")],
+            1: [ENDED],
+            2: [ConnectionLost("gone")],
+            3: [CallTimeout("slow")],
+            4: [LATE],
+            5: [LATE, ENDED],
+        }
+    )
+    assert work(net, "all", [half(number) for number in range(6)]) == {
+        0: CommitOutcome.DONE, 1: CommitOutcome.REFUSED, 2: CommitOutcome.UNKNOWN,
+        3: CommitOutcome.UNKNOWN, 4: CommitOutcome.DONE, 5: CommitOutcome.REFUSED,
+    }  # fmt: skip
+    late = [call.from_transaction_check for call in net.calls if call.half_offset == 54]
+    assert late == [False, True]
+
+
+def test_a_name_server_that_is_away_for_a_moment_is_no_error() -> None:
+    class Nowhere(Net):
+        async def refresh(self, topic: str) -> None:
+            await super().refresh(topic)
+            if self.refreshed == 1:
+                raise ConnectFailed("no name server answered")
+
+        def leader(self, broker: str) -> str:
+            if self.refreshed < 2:
+                raise ConnectFailed("no address")
+            return super().leader(broker)
+
+    assert work(Nowhere(), "all", [half(1)]) == {1: CommitOutcome.DONE}
+
+
+def test_a_broker_that_is_busy_is_asked_again_for_what_it_gave_up() -> None:
+    class Busy(Net):
+        async def call(self, _address: str, call: Any, _timeout_ms: int) -> Any:
+            self.calls.append(call)
+            if len(self.calls) == 1:
+                raise BUSY
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, "there is nothing")
+
+    net, lost = Busy(), HalfMessageRef(1, "orders", "a", 1, 51, 100, "U1", False, True)
+    with pytest.raises(RecordError, match="no half message at 100 any more"):
+        work(net, "all", [lost])
+    assert [type(call) for call in net.calls] == [ViewMessage, ViewMessage, QueryByKey]
+
+
+def test_a_broker_that_stays_away_is_an_error() -> None:
+    with pytest.raises(ConnectFailed, match="away"):
+        work(Net({1: [ConnectFailed("away")] * 9}), "all", [half(0), half(1)], timeout_ms=-1)
+
+
+def test_what_is_ordered_stops_where_something_is_not_known() -> None:
+    net = Net({2: [ConnectionLost("gone")]})
+    halves = [half(number, ordered=True) for number in range(8)]
+    found = work(net, "all", halves)
+    assert {number for number, outcome in found.items() if outcome is CommitOutcome.DONE} == {
+        0, 1, 3, 5, 7,
+    }  # fmt: skip
+    assert found[2] is CommitOutcome.UNKNOWN
+    assert {found[number] for number in (4, 6)} == {CommitOutcome.NOT_ASKED}
+    assert [number for number in net.told if number % 2] == [1, 3, 5, 7]
+
+
+def test_rolling_back_asks_everybody_once_and_minds_nothing() -> None:
+    net = Net({0: [ENDED], 1: [ConnectFailed("away")]})
+    work(net, "abandon", [half(number) for number in range(300)])
+    assert sorted(net.told) == list(range(300))
+    assert {call.commit_or_rollback for call in net.calls} == {ROLL_BACK}

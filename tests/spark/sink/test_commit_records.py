@@ -1,0 +1,144 @@
+"""A commit record is there whole or not at all, and decides a batch once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import RecordError, StoreError, UsageError
+from roquet.spark.sink import commit_records
+from roquet.spark.sink.commit_records import CommitRecord, CommitRecords
+from roquet.spark.sink.half_message_refs import SCHEMA
+
+HALF = {
+    "partition": [0], "row": [5], "topic": ["orders"], "broker": ["broker-a"], "queue_id": [2],
+    "half_offset": [9], "position": [400], "unique_key": ["U"], "ordered": [False],
+}  # fmt: skip
+
+
+def record(batch: int = 3, query: str = "q") -> CommitRecord:
+    table = SCHEMA.empty_table().from_pydict(HALF, SCHEMA)
+    ends = {"orders": {"broker-a": {"0": 7}}}
+    return CommitRecord(query, batch, "group", ("a:1", "b:2"), ends, table)
+
+
+def nobody(_ms: int) -> None:
+    raise AssertionError("nobody else has the lock")
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    here = CommitRecords(tmp_path / "made" / "here")
+    assert (here.open(), here.batches()) == ([], {})
+    here.write(record())
+    (found,) = here.open()
+    assert (found.query, found.batch, found.group, found.namesrv, found.ends) == (
+        "q", 3, "group", ("a:1", "b:2"), {"orders": {"broker-a": {"0": 7}}},
+    )  # fmt: skip
+    assert found.halves.to_pydict() == HALF
+    assert found.prefix == "q/3/"
+    assert here.is_recorded("q", 3)
+    assert not here.is_recorded("q", 4)
+
+
+def test_a_batch_is_decided_once(tmp_path: Path) -> None:
+    here = CommitRecords(tmp_path)
+    here.write(record())
+    with pytest.raises(UsageError, match="committed already"):
+        here.write(record())
+    here.done(record())
+    assert here.open() == []
+    assert here.is_recorded("q", 3)
+    with pytest.raises(UsageError, match="committed already"):
+        here.write(record())
+
+
+def test_batches_are_found_by_query_whatever_its_name(tmp_path: Path) -> None:
+    here = CommitRecords(tmp_path)
+    for query, batch in (("q", 3), ("q", 4), ("späte Post.1.open", 0)):
+        here.write(record(batch, query))
+    here.done(record(3))
+    assert here.batches() == {"q": {3, 4}, "späte Post.1.open": {0}}
+    assert [(one.query, one.batch) for one in here.open()] == [("q", 4), ("späte Post.1.open", 0)]
+
+
+def test_old_records_are_pruned_and_open_ones_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
+    here = CommitRecords(tmp_path)
+    here.write(record(0))
+    for batch in range(1, 6):
+        here.write(record(batch))
+        here.done(record(batch))
+    assert here.batches() == {"q": {0, 4, 5}}
+
+
+def test_what_never_comes_again_leaves_nothing(tmp_path: Path) -> None:
+    here = CommitRecords(tmp_path)
+    here.write(record())
+    here.done(record(), forget=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_died_half_way_has_decided_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".q.000000000003.open.77").write_bytes(b"half a rec")
+    here = CommitRecords(tmp_path)
+    assert here.open() == []
+    with here.locked(0, nobody):
+        here.write(record())
+    assert len(here.open()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "q.000000000003.open"]
+
+
+def test_a_death_between_the_two_marks_is_done(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
+    here = CommitRecords(tmp_path)
+    here.write(record())
+    (tmp_path / "q.000000000003.done").write_bytes(b"{}")
+    assert here.is_any_open
+    assert here.open() == []
+    for batch in range(4, 8):
+        with here.locked(0, nobody):
+            here.write(record(batch))
+            here.done(record(batch))
+    assert here.open() == []
+    assert not here.is_any_open
+    assert here.batches() == {"q": {6, 7}}
+
+
+@pytest.mark.parametrize("change", ["cut", "version"])
+def test_a_damaged_record_is_an_outcry(tmp_path: Path, change: str, monkeypatch: Any) -> None:
+    here = CommitRecords(tmp_path)
+    if change == "version":
+        monkeypatch.setattr(commit_records, "VERSION", 99)
+    here.write(record())
+    monkeypatch.undo()
+    path = tmp_path / "q.000000000003.open"
+    if change == "cut":
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(RecordError, match=r"q\.000000000003\.open cannot be read .*in part"):
+        here.open()
+
+
+def test_two_cannot_commit_at_one_time(tmp_path: Path) -> None:
+    here, waits = CommitRecords(tmp_path), list[int]()
+    with here.locked(1_000, nobody):
+        with (
+            pytest.raises(StoreError, match="another process is committing"),
+            CommitRecords(tmp_path).locked(0, waits.append),
+        ):
+            raise AssertionError
+        with pytest.raises(InterruptedError), CommitRecords(tmp_path).locked(9_000, interrupted):
+            raise AssertionError
+    with CommitRecords(tmp_path).locked(0, nobody):
+        pass
+
+
+def interrupted(_ms: int) -> None:
+    raise InterruptedError
+
+
+def test_a_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be in"):
+        CommitRecords(tmp_path / "file" / "below").write(record())

@@ -1,0 +1,74 @@
+"""The rows of a batch are known again by their keys, wherever they were stored."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from roquet.model.errors import ConnectFailed
+from roquet.model.names import CHECK_MAX_TIME_TOPIC
+from roquet.spark.sink.half_message_refs import PARTITION_SHIFT
+from roquet.spark.sink.row_encoder import PartitionOrigin
+from roquet.spark.sink.task import send_partition
+from roquet.spark.sink.visibility import VisibilityReader, rows_of
+
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def test_rows_of_other_batches_are_passed_over() -> None:
+    keys = [
+        "q/1/0/5", "q/1/2/7", "q/11/0/1", "q/2/0/1", "p/1/0/1", "q/1/0", "q/1/0/x", "q/1/0/5/6",
+        None,
+    ]  # fmt: skip
+    properties = pa.array([[("ROQUET_ROW", key)] if key else [("a", "b")] for key in keys], MAP)
+    assert rows_of(properties, "q/1/").tolist() == [5, 2 << PARTITION_SHIFT | 7]
+    assert rows_of(pa.array([], MAP), "q/1/").tolist() == []
+    assert rows_of(pa.array([[], None], MAP), "q/1/").tolist() == []
+
+
+def test_only_what_was_stored_since_is_looked_at(sea: Any) -> None:
+    sea.create("watched")
+    options = sea.options(topic="watched")
+
+    def write(batch: int, count: int) -> None:
+        rows = pa.RecordBatch.from_pydict({"body": ["x"] * count})
+        send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", batch, 0))
+
+    write(1, 3)
+    watch = VisibilityReader(options.namesrv, ["watched"], 5_000)
+    ends = watch.ends(["broker-a", "broker-b"])
+    assert set(ends) == {"watched", CHECK_MAX_TIME_TOPIC}
+    write(1, 2)
+    write(2, 2)
+    seen, given_up, ends = watch.since(ends, "q/1/")
+    assert (sorted(seen.tolist()), given_up.tolist()) == ([0, 1], [])
+    assert watch.since(ends, "q/1/")[0].tolist() == []
+
+
+def test_a_queue_that_is_not_there_any_more_is_not_taken_for_empty(sea: Any) -> None:
+    sea.create("gone")
+    watch = VisibilityReader((sea.namesrv,), ["gone"], 0)
+    ends = watch.ends(["broker-a"])
+    ends["gone"]["broker-z"] = {"0": 0}
+    with pytest.raises(ConnectFailed, match="queue 0 of broker 'broker-z' is not in the route"):
+        watch.since(ends, "q/1/")
+
+
+def test_a_topic_whose_broker_is_away_is_waited_for(sea: Any) -> None:
+    watch = VisibilityReader((sea.namesrv,), ["away"], 5_000)
+    watch._cluster.pause = lambda _ms: sea.create("away")
+    assert set(watch.ends(["broker-a"])) == {"away", CHECK_MAX_TIME_TOPIC}
+    with pytest.raises(ConnectFailed, match="topic 'not-there' is unknown"):
+        VisibilityReader((sea.namesrv,), ["not-there"], 0).since({}, "q/1/")
+
+
+def test_a_queue_that_is_new_is_read_from_its_first_message(sea: Any) -> None:
+    sea.create("grown")
+    watch = VisibilityReader((sea.namesrv,), ["grown"], 5_000)
+    ends = watch.ends(["broker-a"])
+    del ends["grown"]["broker-b"]
+    rows = pa.RecordBatch.from_pydict({"body": ["x"] * 4, "order_key": ["1", "2", "3", "4"]})
+    send_partition(
+        iter([rows]), sea.options(topic="grown"), rows.schema.names, PartitionOrigin("q", 1, 0)
+    )
+    assert sorted(watch.since(ends, "q/1/")[0].tolist()) == [0, 1, 2, 3]

@@ -1,0 +1,231 @@
+"""Spark finds the source by itself and reads exactly what the topic holds."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from roquet.arrow import records
+from roquet.arrow.encode import batch_bodies, encode
+from roquet.model.errors import ConfigError
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.schema import DEFAULT, TYPES
+from roquet.spark.source.batch import BatchReader, PushdownReader
+from roquet.spark.source.data_source import RoquetDataSource, columns_of
+from roquet.spark.typed import read_json
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.admin.topic import CreateTopic
+from roquet.wire.calls.send import SendBatch
+
+ROWS = 100
+BODY = "{broker} {queue_id} {at}"
+
+
+class Topic:
+    """A topic of two brokers with two queues each."""
+
+    name = "orders"
+    queues = tuple((broker, queue_id) for broker in ("broker-a", "broker-b") for queue_id in (0, 1))
+
+    def __init__(self, running: BlockingCluster) -> None:
+        self.namesrv = running.namesrv_addr
+        self._channels = dict(
+            zip(("broker-a", "broker-b"), map(BlockingChannel, running.broker_addrs), strict=True)
+        )
+        self.ends = dict.fromkeys(self.queues, 0)
+        for channel in self._channels.values():
+            channel.call(
+                CreateTopic(topic=self.name, read_queue_nums=2, write_queue_nums=2, perm=6)
+            )
+
+    def send(self, broker: str, queue_id: int, first: int, last: int) -> None:
+        """Messages numbered from `first` to `last`, that one excluded."""
+        places = range(first, last)
+        columns = {
+            "body": [BODY.format(broker=broker, queue_id=queue_id, at=at) for at in places],
+            "keys": [f"key{at} more" for at in places],
+            "tag": ["odd" if at % 2 else "even" for at in places],
+            "message_id": [f"{at:032X}" for at in places],
+        }
+        items = encode(pa.RecordBatch.from_pydict(columns))
+        for body in batch_bodies(items, 1_000_000):
+            call = SendBatch(
+                producer_group="tests",
+                topic=self.name,
+                queue_id=queue_id,
+                born_timestamp=1_700_000_000_000,
+                body=body,
+            )
+            self._channels[broker].call(call)
+        self.ends[broker, queue_id] = last
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+
+
+@pytest.fixture(scope="module")
+def topic() -> Iterator[Topic]:
+    """A hundred messages in each of four queues."""
+    with BlockingCluster(brokers=2) as running, closing(Topic(running)) as found:
+        for broker, queue_id in found.queues:
+            found.send(broker, queue_id, 0, ROWS)
+        yield found
+
+
+def read(spark: SparkSession, topic: Topic, **options: str) -> DataFrame:
+    reader = spark.read.format("roquet").option("namesrv", topic.namesrv)
+    return reader.option("topic", topic.name).options(**options).load()
+
+
+def test_a_batch_read_brings_every_message_once(spark: SparkSession, topic: Topic) -> None:
+    rows = read(spark, topic, minPartitions="3").collect()
+    assert len(rows) == 4 * ROWS
+    found = {(row.broker, row.queue_id, row.queue_offset): bytes(row.body) for row in rows}
+    assert found == {
+        (broker, queue_id, at): BODY.format(broker=broker, queue_id=queue_id, at=at).encode()
+        for broker, queue_id in topic.queues
+        for at in range(ROWS)
+    }
+
+
+def test_the_columns_are_typed_and_filled(spark: SparkSession, topic: Topic) -> None:
+    frame = read(spark, topic)
+    assert [(f.name, f.dataType.simpleString()) for f in frame.schema] == [
+        (name, TYPES[name]) for name in DEFAULT
+    ]
+    row = frame.where("broker = 'broker-a' and queue_id = 1 and queue_offset = 7").first()
+    assert row is not None
+    assert (row.topic, row.key, row.tag) == ("orders", "key7", "odd")
+    assert row.message_id == f"{7:032X}"
+    assert {"KEYS": "key7 more", "TAGS": "odd", "UNIQ_KEY": row.message_id}.items() <= (
+        row.properties.items()
+    )
+    ages = frame.selectExpr("min(unix_millis(born_at))", "min(stored_at) > min(born_at)").first()
+    assert tuple(ages or ()) == (1_700_000_000_000, True)
+
+
+def test_only_the_chosen_columns_are_made(spark: SparkSession, topic: Topic) -> None:
+    assert read(spark, topic, columns="tag,position").columns == ["tag", "position"]
+    given = spark.read.format("roquet").schema("queue_offset bigint, key string")
+    frame = given.options(namesrv=topic.namesrv, topic=topic.name).load()
+    assert frame.columns == ["queue_offset", "key"]
+    assert frame.agg({"queue_offset": "max"}).first() == (ROWS - 1,)
+
+
+def test_conditions_are_pushed_down_and_looked_at_again(spark: SparkSession, topic: Topic) -> None:
+    frame = read(spark, topic, pushdown="true")
+    wanted = frame.where("tag = 'odd' and queue_id = 1 and queue_offset >= 90")
+    assert wanted.count() == 2 * 5
+    assert wanted.where("stored_at > timestamp '2020-01-01' and broker = 'broker-a'").count() == 5
+
+
+def test_json_bodies_become_typed_columns(spark: SparkSession, topic: Topic) -> None:
+    options = {"namesrv": topic.namesrv, "topic": topic.name, "columns": "queue_offset,body"}
+    frame = read_json(spark, options, "a int, _corrupt_record string")
+    assert frame.columns == ["queue_offset", "a", "_corrupt_record"]
+    bodies = frame.selectExpr("queue_offset", "_corrupt_record as was", "a")
+    row = bodies.where("queue_offset = 7").first()
+    assert row is not None
+    assert (row.was[-1], row.a) == ("7", None), "they are no JSON"
+
+
+def test_an_option_that_there_is_not_is_named(spark: SparkSession, topic: Topic) -> None:
+    with pytest.raises(AnalysisException, match="did you mean 'startingOffsets'"):
+        read(spark, topic, startingOffset="earliest").collect()
+
+
+def test_an_empty_range_is_an_empty_table(spark: SparkSession, topic: Topic) -> None:
+    assert read(spark, topic, startingOffsets="latest").collect() == []
+
+
+def test_a_stream_goes_on_from_its_checkpoint_without_loss_or_doubles(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    first = run_stream(spark, topic, tmp_path)
+    assert first == 4 * ROWS
+    topic.send("broker-b", 1, ROWS, ROWS + 2)
+    assert run_stream(spark, topic, tmp_path) == 2
+    table = spark.read.parquet(str(tmp_path / "table"))
+    assert table.count() == 4 * ROWS + 2
+    assert table.select("broker", "queue_id", "queue_offset").distinct().count() == 4 * ROWS + 2
+
+
+def run_stream(spark: SparkSession, topic: Topic, folder: Path) -> int:
+    """Everything there is to the table; how many rows the batches had, each within the limit."""
+    reader = spark.readStream.format("roquet").option("namesrv", topic.namesrv)
+    frame = reader.option("topic", topic.name).option("maxOffsetsPerTrigger", "150").load()
+    writer = frame.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(folder / "table"))
+    assert query.awaitTermination(120)
+    counts = [progress.numInputRows for progress in query.recentProgress]
+    assert max(counts) <= 150
+    end = json.loads(query.recentProgress[-1].sources[0].endOffset)
+    assert end["orders"]["broker-b"]["1"] == topic.ends["broker-b", 1]
+    return sum(counts)
+
+
+def test_a_schema_of_the_user_is_checked() -> None:
+    ours = from_arrow_schema(records.SCHEMA)
+    assert columns_of(ours) == tuple(TYPES)
+    with pytest.raises(ConfigError, match="cast it"):
+        columns_of(StructType([StructField("body", StringType())]))
+
+
+def test_the_source_is_called_roquet_and_needs_no_broker_to_say_its_schema() -> None:
+    source = RoquetDataSource({"namesrv": "nowhere:1", "topic": "t", "columns": "body"})
+    assert source.name() == "roquet"
+    assert source.schema() == "body binary"
+
+
+def test_looking_for_the_source_imports_neither_columns_nor_sockets() -> None:
+    code = "import sys, roquet.spark.source.data_source; print(*sys.modules)"
+    source = str(Path(__file__).parents[3] / "src")
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    ours = {name for name in run.stdout.split() if name.startswith("roquet.")}
+    assert not {name for name in ours if name.startswith(("roquet.arrow", "roquet.net"))}
+
+
+def test_a_stream_has_no_end() -> None:
+    options = {"namesrv": "nowhere:1", "topic": "t", "endingTime": "-1 h"}
+    with pytest.raises(ConfigError, match="a stream does not end: leave out endingOffsets"):
+        RoquetDataSource(options).streamReader(from_arrow_schema(records.SCHEMA))
+
+
+def test_a_batch_read_says_which_options_only_streams_have(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schema = from_arrow_schema(records.SCHEMA)
+    options = {"namesrv": "nowhere:1", "topic": "t"}
+    RoquetDataSource(options).reader(schema)
+    assert not caplog.messages
+    limits = {"publishprogress": "g", "maxOffsetsPerTrigger": "10"}
+    RoquetDataSource({**options, **limits}).reader(schema)
+    assert caplog.messages == [
+        "a batch read takes no notice of maxOffsetsPerTrigger, publishProgress: only streams do"
+    ]
+
+
+def test_conditions_are_taken_where_the_user_wants_it() -> None:
+    schema = from_arrow_schema(records.SCHEMA)
+    options = {"namesrv": "nowhere:1", "topic": "t"}
+    assert type(RoquetDataSource(options).reader(schema)) is BatchReader
+    with_pushdown = RoquetDataSource({**options, "pushdown": "true"})
+    assert type(with_pushdown.reader(schema)) is PushdownReader
+
+
+def test_a_schema_with_foreign_columns_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no column 'queue'; did you mean 'queue_id'"):
+        columns_of(StructType([StructField("queue", StringType())]))

@@ -1,0 +1,70 @@
+"""Tasks carry all that a worker needs."""
+
+import pickle
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql.datasource import InputPartition
+
+from roquet.model.errors import CallRefused
+from roquet.spark.options import SourceOptions
+from roquet.spark.queue_offsets import OffsetRange
+from roquet.spark.source.tasks import BrokerUnavailable, ReadTask, plan_tasks, read_task
+from roquet.wire.calls.route import GetRoute
+from roquet.wire.codes import ResponseCode
+
+SETTINGS = SourceOptions(namesrv=("namesrv:9876",), topics=("orders",), max_partitions=4)
+PIECES = [OffsetRange("orders", "broker-a", 0, 0, 100_000)]
+
+
+def test_a_task_survives_the_way_to_a_worker() -> None:
+    (task,) = plan_tasks(
+        SETTINGS, [OffsetRange("orders", "broker-a", 0, 0, 3)], {"broker-a": "broker-a:10911"}
+    )
+    copy = pickle.loads(pickle.dumps(task))
+    assert isinstance(copy, ReadTask)
+    assert (copy.value, copy.addresses) == (task.value, task.addresses)
+
+
+def test_there_are_as_many_tasks_as_are_allowed_and_worth_it() -> None:
+    assert len(plan_tasks(SETTINGS, PIECES, {})) == 4
+    assert len(plan_tasks(SETTINGS, [OffsetRange("orders", "a", 0, 0, 9)], {})) == 1
+    assert plan_tasks(SETTINGS, [], {}) == []
+
+
+def test_a_worker_reads_with_the_addresses_of_its_task(canned: Any) -> None:
+    canned.send("broker-a", 1, b"one", b"two")
+    (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 2)], canned.addresses)
+    (batch,) = read_task(SETTINGS, ("body",), task)
+    assert batch.to_pydict() == {"body": [b"one", b"two"]}
+    assert not [call for call in canned.calls if isinstance(call, GetRoute)]
+
+
+def test_the_partition_that_spark_makes_for_nothing_is_empty() -> None:
+    assert list(read_task(SETTINGS, ("body",), InputPartition(None))) == []
+
+
+def test_there_are_more_tasks_where_one_would_get_more_rows_than_it_may() -> None:
+    few = msgspec.structs.replace(SETTINGS, max_partitions=2, max_records_per_partition=1000)
+    tasks = plan_tasks(few, [OffsetRange("orders", "a", 0, 0, 9_500)], {})
+    assert len(tasks) == 10
+    assert max(sum(map(len, task.value)) for task in tasks) <= 1000
+
+
+def test_a_task_whose_broker_is_away_waits_and_then_says_what_to_do(canned: Any) -> None:
+    canned.send("broker-a", 1, b"one")
+    (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
+    canned.addresses["broker-a"] = "elsewhere:1"
+    impatient = msgspec.structs.replace(SETTINGS, timeout_ms=0)
+    with pytest.raises(
+        BrokerUnavailable, match="reads 'orders' on 'broker-a' waited 0 s in vain: "
+    ):
+        list(read_task(impatient, ("body",), task))
+
+
+def test_a_refusal_is_told_as_it_is(canned: Any) -> None:
+    (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
+    canned.moods.append(CallRefused(ResponseCode.NO_PERMISSION, "not for you"))
+    with pytest.raises(CallRefused, match="not for you"):
+        list(read_task(SETTINGS, ("body",), task))

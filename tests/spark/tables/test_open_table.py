@@ -1,0 +1,60 @@
+"""A kind by its name; a target that can be none is said."""
+
+import builtins
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.open_table import KINDS, directory, open_table
+from roquet.spark.tables.table import ArchiveIdentity
+
+WANTED = ArchiveIdentity(topic="orders", columns=())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_opened_by_its_name(tmp_path: Path, kind: str) -> None:
+    with open_table(kind, str(tmp_path / "lake"), WANTED) as table:
+        assert type(table).__name__.lower() == f"{kind}table"
+        assert table.identity.topic == "orders"
+
+
+def test_a_kind_that_there_is_not_is_named_with_the_right_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no kind of table 'icebreg'; did you mean 'iceberg'"):
+        open_table("icebreg", str(tmp_path), WANTED)
+
+
+def test_catalogs_are_for_iceberg(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="are for Iceberg tables, not for delta"):
+        open_table("delta", str(tmp_path), WANTED, name="lake.orders")
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_an_extra_that_is_missing_is_named(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really: Callable[..., Any] = builtins.__import__
+
+    def without(name: str, *args: Any) -> Any:
+        if name in {"deltalake", "pyiceberg"}:
+            raise ImportError(name)
+        return really(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=rf"pip install 'roquet\[{kind}\]'"):
+        open_table(kind, str(tmp_path / "lake"), WANTED)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_target_is_a_path_or_a_file_url(tmp_path: Path) -> None:
+    assert directory("/lake/orders of today") == Path("/lake/orders of today")
+    assert directory("file:///lake/orders%20of%20today") == Path("/lake/orders of today")
+    assert directory("lake") == Path.cwd() / "lake"
+
+
+@pytest.mark.parametrize("target", ["s3://lake/orders", "hdfs://namenode/lake"])
+def test_what_is_no_directory_is_said(target: str) -> None:
+    with pytest.raises(ConfigError, match="needs a directory that the driver and all workers see"):
+        directory(target)

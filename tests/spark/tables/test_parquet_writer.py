@@ -1,0 +1,92 @@
+"""A task's rows become whole files, by day, with names of their own."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from roquet.spark.tables import parquet_writer
+from roquet.spark.tables.parquet_writer import PartitionedWriter, read_sorted
+from roquet.spark.tables.partitioning import schema_of
+
+COLUMNS = ("topic", "broker", "queue_id", "queue_offset", "body", "properties", "stored_at")
+
+
+@pytest.fixture
+def parquet(kinds: Any) -> Any:
+    return kinds("parquet")
+
+
+def test_a_file_tells_what_is_in_it(tmp_path: Path, parquet: Any) -> None:
+    [file] = parquet.written(
+        tmp_path, parquet.batch(range(3), queue_id=7), parquet.batch(range(3, 9))
+    )
+    path = tmp_path / file.name
+    assert (file.day, file.rows, file.size) == ("2026-01-31", 9, path.stat().st_size)
+    assert file.least == {
+        "queue_id": 0,
+        "queue_offset": 0,
+        "stored_at": "2026-01-31T23:50:00.000000+00:00",
+    }
+    assert file.most["queue_offset"] == 8
+    assert file.path == f"day=2026-01-31/{file.name}"
+
+
+def test_small_batches_share_a_row_group(
+    tmp_path: Path, parquet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [file] = parquet.written(tmp_path, *(parquet.batch([at]) for at in range(9)))
+    assert pq.read_metadata(tmp_path / file.name).num_row_groups == 1
+    monkeypatch.setattr(parquet_writer, "GROUP_BYTES", 1)
+    [file] = parquet.written(tmp_path, *(parquet.batch([at]) for at in range(9)))
+    assert pq.read_metadata(tmp_path / file.name).num_row_groups == 9
+
+
+def test_a_large_file_ends_and_another_begins(
+    tmp_path: Path, parquet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_writer, "GROUP_BYTES", 1)
+    monkeypatch.setattr(parquet_writer, "FILE_BYTES", 1)
+    files = parquet.written(tmp_path, parquet.batch(range(3)), parquet.batch(range(3, 9)))
+    assert [file.rows for file in files] == [3, 6]
+
+
+def test_few_days_are_open_at_once(
+    tmp_path: Path, parquet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_writer, "OPEN_MAX", 1)
+    files = parquet.written(tmp_path, parquet.batch(range(20)), parquet.batch(range(20, 30)))
+    assert [(file.day, file.rows) for file in files] == [("2026-01-31", 10), ("2026-02-01", 20)]
+
+
+def test_nothing_is_no_file(tmp_path: Path, parquet: Any) -> None:
+    assert parquet.written(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_is_given_up_lets_its_files_go(tmp_path: Path, parquet: Any) -> None:
+    writer = PartitionedWriter(tmp_path, schema_of(COLUMNS))
+    writer.write(parquet.batch(range(3)))
+    writer.abort()
+    assert writer.close() == []
+
+
+def test_several_files_are_read_in_the_order_of_queues_and_offsets(
+    tmp_path: Path, parquet: Any
+) -> None:
+    batches = [
+        parquet.batch([3, 4]),
+        parquet.batch([0, 9], broker="broker-b"),
+        parquet.batch([1, 2]),
+    ]
+    names = [parquet.written(tmp_path, one)[0].name for one in batches]
+    found = read_sorted([tmp_path / name for name in names], schema_of(COLUMNS))
+    places = zip(found["broker"].to_pylist(), found["queue_offset"].to_pylist(), strict=True)
+    assert list(places) == [("broker-a", at) for at in (1, 2, 3, 4)] + [
+        ("broker-b", 0),
+        ("broker-b", 9),
+    ]
+    assert found.schema.equals(schema_of(COLUMNS))
+    assert isinstance(found, pa.Table)

@@ -1,0 +1,178 @@
+"""A table is looked at while an archive holds it, and nothing of it is changed."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.open_table import open_table
+from roquet.spark.tables.parquet_writer import PartitionedWriter
+from roquet.spark.tables.partitioning import archive_columns, schema_of
+from roquet.spark.tables.snapshot import kind_of, read_snapshot
+from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable, TableConflict, TableState
+
+KINDS = ("parquet", "delta", "iceberg")
+COLUMNS = archive_columns(("broker", "queue_id", "queue_offset", "stored_at"))
+QUEUE = ("orders", "a", 0)
+
+
+def opened(kind: str, root: Path) -> ArchiveTable:
+    return open_table(kind, str(root), ArchiveIdentity(topic="orders", columns=COLUMNS))
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "broker": ["a"] * count,
+            "queue_id": [0] * count,
+            "queue_offset": list(range(first, first + count)),
+            "stored_at": [1_769_860_800_000_000] * count,
+        },
+        schema_of(COLUMNS),
+    )
+
+
+def append(table: ArchiveTable, first: int, count: int) -> None:
+    """A commit, as an archive makes it."""
+    state = table.state([QUEUE])
+    directory = table.begin()
+    files = []
+    if count:
+        writer = PartitionedWriter(directory, schema_of(COLUMNS))
+        writer.write(rows(first, count))
+        files = writer.close()
+    before = TableState(state.number, state.offsets or {})
+    table.commit(before.then({QUEUE: first + count}, directory.name, files, ()))
+
+
+def offsets(paths: tuple[str, ...]) -> list[int]:
+    return sorted(
+        n for path in paths for n in pq.ParquetFile(path).read()["queue_offset"].to_pylist()
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_is_seen_while_it_is_held(kind: str, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    with opened(kind, root) as table:
+        append(table, 3, 0)
+        append(table, 3, 4)
+        append(table, 7, 2)
+        held = read_snapshot(str(root), "orders")
+    assert (held.topic, held.kind, held.number) == ("orders", kind, 3)
+    assert (held.begin, held.end) == ({QUEUE: 3}, {QUEUE: 9})
+    assert offsets(held.paths) == list(range(3, 9))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_topics_table_is_told_so(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path / "lake") as table:
+        append(table, 0, 1)
+    with pytest.raises(ConfigError, match=r"of topic 'orders', not of 'paid'|has no table"):
+        read_snapshot(str(tmp_path / "lake"), "paid")
+
+
+def test_a_table_knows_its_topic(tmp_path: Path) -> None:
+    with opened("parquet", tmp_path / "lake") as table:
+        append(table, 0, 1)
+    assert read_snapshot(str(tmp_path / "lake")).topic == "orders"
+
+
+def test_an_empty_archive_is_one(tmp_path: Path) -> None:
+    with opened("parquet", tmp_path / "lake"):
+        held = read_snapshot(str(tmp_path / "lake"), "orders")
+    assert (held.number, held.end, held.begin, held.paths) == (0, {}, None, ())
+
+
+def test_a_beginning_may_be_forgotten(tmp_path: Path) -> None:
+    with opened("parquet", tmp_path / "lake") as table:
+        append(table, 0, 1)
+        append(table, 1, 1)
+    (tmp_path / "lake" / "_roquet" / "commits" / "0000000001.json").unlink()
+    held = read_snapshot(str(tmp_path / "lake"), "orders")
+    assert (held.begin, held.number) == (None, 2)
+
+
+def test_a_commit_on_its_way_is_waited_for(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    with opened("parquet", root) as table:
+        append(table, 0, 1)
+    [commit] = (root / "_roquet" / "commits").glob("*.json")
+    attempt = root / "_roquet" / "staging" / _attempt(commit)
+    attempt.mkdir(parents=True)
+    pauses = list[int]()
+
+    def done(ms: int) -> None:
+        pauses.append(ms)
+        if len(pauses) == 2:
+            attempt.rmdir()
+
+    assert read_snapshot(str(root), "orders", pause=done).number == 1
+    assert len(pauses) == 2
+    attempt.mkdir()
+    with pytest.raises(TableConflict, match="--clean"):
+        read_snapshot(str(root), "orders", pause=lambda ms: None)
+
+
+def _attempt(commit: Path) -> str:
+    import msgspec
+
+    found: dict[str, Any] = msgspec.json.decode(commit.read_bytes())
+    return str(found["attempt"])
+
+
+def test_files_of_somebody_else_will_do(tmp_path: Path) -> None:
+    for name in ("part-0.parquet", "day=2026-01-31/part-1.parquet", "_temporary/part-2.parquet"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_batches([rows(0, 1)]), path)
+    held = read_snapshot(str(tmp_path), "orders")
+    assert (held.kind, held.end, held.begin, len(held.paths)) == ("files", None, None, 2)
+    assert read_snapshot(str(tmp_path)).topic == ""
+    assert read_snapshot(held.paths[0]).paths == held.paths[:1], "one file, too"
+
+
+def test_what_is_no_table_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no"):
+        read_snapshot(str(tmp_path / "lake"), "orders")
+    with pytest.raises(ConfigError, match="no Parquet files, and no archive"):
+        read_snapshot(str(tmp_path), "orders")
+    with pytest.raises(ConfigError, match="no kind of table 'parqet'"):
+        read_snapshot(str(tmp_path), kind="parqet")
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_directory_that_is_not_of_the_kind_is_said_and_left_alone(
+    kind: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"is no {kind} table: it has no "):
+        read_snapshot(str(tmp_path), kind=kind)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_archive_says_its_kind_and_its_topic(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path):
+        assert kind_of(tmp_path) == kind
+        held = read_snapshot(str(tmp_path))
+    assert (held.paths, held.topic) == ((), "orders")
+
+
+def test_somebody_elses_delta_table_is_of_no_topic(tmp_path: Path) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(str(tmp_path), pa.table({"a": [1]}))
+    held = read_snapshot(str(tmp_path))
+    assert (held.topic, held.end) == ("", None)
+    assert [Path(path).is_file() for path in held.paths] == [True]
+
+
+def test_tables_of_one_catalog_are_told_apart_by_name(tmp_path: Path) -> None:
+    for topic in ("orders", "bills"):
+        open_table("iceberg", str(tmp_path), ArchiveIdentity(topic=topic, columns=())).close()
+    with pytest.raises(ConfigError, match=r"holds the tables roquet\.bills, roquet\.orders: name"):
+        read_snapshot(str(tmp_path))
+    assert read_snapshot(str(tmp_path), name="roquet.bills").topic == "bills"

@@ -1,0 +1,193 @@
+from pathlib import Path
+
+import pytest
+
+from roquet.model.errors import MessageIllegal
+from roquet.store.commit_log.log import WRITE_PAST_MAP_MIN, CommitLog
+from roquet.store.filesystem.files import RealFiles
+from roquet.store.filesystem.mapped_file import MapPool
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC, pack
+
+SIZE = 8192
+
+
+@pytest.fixture
+def log() -> CommitLog:
+    return CommitLog(MapPool(MemoryFiles(), 9), Path("/log"), SIZE, 4096)
+
+
+def append(log: CommitLog, body: bytes, stored_ms: int = 1) -> int:
+    size = len(pack_at(0, body, stored_ms))
+    position = log.make_room(size)
+    log.write(position, pack_at(position, body, stored_ms))
+    log.last, log.end = position, position + size
+    return position
+
+
+def pack_at(position: int, body: bytes, stored_ms: int = 1) -> bytes:
+    return pack(0, 0, 0, position, 0, 1, bytes(8), stored_ms, bytes(8), 0, 0, body, b"T", b"")
+
+
+def walked(log: CommitLog, start: int = 0, durable: int = 0) -> list[tuple[int, int]]:
+    limit = log.segments.limit
+    return [(e, p) for e, p, _ in log.walk(start, limit, durable, check_crc=True)]
+
+
+def test_records_lie_one_behind_the_other(log: CommitLog) -> None:
+    first, second = append(log, b"a"), append(log, b"bb")
+    assert (first, second) == (0, 93)
+    assert bytes(log.record(93, 94) or b"") == pack_at(93, b"bb")
+    assert walked(log) == [(0, 0), (93, 93)]
+
+
+def test_large_pieces_are_written_past_the_map_and_seen_through_it(tmp_path: Path) -> None:
+    log = CommitLog(MapPool(RealFiles(), 9), tmp_path, 1 << 20, 1 << 18)
+    bodies = [b"%d" % n * WRITE_PAST_MAP_MIN for n in range(3)]
+    places = [append(log, body) for body in bodies]
+    for place, body in zip(places, bodies, strict=True):
+        assert bytes(log.record(place, len(pack_at(0, body))) or b"") == pack_at(place, body)
+
+
+def test_what_cannot_be_written_past_the_map_is_written_through_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = MemoryFiles()
+    log = CommitLog(MapPool(files, 9), Path("/log"), 1 << 20, 1 << 18)
+
+    def fail(path: Path, start: int, data: bytes) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(files, "write", fail)
+    body = b"x" * WRITE_PAST_MAP_MIN
+    assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)
+
+
+def test_large_pieces_go_through_the_map_where_it_would_not_see_what_is_written_past_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roquet.store.commit_log.log.SEES_WRITES", False)
+    monkeypatch.setattr(MemoryFiles, "write", None)
+    log = CommitLog(MapPool(MemoryFiles(), 9), Path("/log"), 1 << 20, 1 << 18)
+    body = b"x" * WRITE_PAST_MAP_MIN
+    assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)
+
+
+def test_a_record_that_does_not_fit_begins_a_file_behind_a_blank(log: CommitLog) -> None:
+    append(log, bytes(7900))
+    assert append(log, bytes(300)) == SIZE
+    assert TOTAL_AND_MAGIC.unpack_from(log.segments.files[0].view(), 7992) == (200, MAGIC_BLANK)
+    assert walked(log) == [(0, 0), (SIZE, SIZE)]
+
+
+@pytest.mark.parametrize(("spare", "position"), [(8, 4092), (7, SIZE)])
+def test_eight_bytes_are_left_for_the_blank(log: CommitLog, spare: int, position: int) -> None:
+    append(log, bytes(4000))
+    assert append(log, bytes(SIZE - 4092 - 92 - spare)) == position
+
+
+def test_the_greatest_record_fills_a_file(log: CommitLog) -> None:
+    append(log, bytes(SIZE - 92 - 8))
+    with pytest.raises(MessageIllegal, match="does not fit into a file of the log"):
+        append(log, bytes(SIZE - 92 - 7))
+
+
+def test_what_is_not_there_is_not_handed_out(log: CommitLog) -> None:
+    position = append(log, b"body")
+    assert log.record(position, 95) is None
+    assert log.record(position + 1, 96) is None
+    assert log.record(position, 10_000) is None
+    assert log.record(-5, 96) is None
+    assert log.record(99_999, 96) is None
+    log.segments.files[0].view()[4] = 0
+    assert log.record(position, 96) is None
+    assert log.stored_ms(position) is None
+
+
+def test_store_times_are_read_in_place(log: CommitLog) -> None:
+    append(log, b"a", stored_ms=5)
+    assert append(log, b"b", stored_ms=6) == 93
+    assert (log.stored_ms(0), log.stored_ms(93), log.stored_ms(92)) == (5, 6, None)
+    assert log.stored_ms(log.end) is None
+
+
+def test_a_walk_goes_on_behind_a_hole(log: CommitLog) -> None:
+    for n in range(4):
+        append(log, b"%d" % n)
+    log.segments.files[0].view()[93:186] = b"\xda\xa3\x20\xa7" * 23 + b"x"
+    assert walked(log) == [(0, 0), (93, 186), (279, 279)]
+
+
+def test_a_walk_goes_on_in_the_next_file(log: CommitLog) -> None:
+    append(log, bytes(4000))
+    append(log, bytes(4000))
+    append(log, bytes(4000))
+    log.segments.files[0].view()[4092:SIZE] = b"x" * (SIZE - 4092)
+    assert walked(log) == [(0, 0), (4092, SIZE)]
+
+
+def test_zeros_up_to_a_files_end_are_a_blank_where_the_log_is_durable(log: CommitLog) -> None:
+    append(log, bytes(4000))
+    append(log, bytes(4000))
+    append(log, bytes(4000))
+    log.segments.files[0].view()[4092:SIZE] = bytes(SIZE - 4092)
+    assert walked(log, durable=SIZE) == [(0, 0), (SIZE, SIZE)]
+    assert walked(log, durable=0) == [(0, 0), (4092, SIZE)]
+
+
+def test_a_walk_stops_where_it_is_told(log: CommitLog) -> None:
+    for n in range(4):
+        append(log, b"%d" % n)
+    found = log.walk(93, 187, 0, check_crc=True)
+    assert [position for _, position, _ in found] == [93, 186]
+
+
+def test_settling_leaves_nothing_behind_the_end(log: CommitLog) -> None:
+    for n in range(200):
+        append(log, b"%d" % n)
+    assert log.settle(93)
+    assert not log.settle(93)
+    assert walked(log) == [(0, 0)]
+    assert len(log.segments.files) == 1
+    assert append(log, b"next") == 93
+
+
+def test_a_stale_record_of_another_place_is_none(log: CommitLog) -> None:
+    append(log, b"a")
+    view = log.segments.files[0].view()
+    view[93:186] = view[0:93]
+    assert walked(log) == [(0, 0)]
+    assert log.skim_at(93) is None
+
+
+def test_behind_a_blank_the_next_file_begins(log: CommitLog) -> None:
+    append(log, bytes(7900))
+    append(log, bytes(300))
+    assert log.behind_blank(7992, SIZE) == SIZE
+    assert log.behind_blank(7992, SIZE - 1) == 7992
+    assert log.behind_blank(SIZE, 3 * SIZE) == SIZE
+
+
+def test_an_entry_that_leads_over_a_files_end_is_refused(log: CommitLog) -> None:
+    append(log, bytes(7900))
+    append(log, bytes(4000))
+    assert log.record(0, SIZE + 10) is None
+    assert log.record(0, 50) is None
+
+
+def test_records_are_all_there_or_are_not(log: CommitLog) -> None:
+    places = [append(log, b"x") for _ in range(3)]
+    assert log.has_all(places, (93, 93, 93))
+    assert not log.has_all(places, (93, 93, 94))
+    assert not log.has_all([*places, log.end], (93,) * 4)
+    assert not log.has_all([places[0], places[1] + 1], (93, 93))
+    assert not log.has_all([-93], (93,))
+    log.segments.files[0].view()[93:97] = bytes(4)
+    assert not log.has_all(places, (93, 93, 93))
+
+
+@pytest.mark.parametrize("count", [1, 3, 300])
+def test_pieces_hold_what_lies_there(log: CommitLog, count: int) -> None:
+    places = [append(log, b"x") for _ in range(count)]  # 300 of them lie in several files
+    found = b"".join(log.pieces(places, [at + 93 for at in places]))
+    assert found == b"".join(pack_at(at, b"x") for at in places)

@@ -1,0 +1,355 @@
+"""Queue files that are damaged while no broker runs: the log is the truth."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from roquet.model.errors import StoreError
+from roquet.store.check import check
+from roquet.store.consume_queue.queue_check import is_last_entry_wrong
+from roquet.store.consume_queue.queue_ends import unpack_ends
+from roquet.store.layout import ENTRY, FILLER_SIZE
+from roquet.store.store import Store
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+
+NOW = 1_700_000_000_000
+FILE_SIZE = 1000
+"""A queue file of the small store: 50 entries."""
+
+
+def name(start: int = 0, topic: str = "T") -> str:
+    return f"consumequeue/{topic}/0/{start * 20:020d}"
+
+
+def spoil(shelf: "Shelf", path: str, at: int, data: bytes) -> None:
+    shelf.content(path)[at : at + len(data)] = data
+
+
+def lose(shelf: "Shelf", path: str) -> None:
+    shelf.files.remove(shelf.path(path))
+
+
+def cut(shelf: "Shelf", path: str, size: int) -> None:
+    shelf.files.contents[shelf.path(path)] = bytes(shelf.content(path))[:size]
+
+
+GARBAGE = bytes(range(200, 256)) * 20
+DAMAGE: dict[str, Callable[["Shelf"], None]] = {
+    "newest: garbage at its end": lambda s: spoil(s, name(100), 100, GARBAGE[:300]),
+    "newest: garbage at its head": lambda s: spoil(s, name(100), 0, bytes(100)),
+    "newest: all garbage": lambda s: spoil(s, name(100), 0, GARBAGE[:FILE_SIZE]),
+    "newest: zeros": lambda s: spoil(s, name(100), 0, bytes(FILE_SIZE)),
+    "newest: the last entry is gone": lambda s: spoil(s, name(100), 19 * 20, bytes(20)),
+    "newest: entries behind the end": lambda s: spoil(s, name(100), 20 * 20, GARBAGE[:40]),
+    "newest: missing": lambda s: lose(s, name(100)),
+    "newest: no bytes": lambda s: cut(s, name(100), 0),
+    "newest: half": lambda s: cut(s, name(100), 500),
+    "newest: that of another queue": lambda s: spoil(
+        s, name(100), 0, bytes(s.content(name(0, "U")))
+    ),
+    "middle: missing": lambda s: lose(s, name(50)),
+    "middle: half": lambda s: cut(s, name(50), 500),
+    "first: missing": lambda s: lose(s, name(0)),
+    "first: no bytes": lambda s: cut(s, name(0), 0),
+    "all: missing": lambda s: lose(s, "consumequeue/T/0"),
+    "topic: missing": lambda s: lose(s, "consumequeue/T"),
+    "every queue: missing": lambda s: lose(s, "consumequeue"),
+    "ends: missing": lambda s: lose(s, "queue-ends"),
+    "ends: no bytes": lambda s: cut(s, "queue-ends", 0),
+    "ends: half": lambda s: cut(s, "queue-ends", 30),
+}
+
+
+@pytest.fixture(params=["closed", "killed"])
+def filled(
+    request: pytest.FixtureRequest, shelf: "Shelf", fill: "Fill", draft: "MakeDraft"
+) -> Callable[[], Store]:
+    """A shelf with 120 messages in T, of which none may be lost; gives how it is opened."""
+    store = shelf.open()
+    for n in range(120):
+        store.append(draft(b"%03d" % n), NOW + n)
+        if n < 50:
+            store.append(draft(b"other", "U"), NOW + n)
+    store.flush_all(NOW)
+    for n in range(5):
+        store.append(draft(b"another", "V"), NOW + n)
+    if request.param == "closed":
+        store.close(NOW)
+    else:
+        shelf.files = shelf.files.copy()
+    return shelf.open
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_whatever_becomes_of_queue_files_no_message_is_lost_and_no_offset_given_twice(
+    shelf: "Shelf",
+    filled: Callable[[], Store],
+    bodies: "ReadBodies",
+    draft: "MakeDraft",
+    caplog: pytest.LogCaptureFixture,
+    what: str,
+) -> None:
+    DAMAGE[what](shelf)
+    store = filled()
+    assert store.bounds("T", 0) == (0, 120)
+    assert bodies(store) == [b"%03d" % n for n in range(120)]
+    assert bodies(store, "U") == [b"other"] * 50
+    assert store.append(draft(b"next"), NOW).queue_offset == 120
+    if what != "ends: missing":  # an older edition of ours wrote none
+        named = {"ends": "queue-ends is", "every queue": "/data/consumequeue is empty"}
+        if what != "newest: garbage at its head":  # the end is right: a reader sets right the rest
+            assert named.get(what.partition(":")[0], "consume queue T/0 is made") in (caplog.text)
+    store.close(NOW)
+    assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
+    assert bodies(shelf.open())[-1] == b"next"
+
+
+def test_a_queue_without_damage_is_not_made_again(
+    filled: Callable[[], Store], caplog: pytest.LogCaptureFixture
+) -> None:
+    filled()
+    assert "again" not in caplog.text
+
+
+def test_messages_that_the_log_lost_as_well_keep_their_offsets(
+    shelf: "Shelf", filled: Callable[[], Store], draft: "MakeDraft"
+) -> None:
+    last = shelf.entry("T", 0, 10)[0]
+    shelf.bytes_at(last, 40)[:] = bytes(40)
+    lose(shelf, "consumequeue/T")
+    store = filled()
+    assert store.bounds("T", 0) == (0, 120)
+    assert shelf.entry("T", 0, 10)[1] == FILLER_SIZE
+    assert store.append(draft(b"next"), NOW).queue_offset == 120
+
+
+def test_a_deleted_topic_is_not_made_again(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.flush_all(NOW)
+    store.delete_topic("T")
+    assert shelf.open_after_kill().bounds("T", 0) == (0, 0)
+    store = shelf.open_after_kill()
+    fill(store, 2)
+    assert shelf.open_after_kill().bounds("T", 0) == (0, 2)
+
+
+def test_retention_may_delete_the_first_files_and_be_killed(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 400)
+    store.flush_all(NOW)
+    gone = store.expire(NOW + 10 * 86_400_000, at_once=True)
+    assert any("consumequeue" in path for path in gone)
+    before = store.bounds("T", 0)
+    store = shelf.open_after_kill()
+    assert store.bounds("T", 0) == before
+    assert before[0] > 50
+
+
+def test_first_files_that_are_missing_are_made_again_as_far_as_the_log_goes(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 130)
+    store.close(NOW)
+    for start in (0, 50):
+        lose(shelf, name(start))
+    assert shelf.open().bounds("T", 0) == (0, 130)
+    assert "T/0 is made again from the log: its files in front of offset 100 are missing" in (
+        caplog.text
+    )
+
+
+def test_many_damaged_queues_are_counted(
+    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    for n in range(30):
+        store.append(draft(queue_id=n), NOW)
+    store.close(NOW)
+    store = shelf.open()
+    store.append(draft(topic="U"), NOW)
+    store.close(NOW)
+    lose(shelf, "consumequeue/T")
+    store = shelf.open()
+    assert [store.bounds("T", n) for n in range(30)] == [(0, 1)] * 30
+    assert caplog.text.count("is made again from the log") == 20
+    assert "10 more consume queues are made again" in caplog.text
+
+
+def test_ends_that_are_older_than_the_checkpoint_are_not_believed(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.flush_all(NOW)
+    old = shelf.files.read(shelf.path("queue-ends"))
+    fill(store, 3)
+    store.close(NOW)
+    shelf.files.replace(shelf.path("queue-ends"), old)
+    assert shelf.open().bounds("T", 0) == (0, 6)
+    assert "queue-ends is older than the checkpoint" in caplog.text
+
+
+def test_ends_that_cannot_be_read_are_named(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.close(NOW)
+    read = shelf.files.read
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "queue-ends":
+            raise PermissionError(13, "Permission denied")
+        return read(path)
+
+    monkeypatch.setattr(shelf.files, "read", refuse)
+    with pytest.raises(StoreError, match="queue-ends cannot be used: Permission denied"):
+        shelf.open()
+
+
+def test_what_the_file_says_is_carried_on_for_queues_that_nobody_used(
+    shelf: "Shelf", draft: "MakeDraft"
+) -> None:
+    for topic in "TU":
+        store = shelf.open()
+        store.append(draft(b"x", topic), NOW)
+        store.close(NOW)
+    found = unpack_ends(shelf.files.read(shelf.path("queue-ends")))
+    assert found is not None
+    assert {key: end.end for key, end in found.ends.items()} == {("T", 0): 1, ("U", 0): 1}
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_astray"),
+    [
+        ((-5, 100, 0), True),
+        ((0, 10, 0), True),  # the record there is that of offset 0
+        ((1, 100, 0), False),  # nothing is there: the log may be damaged
+        ((0, FILLER_SIZE, 0), False),
+    ],
+)
+def test_without_ends_a_last_entry_that_leads_elsewhere_is_noticed(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture, entry: tuple[int, ...],
+    is_astray: bool,
+) -> None:  # fmt: skip
+    store = shelf.open()
+    fill(store, 3)
+    fill(store, 100, topic="U")
+    store.close(NOW)
+    lose(shelf, "queue-ends")
+    shelf.content("checkpoint")[1024:1100] = bytes(76)
+    spoil(shelf, name(), 40, ENTRY.pack(*entry))
+    store = shelf.open()
+    assert store.bounds("T", 0) == (0, 3)
+    assert ("T/0 is made again" in caplog.text) == is_astray
+
+
+@pytest.mark.parametrize(
+    ("topic", "entry", "is_astray"),
+    [
+        ("T", (950, 51, 0), True),
+        ("T", (950, FILLER_SIZE, 0), False),
+        ("T", (50, 51, 0), False),  # retention has deleted its message
+        ("%LMQ%T", (950, 51, 0), False),  # records name the topic that they were sent to
+    ],
+)
+def test_an_entry_behind_the_end_of_the_log_leads_astray(
+    topic: str, entry: tuple[int, int, int], is_astray: bool
+) -> None:
+    log: Any = SimpleNamespace(begin=100, end=1000)
+    queue: Any = SimpleNamespace(topic=topic, begin=0, end=3, entry=lambda _: entry)
+    assert is_last_entry_wrong(log, queue) is is_astray
+
+
+def test_a_queue_that_was_copied_from_elsewhere_is_none(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 100)
+    store.close(NOW)
+    other = type(shelf)()
+    store = other.open()
+    fill(store, 200, topic="U")
+    store.close(NOW)
+    path = shelf.path(f"consumequeue/U/0/{0:020d}")
+    shelf.files.contents[path] = other.files.contents[path]
+    store = shelf.open()
+    assert (store.bounds("T", 0), store.bounds("U", 0)) == ((0, 100), (0, 0))
+    assert "U/0 is made again from the log: its entries lead to no messages" in caplog.text
+    fill(store, 1, topic="U")
+    assert store.bounds("U", 0) == (0, 1)
+
+
+def test_a_queue_that_ends_at_the_border_of_a_file_is_looked_at_in_both(
+    shelf: "Shelf", fill: "Fill"
+) -> None:
+    store = shelf.open()
+    fill(store, 50)
+    store.close(NOW)
+    shelf.files.create(shelf.path(name(50)), FILE_SIZE)
+    assert shelf.open().bounds("T", 0) == (0, 50)
+    shelf.open_after_kill().close(NOW)
+    shelf.files.create(shelf.path(name(50)), FILE_SIZE)
+    spoil(shelf, name(50), 0, GARBAGE[:20])
+    assert shelf.open_after_kill().bounds("T", 0) == (0, 50)
+
+
+def test_a_queue_whose_last_known_entry_is_damaged_is_made_again_after_a_kill(
+    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    for n in range(20):
+        store.append(draft(b"%d" % n), NOW)
+    store.flush_all(NOW)
+    store.append(draft(b"after"), NOW)
+    shelf.files = shelf.files.copy()
+    spoil(shelf, name(), 19 * 20, ENTRY.pack(7, 100, 0))
+    store = shelf.open()
+    assert store.read("T", 0, 19).count == 2
+    assert "T/0 is made again from the log: its entry of offset 19 is damaged" in caplog.text
+
+
+def test_the_end_that_was_known_is_where_counting_goes_on(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 50)
+    store.flush_all(NOW)
+    fill(store, 70)
+    store = shelf.open_after_kill()
+    assert store.bounds("T", 0) == (0, 120)
+    store.close(NOW)
+    spoil(shelf, name(100), 0, bytes(40))
+    assert shelf.open().bounds("T", 0) == (0, 120)
+
+
+def test_a_checkpoint_without_our_note_is_told(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 5)
+    store.close(NOW)
+    shelf.content("checkpoint")[1024:1100] = bytes(76)
+    assert shelf.open().bounds("T", 0) == (0, 5)
+    assert "checkpoint is damaged, or a genuine broker has written it" in caplog.text
+
+
+def test_a_log_without_its_first_files_is_told_apart_from_one_that_retention_cut(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 300)
+    store.close(NOW)
+    names = sorted(n for n in shelf.files.list(shelf.path("commitlog")) if n.isdigit())
+    assert len(names) > 2
+    lose(shelf, f"commitlog/{names[0]}")
+    shelf.open().close(NOW)
+    assert f"lacks its files from position 0 to {int(names[1])}" in caplog.text
+    caplog.clear()
+    shelf.open().close(NOW)
+    assert "lacks its files" not in caplog.text

@@ -1,0 +1,82 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.rules.retention import DiskUsage
+from roquet.store.store import AppendResult, Store
+
+Fill = Callable[..., list[AppendResult]]
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def store(shelf: Any) -> Store:
+    opened: Store = shelf.open()
+    return opened
+
+
+def test_queues_in_use_say_where_they_end(store: Store, fill: Fill) -> None:
+    fill(store, 3)
+    fill(store, 1, topic="U", queue_id=2)
+    assert sorted(store.queue_stats.ends()) == [("T", 0, 3), ("U", 2, 1)]
+
+
+def test_a_queue_that_nobody_has_used_since_the_opening_is_not_counted(
+    shelf: Any, fill: Fill
+) -> None:
+    first = shelf.open()
+    fill(first, 3)
+    first.close(NOW)
+    store = shelf.open()
+    assert list(store.queue_stats.ends()) in ([], [("T", 0, 3)])
+    assert store.queue_stats.has("T", 0)
+    assert list(store.queue_stats.ends()) == [("T", 0, 3)]
+
+
+def test_only_queues_that_exist_are_there(store: Store, fill: Fill) -> None:
+    fill(store, 1)
+    queue_stats = store.queue_stats
+    assert queue_stats.has("T", 0)
+    assert [queue_stats.has("T", -1), queue_stats.has("T", 1), queue_stats.has("U", 0)] == [
+        False
+    ] * 3
+    assert queue_stats.size("U", 0, 0, 9) == queue_stats.offset_since("U", 0, 0) == 0
+    assert queue_stats.entries("U", 0, 0, 9) == []
+
+
+def test_sizes_and_entries_are_those_of_the_records(store: Store, fill: Fill) -> None:
+    stored = fill(store, 120)  # over files of 50 entries
+    sizes = [one.size for one in stored]
+    queue_stats = store.queue_stats
+    assert queue_stats.size("T", 0, 0, 120) == sum(sizes)
+    assert queue_stats.size("T", 0, 40, 999) == sum(sizes[40:])
+    found = queue_stats.entries("T", 0, 45, 60)
+    assert [(position, size) for position, size, _ in found] == [
+        (one.position, one.size) for one in stored[45:105]
+    ]
+    assert queue_stats.entries("T", 0, 118, 60) == queue_stats.entries("T", 0, 118, 2)
+    assert queue_stats.entries("T", 0, 120, 5) == queue_stats.entries("T", 0, 0, 0) == []
+
+
+def test_the_messages_behind_a_position_are_found(store: Store, fill: Fill) -> None:
+    fill(store, 5)
+    position = store.end_position
+    fill(store, 2)
+    assert store.queue_stats.offset_since("T", 0, position) == 5
+
+
+def test_what_retention_took_is_no_longer_counted(store: Store, fill: Fill) -> None:
+    fill(store, 200)
+    store.flush_all(NOW)
+    gone = store.expire(NOW + 10**12, DiskUsage(100, 20))
+    assert gone
+    least, _ = store.bounds("T", 0)
+    assert least > 0
+    assert store.queue_stats.entries("T", 0, 0, 5) == []
+    assert store.queue_stats.size("T", 0, 0, 200) == store.queue_stats.size("T", 0, least, 200) > 0
+
+
+def test_the_disk_of_the_directory_is_told(store: Store) -> None:
+    assert store.disk.total >= store.disk.free >= 0

@@ -1,0 +1,252 @@
+"""A deleted topic stays deleted, whatever becomes of the process; the mark that says so."""
+
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import StoreError, StoreFailed
+from roquet.rules.retention import HOUR_MS, DiskUsage
+from roquet.store.check import check
+from roquet.store.consume_queue.topic_tombstones import FILE_NAME, TopicTombstones
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.store import Store
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+
+NOW = 1_700_000_000_000
+DIRECTORY = Path("/data")
+
+
+def test_a_mark_is_there_again_for_the_next_process() -> None:
+    files = MemoryFiles()
+    marks = TopicTombstones(files, DIRECTORY)
+    assert marks.before("orders") == 0
+    marks.note("orders", 500)
+    marks.note("%DLQ%billing", 700)
+    marks.note("orders", 900)
+    again = TopicTombstones(files, DIRECTORY)
+    assert (again.before("orders"), again.before("%DLQ%billing")) == (900, 700)
+    assert again.before("T") == 0
+
+
+def test_a_mark_goes_with_the_records_that_it_speaks_of() -> None:
+    files = MemoryFiles()
+    marks = TopicTombstones(files, DIRECTORY)
+    marks.note("old", 500)
+    marks.note("young", 900)
+    marks.forget_before(500)
+    marks.forget_before(500)
+    assert TopicTombstones(files, DIRECTORY).positions == {b"young": 900}
+
+
+def test_what_is_written_behind_the_end_of_the_log_is_never_deleted() -> None:
+    marks = TopicTombstones(MemoryFiles(), DIRECTORY)
+    marks.note("orders", 900)
+    marks.limit(1000)
+    assert marks.before("orders") == 900
+    marks.limit(600)
+    assert marks.before("orders") == 600
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"orders": "many"}', b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_named(text: bytes) -> None:
+    files = MemoryFiles()
+    files.replace(DIRECTORY / FILE_NAME, text)
+    with pytest.raises(StoreError, match=FILE_NAME):
+        TopicTombstones(files, DIRECTORY)
+
+
+@pytest.mark.parametrize("flushed", [True, False], ids=["behind the checkpoint", "before it"])
+def test_a_kill_right_after_brings_no_deleted_topic_back(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", flushed: bool
+) -> None:
+    store = shelf.open()
+    fill(store, 5, topic="U")
+    if flushed:
+        store.flush_all(NOW)
+    fill(store, 40, topic="T")
+    fill(store, 5, topic="U")
+    store.delete_topic("T")
+    store = shelf.open_after_kill()
+    assert store.topics() == ["U"]
+    assert len(bodies(store, "U")) == 10
+    assert check(shelf.directory, shelf.config, files=shelf.files).problems == ()
+
+
+def test_a_topic_made_anew_has_its_new_messages_alone(
+    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 20)
+    store.delete_topic("T")
+    for n in range(3):
+        assert store.append(draft(b"new %d" % n), NOW).queue_offset == n
+    for _ in range(2):
+        store = shelf.open_after_kill()
+        assert bodies(store) == [b"new 0", b"new 1", b"new 2"]
+    store.delete_topic("T")
+    store.append(draft(b"newer"), NOW)
+    assert bodies(shelf.open_after_kill()) == [b"newer"]
+
+
+def test_no_deleted_topic_comes_back_when_all_queues_are_made_again(
+    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = shelf.open()
+    fill(store, 20)
+    fill(store, 20, topic="U")
+    store.delete_topic("T")
+    store.close(NOW)
+    shelf.files = shelf.files.copy()
+    shelf.files.remove(shelf.path("consumequeue"))
+    store = shelf.open()
+    assert store.topics() == ["U"]
+    assert len(bodies(store, "U")) == 20
+
+
+def powerless(shelf: "Shelf", seed: int) -> Store:
+    shelf.files = shelf.files.after_power_loss(Random(seed))
+    return shelf.open()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loss_of_power_neither_brings_it_back_nor_takes_what_is_new(
+    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies", seed: int
+) -> None:
+    store = shelf.open()
+    fill(store, 20)
+    store.flush_all(NOW)
+    fill(store, 20)
+    store.delete_topic("T")
+    if seed % 2:
+        store = powerless(shelf, seed)
+        assert bodies(store) == []
+    store.append(draft(b"new"), NOW)
+    store.flush_log()
+    assert bodies(powerless(shelf, seed)) == [b"new"]
+
+
+def test_queues_that_came_back_are_deleted_once_more(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 20)
+    store.flush_all(NOW)
+    before = shelf.files.copy()
+    store.delete_topic("T")
+    shelf.files = shelf.files.copy()
+    ghosts = {p: c for p, c in before.contents.items() if "consumequeue" in p.parts}
+    shelf.files.contents.update(ghosts)
+    shelf.files.blocks.update({p: before.blocks[p] for p in ghosts})
+    assert shelf.open().topics() == []
+    assert not any("consumequeue" in p.parts for p in shelf.files.contents)
+
+
+@pytest.mark.parametrize("empty", [1, 2])
+def test_a_queue_that_came_back_empty_does_not_keep_the_others(
+    shelf: "Shelf", fill: "Fill", empty: int
+) -> None:
+    store = shelf.open()
+    for queue_id in range(3):
+        fill(store, 20, queue_id=queue_id)
+    store.flush_all(NOW)
+    before = shelf.files.copy()
+    store.delete_topic("T")
+    shelf.files = shelf.files.copy()
+    ghosts = {p: c for p, c in before.contents.items() if "consumequeue" in p.parts}
+    shelf.files.contents.update(ghosts)
+    shelf.files.blocks.update({p: before.blocks[p] for p in ghosts})
+    for path in ghosts:
+        if int(path.parent.name) < empty:
+            shelf.files.map(path, len(ghosts[path]))[:] = bytes(len(ghosts[path]))
+    assert shelf.open().topics() == []
+
+
+def test_a_topic_without_messages_leaves_no_mark(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    store.delete_topic("T")
+    assert store.deleted_before("T") == 0
+    fill(store, 3)
+    store.delete_topic("T")
+    assert store.deleted_before("T") == store.end_position
+
+
+def test_marks_go_with_the_files_of_the_log(
+    shelf: "Shelf", fill: "Fill", draft: "MakeDraft"
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.delete_topic("T")
+    for day in range(10):
+        store.append(draft(b"x" * 7000, "U"), NOW + day * 24 * HOUR_MS)
+    assert store.deleted_before("T") > 0
+    store.flush_all(NOW)
+    store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
+    assert store.deleted_before("T") == 0
+
+
+def test_a_list_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+
+    def refuse(_path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files, "read", refuse)
+    with pytest.raises(StoreError, match=r"deleted-topics\.json cannot be used: Permission denied"):
+        TopicTombstones(files, Path("/data"))
+
+
+def test_a_topic_has_messages_until_it_is_deleted(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    assert not store.has_messages("T")
+    fill(store, 1)
+    assert store.has_messages("T")
+    store.delete_topic("T")
+    fill(store, 1)
+    assert not store.has_messages("T"), "what lies there came after it was deleted"
+
+
+class Refusing(MemoryFiles):
+    """Files that take what they are given, and say that they did not, so many times."""
+
+    refusals = 0
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        super().replace(path, data, keep=keep)
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreError(f"{path} cannot be used: Input/output error")
+
+
+def test_a_mark_that_may_be_on_the_disk_is_taken_back() -> None:
+    files = Refusing()
+    marks = TopicTombstones(files, DIRECTORY)
+    marks.note("old", 500)
+    files.refusals = 1
+    with pytest.raises(StoreError, match="Input/output error") as caught:
+        marks.note("orders", 900)
+    assert not isinstance(caught.value, StoreFailed)
+    assert TopicTombstones(files, DIRECTORY).positions == marks.positions == {b"old": 500}
+
+
+def test_a_mark_that_cannot_be_taken_back_ends_writing(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    monkeypatch.setattr(shelf.files, "replace", Refusing.replace.__get__(Refusing()))
+    monkeypatch.setattr(Refusing, "refusals", 2)
+    with pytest.raises(StoreFailed, match="look at the disk"):
+        store.delete_topic("T")
+    with pytest.raises(StoreFailed):
+        fill(store, 1)
+
+
+def test_marks_that_cannot_be_dropped_do_not_matter(caplog: pytest.LogCaptureFixture) -> None:
+    files = Refusing()
+    marks = TopicTombstones(files, DIRECTORY)
+    marks.note("old", 500)
+    files.refusals = 1
+    marks.forget_before(600)
+    assert "stay until the next time" in caplog.text

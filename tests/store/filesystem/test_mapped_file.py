@@ -1,0 +1,236 @@
+import errno
+from pathlib import Path
+
+import pytest
+
+from roquet.model.errors import StoreError, StoreFull
+from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.mapped_file import PENDING_MAX, MappedFile, MapPool
+from roquet.store.filesystem.memory_files import MemoryFiles
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def pool(files: MemoryFiles) -> MapPool:
+    return MapPool(files, 3)
+
+
+def made(pool: MapPool, name: str, size: int = 16384) -> MappedFile:
+    file = MappedFile(pool, Path(f"/{name}"), 0, size)
+    file.make()
+    return file
+
+
+def test_a_file_is_mapped_when_looked_at(pool: MapPool) -> None:
+    file = made(pool, "a")
+    assert file.held is None
+    file.view()[5] = 7
+    assert file.held is not None
+    pool.drop(file)
+    assert file.held is None
+    assert file.view()[5] == 7
+
+
+def test_no_more_maps_than_allowed_are_held(pool: MapPool) -> None:
+    files = [made(pool, name) for name in "abcdef"]
+    for file in files * 2:
+        file.view()
+        assert len(pool) <= 3
+    pool.drop_all()
+    assert len(pool) == 0
+
+
+def test_who_is_used_stays(pool: MapPool) -> None:
+    busy, *others = [made(pool, name) for name in "abcdef"]
+    for file in others:
+        busy.view()
+        file.view()
+    assert busy.held is not None
+
+
+def test_a_slice_outlives_its_map(pool: MapPool) -> None:
+    file = made(pool, "a")
+    piece = file.view()[:3]
+    piece[:] = b"abc"
+    pool.drop(file)
+    assert bytes(piece) == b"abc"
+
+
+def test_blocks_come_in_steps_up_to_the_end(pool: MapPool, files: MemoryFiles) -> None:
+    file = made(pool, "a", size=10_000)
+    file.extend(100, 4096)
+    assert file.reach == 4096
+    file.extend(4097, 4096)
+    assert file.reach == 8192
+    file.extend(9000, 4096)
+    assert file.reach == 10_000
+    assert files.blocks[file.path] == 10_000
+
+
+def test_a_full_disk_leaves_the_reach_where_it_was(pool: MapPool, files: MemoryFiles) -> None:
+    files.room = 5000
+    file = made(pool, "a")
+    file.extend(1, 4096)
+    with pytest.raises(StoreFull):
+        file.extend(5000, 4096)
+    assert file.reach == 4096
+
+
+def test_clearing_leaves_zeros_and_says_whether_there_was_anything(pool: MapPool) -> None:
+    file = made(pool, "a")
+    file.extend(16384, 4096)
+    file.view()[:] = b"x" * 16384
+    assert file.clear(5000)
+    assert bytes(file.view()) == b"x" * 5000 + bytes(16384 - 5000)
+    assert not file.clear(5000)
+
+
+def test_what_was_written_is_remembered_once(pool: MapPool) -> None:
+    file = made(pool, "a")
+    file.mark()
+    file.mark()
+    assert pool.take_dirty() == [file]
+    assert pool.take_dirty() == []
+    file.mark()
+    assert pool.take_dirty() == [file]
+
+
+class Crowded(MemoryFiles):
+    """Files of which only so many may be open."""
+
+    def __init__(self, pool: list[MapPool], open_max: int, number: int) -> None:
+        super().__init__()
+        self.pool, self.open_max, self.number = pool, open_max, number
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
+        if self.pool and len(self.pool[0]) >= self.open_max:
+            error = OSError(self.number, "no")
+            raise store_error(path, error) from error
+        return super().map(path, size, writable=writable)
+
+
+def crowded(open_max: int, number: int) -> MapPool:
+    pools: list[MapPool] = []
+    pools.append(MapPool(Crowded(pools, open_max, number), 100))
+    return pools[0]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_without_descriptors_fewer_files_are_held(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = crowded(12, number)
+    files = [made(pool, f"f{n}") for n in range(40)]
+    for file in files * 2:
+        file.view()[0] = 1
+        assert len(pool) <= 12
+    assert caplog.messages == ["only 9 files can be held mapped (see ulimit -n)"]
+
+
+def test_other_errors_and_a_process_without_any_descriptor_are_told() -> None:
+    pool = crowded(1, errno.EACCES)
+    made(pool, "a").view()
+    with pytest.raises(StoreError):
+        made(pool, "b").view()
+    with pytest.raises(StoreError):
+        made(crowded(0, errno.EMFILE), "a").view()
+
+
+def test_looking_here_and_there_reads_nothing_ahead() -> None:
+    told: list[bool] = []
+
+    class Told(MemoryFiles):
+        def growing(self, view: memoryview, is_growing: bool) -> None:
+            told.append(is_growing)
+
+    file = made(MapPool(Told(), 3), "a")
+    with file.leaping():
+        file.view()
+    assert told == [True, False]
+    file.extend(1, 100)
+    with file.leaping():
+        file.view()
+    assert told == [True, False, True]
+
+
+def kept(pool: MapPool, name: str = "k") -> MappedFile:
+    """A file without a map, since all there may be are held."""
+    for other in "xyz":
+        made(pool, other).view()
+    file = made(pool, name)
+    file.extend(1, 16384)
+    assert file.hold_to_write() is None
+    return file
+
+
+def test_what_is_kept_is_there_for_whoever_looks(pool: MapPool) -> None:
+    file = kept(pool)
+    file.keep(4, b"ab")
+    file.keep(6, b"cd")
+    assert file.held is None
+    assert pool.take_dirty() == [file]
+    assert bytes(file.view()[:9]) == b"\0\0\0\0abcd\0"
+    assert file.kept == b""
+
+
+def test_what_is_kept_is_written_without_a_map(pool: MapPool, files: MemoryFiles) -> None:
+    file = kept(pool)
+    file.keep(4, b"ab")
+    assert file.waiting == 2
+    file.write_kept()
+    assert (file.held, file.waiting) == (None, 0)
+    file.keep(6, b"cd")
+    assert file.waiting == 2
+    assert files.read(file.path)[:9] == b"\0\0\0\0ab\0\0\0"
+    file.write_kept()
+    assert files.read(file.path)[:9] == b"\0\0\0\0abcd\0"
+    assert file.held is None
+
+
+def test_what_came_since_the_last_flush_but_one_is_read_without_a_map(pool: MapPool) -> None:
+    file = kept(pool)
+    file.keep(4, b"ab")
+    file.write_kept()
+    file.keep(6, b"cd")
+    assert file.look(5) == (b"abcd", 1)
+    file.write_kept()
+    file.keep(8, b"ef")
+    assert file.look(6) == (b"cdef", 0)
+    assert file.held is None
+    view, at = file.look(5)
+    assert view is file.held
+    assert bytes(view[at : at + 5]) == b"bcdef"
+    assert file.look(6) == (view, 6)
+    assert (file.kept, file.waiting) == (b"", 0)
+
+
+def test_a_file_gets_a_map_to_be_written_while_there_are_some_or_when_it_has_kept_much(
+    pool: MapPool,
+) -> None:
+    assert made(pool, "a").hold_to_write() is not None
+    file = kept(pool)
+    file.keep(0, bytes(PENDING_MAX - 1))
+    assert file.hold_to_write() is None
+    file.keep(PENDING_MAX - 1, b"z")
+    view = file.hold_to_write()
+    assert view is not None
+    assert view[PENDING_MAX - 1] == ord("z")
+
+
+def test_clearing_writes_what_is_kept_in_front_and_takes_what_is_behind(pool: MapPool) -> None:
+    file = kept(pool)
+    file.keep(0, b"abcd")
+    assert file.clear(2)
+    assert not file.clear(2)
+    assert bytes(file.view()[:4]) == b"ab\0\0"
+
+
+def test_a_dropped_file_keeps_nothing(pool: MapPool) -> None:
+    file = kept(pool)
+    file.keep(0, b"abcd")
+    pool.drop(file)
+    assert file.kept == b""

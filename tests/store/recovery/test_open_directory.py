@@ -1,0 +1,345 @@
+"""Data directories of Apache RocketMQ 4.9.7 and 5.5.0, and directories that cannot be used."""
+
+import gzip
+import hashlib
+import json
+import logging
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from roquet.model.errors import StoreError
+from roquet.store.check import StoreReport, check
+from roquet.store.config import StoreConfig
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.store import Store
+from roquet.wire.records.record import decode, decode_properties
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "store"
+KINDS = [
+    f"{version}-{kind}" for version in ("4.9.7", "5.5.0") for kind in ("clean", "killed", "torn")
+]
+GENUINE = StoreConfig(
+    log_file_size=1 << 20, queue_file_entries=300, index_slots=500, index_entries=2000
+)
+NOW = 1_795_250_000_000
+
+Genuine = tuple[Store, dict[str, list[tuple[dict[str, Any], Any]]], str, StoreReport]
+"""The store, its expected cases by kind, its name, and the check before it was opened."""
+
+
+def expected(kind: str) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    path = VECTORS / f"{kind}.expected.jsonl"
+    with path.open() if path.exists() else gzip.open(f"{path}.gz", "rt") as lines:
+        for line in lines:
+            case = json.loads(line)
+            yield case["in"].pop("what"), case["in"], case["out"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def genuine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Genuine]:
+    """A genuine directory, unpacked and opened by us."""
+    directory = tmp_path_factory.mktemp(request.param)
+    with tarfile.open(VECTORS / f"{request.param}.tar.xz") as archive:
+        wanted = [
+            m for m in archive.getmembers()
+            if not any(name in m.name for name in ("timerlog", "timerwheel", "rocksdbstore"))
+        ]  # fmt: skip
+        archive.extractall(directory, wanted, filter="data")
+    before = check(directory, GENUINE)
+    store = Store.open(directory, GENUINE, now_ms=NOW, pid=1)
+    cases: dict[str, list[tuple[dict[str, Any], Any]]] = {}
+    for what, given, out in expected(request.param):
+        cases.setdefault(what, []).append((given, out))
+    yield store, cases, request.param, before
+    store.close(NOW)
+    assert check(directory, GENUINE).verdict == "whole"
+
+
+def test_log_and_queues_have_the_genuine_bounds(genuine: Genuine) -> None:
+    store, cases, kind, _ = genuine
+    ((_, log),) = cases["log"]
+    assert store.begin_position == log["min_physical_offset"]
+    assert store.end_position == log["max_physical_offset"]
+    for given, out in cases["queue"]:
+        found = store.bounds(given["topic"], given["queue_id"])
+        assert found == (out["min_offset"], out["max_offset"]), (kind, given)
+
+
+def test_every_genuine_message_reads_back(genuine: Genuine) -> None:
+    store, cases, kind, _ = genuine
+    for given, out in cases["message"]:
+        place = (given["topic"], given["queue_id"], given["queue_offset"])
+        found = store.read(*place, count_max=1, wanted={out["tags_code"]}.__contains__)
+        assert found.count == 1, (kind, given)
+        message = decode(bytes(found.parts[0]))
+        assert {
+            "physical_offset": message.position,
+            "size": message.size,
+            "stored_topic": message.topic,
+            "stored_queue_id": message.queue_id,
+            "stored_queue_offset": message.queue_offset,
+            "sys_flag": message.sys_flag,
+            "flag": message.flag,
+            "born_timestamp": message.born_ms,
+            "store_timestamp": message.stored_ms,
+            "reconsume_times": message.reconsume_times,
+            "prepared_transaction_offset": message.prepared_position,
+            "body_crc": message.crc,
+            "properties": decode_properties(message.properties),
+        }.items() <= out.items(), (kind, given)
+        if not message.sys_flag & 1:  # the expected body is the decompressed one
+            assert hashlib.sha1(message.body).hexdigest() == out["body_sha1"]
+
+
+def test_offsets_by_time_are_those_of_5_5(genuine: Genuine) -> None:
+    """4.9.7 gives the nearest message, 5.5.0 the first at that time or later: so do we."""
+    store, cases, kind, _ = genuine
+    for given, out in cases["offset_by_time"]:
+        found = store.offset_by_time(given["topic"], given["queue_id"], given["timestamp"])
+        if kind.startswith("5.5"):
+            assert found == out, (kind, given)
+        least, end = store.bounds(given["topic"], given["queue_id"])
+        times = [
+            store.store_time_at(given["topic"], given["queue_id"], offset)
+            for offset in range(least, end)
+        ]
+        assert found == least + sum(ms < given["timestamp"] for ms in times), (kind, given)
+
+
+def test_messages_are_found_by_key(genuine: Genuine) -> None:
+    """After a crash 4.9.7 knows less than it did; we find what it finds and the rest."""
+    store, cases, kind, _ = genuine
+    while store.dispatch():
+        pass
+    for given, out in cases["index"]:
+        found = store.query(given["topic"], given["key"], count_max=given["max"])
+        assert [decode(record).position for record in found.records] == found.positions
+        if kind in ("4.9.7-killed", "4.9.7-torn"):
+            assert set(out) <= set(found.positions), (kind, given)
+        else:
+            assert found.positions == out, (kind, given)
+
+
+def test_the_check_says_beforehand_what_opening_will_mend(genuine: Genuine) -> None:
+    _, _, kind, before = genuine
+    assert before.verdict == ("whole" if kind.endswith("clean") else "recoverable")
+    assert any("never ended" in line for line in before.pending) == kind.endswith("torn")
+
+
+def test_sizes_are_taken_from_the_files_of_a_genuine_directory(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 120)
+    store.close(NOW)
+    shelf.files.remove(shelf.path("checkpoint"))
+    shelf.config = StoreConfig(
+        index_slots=20, index_entries=100, log_step=4096, queue_step=400, index_step=400
+    )
+    with caplog.at_level(logging.INFO):
+        store = shelf.open()
+    assert store.bounds("T", 0) == (0, 120)
+    assert "keeps its files of 8192 bytes" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["commitlog/00000000000000008192", "consumequeue/T/0/" + "0" * 20])
+def test_a_file_of_odd_size_is_named_and_nothing_changes(
+    shelf: "Shelf", fill: "Fill", name: str
+) -> None:
+    store = shelf.open()
+    fill(store, 120)
+    store.close(NOW)
+    if "queue" in name:  # without a checkpoint the configured size may be the wrong one
+        shelf.files.remove(shelf.path("checkpoint"))
+    path = shelf.path(name)
+    shelf.files.contents[path] = bytes(shelf.files.contents[path])[:500]
+    before = shelf.snapshot()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"{path} has 500 bytes where .* are right: restore"):
+            shelf.open()
+    assert shelf.snapshot() == before
+
+
+@pytest.mark.parametrize("size", [0, 77, 3000])
+def test_an_index_file_of_odd_size_is_made_again(
+    shelf: "Shelf", fill: "Fill", size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 150)
+    store.close(NOW)
+    path = min(p for p in shelf.files.contents if p.parent.name == "index")
+    shelf.files.contents[path] = bytes(size)
+    store = shelf.open()
+    assert len(store.query("T", "U1", count_max=999).positions) == 150
+    assert f"{path} has {size} bytes where" in caplog.text
+
+
+def test_a_missing_file_in_the_middle_is_named(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 120)
+    store.close(NOW)
+    shelf.files.remove(shelf.path("commitlog/00000000000000008192"))
+    with pytest.raises(StoreError, match="0000008192 is missing between"):
+        shelf.open()
+
+
+def test_a_missing_last_file_is_noticed(shelf: "Shelf", fill: "Fill", draft: "MakeDraft") -> None:
+    store = shelf.open()
+    fill(store, 120)
+    store.close(NOW)
+    for start in (16384, 24576):
+        shelf.files.remove(shelf.path(f"commitlog/{start:020d}"))
+    for _ in range(2):  # with our note, and by the queues alone
+        with pytest.raises(StoreError, match="kept up to 25854: restore the files"):
+            shelf.open()
+        shelf.files.remove(shelf.path("checkpoint"))
+    shelf.files.replace(shelf.path("abort"), b"")
+    store = shelf.open()
+    assert 16384 - 300 < store.end_position <= 16384
+    assert store.bounds("T", 0) == (0, 76)
+    assert store.append(draft(b"next"), NOW).queue_offset == 76
+
+
+def test_foreign_files_are_left_alone_with_a_warning(
+    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.close(NOW)
+    names = ["commitlog/notes.txt", "index/x", "consumequeue/T/zero/x", "consumequeue/T/0/y"]
+    for name in names:
+        shelf.files.replace(shelf.path(name), b"mine")
+    store = shelf.open()
+    assert store.bounds("T", 0) == (0, 3)
+    for name in ("notes.txt", "index/x", "T/zero", "T/0/y"):
+        assert f"{name} does not belong there" in caplog.text
+    assert all(shelf.path(name) in shelf.files.contents for name in names)
+
+
+def test_a_last_file_that_was_made_and_never_filled_is_no_problem(
+    shelf: "Shelf", fill: "Fill"
+) -> None:
+    store = shelf.open()
+    fill(store, 3)
+    store.close(NOW)
+    shelf.files.contents[shelf.path("commitlog/00000000000000008192")] = b""
+    assert shelf.open().bounds("T", 0) == (0, 3)
+
+
+def test_a_genuine_clean_log_with_files_made_ahead_opens(shelf: "Shelf", fill: "Fill") -> None:
+    store = shelf.open()
+    fill(store, 3)
+    end = store.end_position
+    store.close(NOW)
+    shelf.files.remove(shelf.path("checkpoint"))
+    shelf.files.create(shelf.path("commitlog/00000000000000008192"), 8192)
+    store = shelf.open()
+    assert store.end_position == end
+    fill(store, 120)
+    assert store.bounds("T", 0) == (0, 123)
+
+
+def test_a_path_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    with pytest.raises(StoreError, match="cannot be used"):
+        Store.open(tmp_path / "data", now_ms=NOW)
+
+
+def test_a_real_directory_survives_being_copied_while_open(
+    tmp_path: Path, fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    config = StoreConfig(
+        log_file_size=1 << 16, queue_file_entries=100, index_slots=9, index_entries=99
+    )
+    store = Store.open(tmp_path / "a", config, now_ms=NOW, pid=4)
+    fill(store, 300, size=500)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    twin = Store.open(tmp_path / "b", config, now_ms=NOW, pid=5)
+    assert bodies(twin) == bodies(store)
+    assert (tmp_path / "b" / "abort").read_text() == "5"
+    twin.close(NOW)
+    store.close(NOW)
+    assert not (tmp_path / "a" / "abort").exists()
+    assert check(tmp_path / "b", config).verdict == "whole"
+
+
+def test_two_thousand_queues_need_few_maps(draft: "MakeDraft") -> None:
+    config = StoreConfig(
+        log_file_size=1 << 20, queue_file_entries=50, index_slots=9, index_entries=99,
+        queue_step=1000, maps_max=100,
+    )  # fmt: skip
+    files = MemoryFiles()
+    store = Store.open(Path("/data"), config, files=files, now_ms=NOW)
+    names = [(f"T{n % 40}", n // 40) for n in range(2000)]
+    for topic, queue_id in names * 2:
+        store.append(draft(b"m", topic, queue_id), NOW)
+    assert store.mapped_count <= 100
+    assert all(store.bounds(*name) == (0, 2) for name in names)
+    store.close(NOW)
+    store = Store.open(Path("/data"), config, files=files, now_ms=NOW)
+    assert sum(len(store.queue_ids(topic)) for topic in store.topics()) == 2000
+    assert all(store.bounds(*name) == (0, 2) for name in names[::10])
+    assert store.mapped_count <= 100
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named(
+    shelf: "Shelf", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shelf.files, "read", refuse)
+    with pytest.raises(
+        StoreError, match="checkpoint cannot be used: Permission denied; let the user"
+    ):
+        shelf.open()
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_start_on_a_disk_that_fails_says_why(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, *, was_killed: bool
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    if not was_killed:
+        store.close(0)
+    shelf.files = shelf.files.copy()
+
+    def broken(_path: Path, _view: memoryview | None = None) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shelf.files, "sync", broken)
+        if was_killed:
+            with pytest.raises(StoreError, match="/data cannot be used: Input/output error"):
+                shelf.open()
+        else:
+            shelf.open()
+    assert shelf.open_after_kill().bounds("T", 0) == (0, 2)
+
+
+def test_a_store_whose_last_name_is_not_durable_is_closed_all_the_same(
+    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = shelf.open()
+    fill(store, 2)
+    store.flush_all(0)
+    remove = shelf.files.remove
+
+    def failing(path: Path) -> None:
+        remove(path)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(shelf.files, "remove", failing)
+    store.close(0)
+    assert "may look as if it was not closed" in caplog.text

@@ -1,0 +1,107 @@
+from pathlib import Path
+
+import pytest
+
+from roquet.model.errors import StoreFull
+from roquet.store.filesystem.mapped_file import MapPool
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.timer.layout import TimerSlot
+from roquet.store.timer.wheel import TimerWheel
+
+PATH = Path("/data/timerwheel")
+SLOTS = 256
+SECOND = 1_700_000_000_000
+
+
+def make(files: MemoryFiles | None = None) -> TimerWheel:
+    return TimerWheel(MapPool(files or MemoryFiles(), 4), PATH, SLOTS)
+
+
+@pytest.fixture
+def wheel() -> TimerWheel:
+    wheel = make()
+    wheel.make()
+    return wheel
+
+
+def test_there_is_no_file_before_the_first_write() -> None:
+    files = MemoryFiles()
+    wheel = make(files)
+    wheel.load(None)
+    assert not wheel.exists
+    assert wheel.slot(SECOND) is None
+    assert list(wheel.used()) == []
+    assert files.contents == {}
+    wheel.make()
+    assert len(files.contents[PATH]) == SLOTS * 32 == files.blocks[PATH]
+
+
+def test_a_second_holds_what_was_put_into_it(wheel: TimerWheel) -> None:
+    slot = TimerSlot(52, 104, 2)
+    wheel.put(SECOND + 999, slot)
+    assert wheel.slot(SECOND) == wheel.slot(SECOND + 1) == slot
+    assert wheel.slot(SECOND + 1_000) is None
+    assert list(wheel.used()) == [(SECOND, slot)]
+
+
+def test_after_a_turn_of_the_wheel_a_place_is_another_second_s(wheel: TimerWheel) -> None:
+    assert wheel.span_ms == SLOTS * 1_000
+    wheel.put(SECOND, TimerSlot(0, 0, 1))
+    assert wheel.slot(SECOND + wheel.span_ms) is None
+    wheel.put(SECOND + wheel.span_ms, TimerSlot(52, 52, 1))
+    assert wheel.slot(SECOND) is None
+    assert [time for time, _ in wheel.used()] == [SECOND + wheel.span_ms]
+
+
+def test_a_slot_can_be_emptied(wheel: TimerWheel) -> None:
+    wheel.put(SECOND, TimerSlot(0, 0, 1))
+    wheel.blank(SECOND)
+    assert wheel.slot(SECOND) is None
+    assert list(wheel.used()) == []
+
+
+def test_seconds_between_two_times_can_be_emptied() -> None:
+    wheel = TimerWheel(MapPool(MemoryFiles(), 4), PATH, 4_096)
+    wheel.make()
+    for number in range(2_000):
+        wheel.put(SECOND + number * 1_000, TimerSlot(0, 0, 1))
+    assert len(list(wheel.blank_between(SECOND + 5_000, SECOND + 1_995_000))) == 1
+    left = sorted((time_ms - SECOND) // 1_000 for time_ms, _ in wheel.used())
+    assert left == [*range(5), *range(1_995, 2_000)]
+    assert wheel.held_ms(SECOND + 3_000) == wheel.held_ms(SECOND + 4_099_000) == SECOND + 3_000
+    assert wheel.held_ms(SECOND + 6_000) == 0
+
+
+def test_the_bytes_are_the_genuine_ones() -> None:
+    files = MemoryFiles()
+    wheel = make(files)
+    wheel.make()
+    wheel.put(SECOND, TimerSlot(52, 104, 2))
+    at = SECOND // 1_000 % SLOTS * 32
+    assert bytes(files.contents[PATH][at : at + 32]).hex() == (
+        "000000006553f100000000000000003400000000000000680000000200000000"
+    )
+
+
+def test_a_wheel_is_loaded_again() -> None:
+    files = MemoryFiles()
+    first = make(files)
+    first.make()
+    first.put(SECOND, TimerSlot(0, 0, 1))
+    again = make(files.copy())
+    again.load(SLOTS * 32)
+    assert again.slot(SECOND) == TimerSlot(0, 0, 1)
+
+
+def test_a_file_of_another_size_or_without_bytes_is_made_whole() -> None:
+    wheel = make()
+    wheel.load(4096)
+    assert not wheel.exists
+    wheel.load(0)
+    assert not wheel.exists
+
+
+def test_a_full_disk_is_an_error_before_anything_is_written() -> None:
+    wheel = make(MemoryFiles(room=4096))
+    with pytest.raises(StoreFull):
+        wheel.make()

@@ -1,0 +1,58 @@
+"""What is relayed to members: headers and bodies against the genuine ones."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.queue import MessageQueue
+from roquet.wire.calls.admin import client_forwarding
+from roquet.wire.calls.admin.client_forwarding import (
+    ConsumeDirectly,
+    ConsumeDirectlyResult,
+    ConsumeResult,
+    GetRunningInfo,
+    RunningInfo,
+)
+from roquet.wire.fastjson import codec
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+
+
+def texts(java: str) -> list[str]:
+    return [line["out"]["text"] for line in LINES if line["in"]["class"] == java]
+
+
+def test_the_codes_are_the_genuine_ones() -> None:
+    assert (int(GetRunningInfo.code), int(ConsumeDirectly.code)) == (307, 309)
+
+
+def test_headers_agree_with_java(agree: Callable[[str, Any], None]) -> None:
+    agree("GetConsumerRunningInfoRequestHeader", GetRunningInfo)
+    agree("ConsumeMessageDirectlyResultRequestHeader", ConsumeDirectly)
+
+
+@pytest.mark.parametrize("text", texts("ConsumerRunningInfo"))
+def test_running_info_is_read_and_written_to_the_byte(text: str) -> None:
+    assert codec.dumps(codec.loads(text, RunningInfo)).decode() == text
+
+
+def test_the_parts_of_running_info_have_names() -> None:
+    found = codec.loads(texts("ConsumerRunningInfo")[1], RunningInfo)
+    info = found.mq_table[MessageQueue("Topic1", "broker-c", 0)]
+    assert (info.cached_size, info.cached_msg_min_offset, info.locked) == (50, 68234, True)
+    rates = found.status_table["statusTable3"]
+    assert (rates.pull_ms, rates.handled, rates.failed_in_all) == (24.0, 6.75, 54128)
+    assert found.mq_pop_table[MessageQueue("Topic0", "broker-b", 1)].wait_ack_count == 173
+    assert found.properties[client_forwarding.CONSUME_TYPE] == "CONSUME_PASSIVELY"
+
+
+def test_a_verdict_is_read_and_written_to_the_byte() -> None:
+    (text,) = texts("ConsumeMessageDirectlyResult")
+    found = codec.loads(text, ConsumeDirectlyResult)
+    assert found.consume_result is ConsumeResult.CR_RETURN_NULL
+    assert (found.spent_ms, found.auto_commit) == (3994, False)
+    assert codec.dumps(found).decode() == text

@@ -1,0 +1,65 @@
+"""A group's members and progress, against what the genuine classes wrote."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.queue import MessageQueue
+from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
+from roquet.wire.calls.bodies import (
+    ClientConnection,
+    ConsumerConnection,
+    ConsumeStats,
+    QueueProgress,
+)
+from roquet.wire.codes import Language
+from roquet.wire.fastjson import codec
+
+Agree = Callable[[str, type[Any]], None]
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+KINDS: dict[str, Any] = {"ConsumerConnection": ConsumerConnection, "ConsumeStats": ConsumeStats}
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [
+        ("GetConsumerConnectionListRequestHeader", GetConnections),
+        ("GetConsumeStatsRequestHeader", GetConsumeStats),
+    ],
+)
+def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+    agree(java, ours)
+
+
+@pytest.mark.parametrize(
+    ("java", "text"),
+    [(x["in"]["class"], x["out"]["text"]) for x in LINES if x["in"]["class"] in KINDS],
+)
+def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
+    assert codec.dumps(codec.loads(text, KINDS[java])).decode() == text
+
+
+def test_a_member_is_told_as_java_tells_it() -> None:
+    one = ClientConnection(
+        client_id="c@1", client_addr="10.0.0.7:5000", language=Language.JAVA, version=513
+    )
+    assert codec.dumps(one).decode() == (
+        '{"clientAddr":"10.0.0.7:5000","clientId":"c@1","language":"JAVA","version":513}'
+    )
+
+
+def test_what_is_ours_is_left_out_where_nobody_asked_for_it() -> None:
+    stats = ConsumeStats(offset_table={MessageQueue("t", "b", 0): QueueProgress(broker_offset=5)})
+    text = codec.dumps(stats).decode()
+    assert "owners" not in text
+    assert "decisions" not in text
+
+
+def test_nothing_waits_where_a_group_is_ahead_of_the_queue() -> None:
+    assert QueueProgress(broker_offset=5, consumer_offset=2).lag == 3
+    assert QueueProgress(broker_offset=0, consumer_offset=9).lag == 0

@@ -1,0 +1,85 @@
+"""Who is connected and what is there, against what the genuine classes wrote."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import FieldError
+from roquet.wire.calls.admin import inspection as calls
+from roquet.wire.codes import Language
+from roquet.wire.command import Command
+from roquet.wire.fastjson import codec
+from roquet.wire.fields import decode_call
+
+Agree = Callable[[str, type[Any]], None]
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+KINDS: dict[str, Any] = {
+    "ConsumeQueueData": calls.QueueEntry,
+    "GroupList": calls.GroupList,
+    "ProducerConnection": calls.ProducerConnection,
+    "ProducerInfo": calls.ProducerInfo,
+    "ProducerTableInfo": calls.ProducerTable,
+    "QueryConsumeQueueResponseBody": calls.QueueEntries,
+    "QuerySubscriptionResponseBody": calls.SubscriptionAnswer,
+}
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [
+        ("GetAllProducerInfoRequestHeader", calls.GetAllProducers),
+        ("GetProducerConnectionListRequestHeader", calls.GetProducers),
+        ("QueryConsumeQueueRequestHeader", calls.GetEntries),
+        ("QuerySubscriptionByConsumerRequestHeader", calls.GetSubscription),
+        ("QueryTopicConsumeByWhoRequestHeader", calls.GetGroupsOfTopic),
+        ("QueryTopicsByConsumerRequestHeader", calls.GetTopicsOfGroup),
+    ],
+)
+def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+    agree(java, ours)
+
+
+@pytest.mark.parametrize(
+    ("java", "text"),
+    [(x["in"]["class"], x["out"]["text"]) for x in LINES if x["in"]["class"] in KINDS],
+)
+def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
+    assert codec.dumps(codec.loads(text, KINDS[java])).decode() == text
+
+
+def test_a_producer_is_told_as_the_genuine_broker_tells_it() -> None:
+    one = calls.ProducerInfo(
+        client_id="c@1", remote_ip="/10.0.0.7:5000", language=Language.PYTHON, version=513,
+        last_update_timestamp=1_700_000_000_000,
+    )  # fmt: skip
+    assert codec.dumps(calls.ProducerTable(data={"g": [one]})).decode() == (
+        '{"data":{"g":[{"clientId":"c@1","language":"PYTHON",'
+        '"lastUpdateTimestamp":1700000000000,"remoteIP":"/10.0.0.7:5000","version":513}]}}'
+    )
+
+
+def test_all_progress_has_bare_numbers_for_queues() -> None:
+    found = calls.AllOffsets(offset_table={"t@g": {0: 3}}, pull_offset_table={"t@g": {0: 4}})
+    assert codec.dumps(found).decode() == (
+        '{"groupTopicMap":{},"offsetTable":{"t@g":{0:3}},"pullOffsetTable":{"t@g":{0:4}}}'
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        calls.GetProducers,
+        calls.GetGroupsOfTopic,
+        calls.GetTopicsOfGroup,
+        calls.GetSubscription,
+        calls.GetEntries,
+    ],
+)
+def test_a_request_without_its_fields_is_refused(kind: type[Any]) -> None:
+    with pytest.raises(FieldError, match="is missing"):
+        decode_call(Command(int(kind.code)), kind)

@@ -1,0 +1,68 @@
+"""Resets and status of members: their headers and bodies against the genuine ones."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.model.errors import FieldError
+from roquet.model.queue import MessageQueue
+from roquet.wire.calls.admin.offset_reset import (
+    CloneOffsets,
+    GetClientStatus,
+    GetGroupStatus,
+    ResetClientOffset,
+    ResetOffset,
+)
+from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody, ResetOffsetList
+from roquet.wire.fastjson import codec
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+
+BODIES = {
+    "ResetOffsetBody": ResetOffsetBody,
+    "ResetOffsetBodyForC": ResetOffsetList,
+    "GetConsumerStatusBody": ClientStatus,
+}
+
+
+def texts(java: str) -> list[str]:
+    found = [line for line in LINES if line["in"]["class"] == java]
+    return [line["out"]["text"] for line in found if line["in"]["op"] == "encode"]
+
+
+def test_the_codes_are_the_genuine_ones() -> None:
+    assert (int(ResetClientOffset.code), int(GetClientStatus.code)) == (220, 221)
+
+
+@pytest.mark.parametrize("java", BODIES)
+def test_bodies_are_read_and_written_to_the_byte(java: str) -> None:
+    kind: Any = BODIES[java]
+    for text in texts(java):
+        assert codec.dumps(codec.loads(text, kind)).decode() == text
+
+
+def test_headers_agree_with_java(agree: Callable[[str, Any], None]) -> None:
+    agree("ResetOffsetRequestHeader", ResetClientOffset)
+    agree("GetConsumerStatusRequestHeader", GetClientStatus)
+    agree("ResetOffsetRequestHeader", ResetOffset)
+    agree("GetConsumerStatusRequestHeader", GetGroupStatus)
+    agree("CloneGroupOffsetRequestHeader", CloneOffsets)
+
+
+def test_queues_are_keys() -> None:
+    (one,) = codec.loads(texts("ResetOffsetBody")[0], ResetOffsetBody).offset_table.items()
+    assert one == (MessageQueue("Topic0", "broker-b", 0), 1700811086560)
+
+
+def test_the_two_forms_of_a_reset_are_told_apart() -> None:
+    listed = texts("ResetOffsetBodyForC")[0]
+    with pytest.raises(FieldError):
+        codec.loads(listed, ResetOffsetBody)
+    first = codec.loads(listed, ResetOffsetList).offset_table[0]
+    assert (first.topic, first.broker_name, first.queue_id, first.offset) == (
+        "Topic0", "broker-a", 3, 34037,
+    )  # fmt: skip

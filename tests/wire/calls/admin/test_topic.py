@@ -1,0 +1,67 @@
+"""Topic and group configuration."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.wire.calls.admin.topic import (
+    CreateGroups,
+    CreateTopic,
+    CreateTopics,
+    DeleteGroup,
+    DeleteTopic,
+    GetGroup,
+    GetGroups,
+    GetTopic,
+    GetTopics,
+    GroupsReply,
+    TopicsReply,
+)
+from roquet.wire.calls.bodies import SubscriptionGroups, TopicConfigs
+from roquet.wire.fastjson import codec
+
+Agree = Callable[[str, type[Any]], None]
+
+VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [
+        ("CreateTopicRequestHeader", CreateTopic),
+        ("CreateTopicListRequestHeader", CreateTopics),
+        ("DeleteTopicRequestHeader", DeleteTopic),
+        ("GetAllSubscriptionGroupRequestHeader", GetGroups),
+        ("GetAllSubscriptionGroupResponseHeader", GroupsReply),
+        ("GetAllTopicConfigRequestHeader", GetTopics),
+        ("GetAllTopicConfigResponseHeader", TopicsReply),
+        ("GetTopicConfigRequestHeader", GetTopic),
+        ("DeleteSubscriptionGroupRequestHeader", DeleteGroup),
+        ("GetSubscriptionGroupConfigRequestHeader", GetGroup),
+    ],
+)
+def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+    agree(java, ours)
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [("CreateTopicListRequestBody", TopicConfigs), ("SubscriptionGroupList", SubscriptionGroups)],
+)
+def test_lists_are_written_as_java_writes_them(java: str, ours: type[Any]) -> None:
+    texts = [x["out"]["text"] for x in LINES if x["in"]["class"] == java and "text" in x["out"]]
+    assert texts
+    for text in texts:
+        assert codec.dumps(codec.loads(text, ours)).decode() == text
+
+
+def test_a_list_of_topics_is_read_with_signed_attributes() -> None:
+    text = '{"topicConfigList":[{"topicName":"t","perm":6,"attributes":{"+message.type":"FIFO"}}]}'
+    (found,) = codec.loads(text, TopicConfigs).topic_config_list
+    assert (found.topic_name, found.attributes) == ("t", {"+message.type": "FIFO"})
+    assert int(CreateTopics.code) == 18
+    assert int(CreateGroups.code) == 225

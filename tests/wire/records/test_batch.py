@@ -1,0 +1,94 @@
+"""Batch bodies, against Java's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.wire.records.batch import (
+    BatchItem,
+    decode_batch,
+    decode_columns,
+    encode_batch,
+    encode_item,
+)
+from roquet.wire.records.property_text import decode_properties
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+items = st.builds(
+    BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=60), st.binary(max_size=60)
+)
+
+
+def vectors(op: str) -> list[tuple[Any, Any]]:
+    return [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
+
+
+@pytest.mark.parametrize(("given_", "out"), vectors("batch_encode"))
+def test_a_batch_is_written_as_java_writes_it(given_: dict[str, Any], out: Any) -> None:
+    batch = [
+        BatchItem(m["flag"], bytes.fromhex(m["body"]), m["properties_string"].encode())
+        for m in given_["messages"]
+    ]
+    assert encode_batch(batch).hex() == out
+
+
+@pytest.mark.parametrize(("given_", "out"), vectors("batch_decode"))
+def test_a_batch_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
+    found = [
+        {"flag": i.flag, "body": i.body.hex(), "properties": decode_properties(i.properties)}
+        for i in decode_batch(bytes.fromhex(given_["body"]))
+    ]
+    assert found == out
+
+
+@given(st.lists(items, max_size=5))
+def test_any_batch_is_read_back(batch: list[BatchItem]) -> None:
+    assert decode_batch(memoryview(encode_batch(batch))) == batch
+
+
+@given(st.lists(items, min_size=1, max_size=3), st.data())
+def test_a_batch_cut_anywhere_is_refused_or_shorter(
+    batch: list[BatchItem], data: st.DataObject
+) -> None:
+    body = encode_batch(batch)
+    cut = data.draw(st.integers(1, len(body) - 1))
+    try:
+        found = decode_batch(body[:cut])
+    except RecordError:
+        return
+    assert found == batch[: len(found)]
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "text"),
+    [
+        (0, 2**31 - 1, "message 0 .* claims"),
+        (0, 3, "claims 3 of"),
+        (16, -5, "body of -5"),
+        (16, 1000, "body of 1000"),
+        (16, 2, "disagree"),
+    ],
+)
+def test_lengths_that_disagree_are_refused(at: int, value: int, text: str) -> None:
+    body = bytearray(encode_batch([BatchItem(0, b"body", b"a\x01b\x02")]))
+    body[at : at + 4] = value.to_bytes(4, "big", signed=True)
+    with pytest.raises(RecordError, match=text):
+        decode_batch(bytes(body))
+
+
+def test_properties_over_the_limit_are_refused() -> None:
+    with pytest.raises(MessageIllegal, match="32767"):
+        encode_batch([BatchItem(0, b"", bytes(32_768))])
+
+
+def test_a_batch_of_too_many_messages_is_refused_before_the_others_are_read() -> None:
+    body = encode_item(0, b"x", b"") * 3
+    assert len(decode_columns(body, 3)[0]) == 3
+    with pytest.raises(RecordError, match="more than 2 messages"):
+        decode_columns(body, 2)

@@ -1,0 +1,246 @@
+from itertools import accumulate, pairwise
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from roquet.wire.records.partial_decode import (
+    RECORD_START,
+    decode_partly,
+    index_keys,
+    index_keys_of_all,
+    is_torn,
+    key_columns,
+    properties_of,
+    property_finder,
+    property_positions,
+    property_value,
+    tag_code,
+)
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import decode, pack
+
+
+def packed(
+    position: int = 0,
+    sys_flag: int = 0,
+    topic: bytes = b"T",
+    body: bytes = b"body",
+    properties: bytes = b"TAGS\x01a\x02",
+) -> bytes:
+    born = bytes(20 if sys_flag & 16 else 8)
+    store = bytes(20 if sys_flag & 32 else 8)
+    return pack(3, 9, 77, position, sys_flag, 1, born, 1234, store, 2, 0, body, topic, properties)
+
+
+@given(
+    st.sampled_from([0, 16, 32, 48]),
+    st.binary(max_size=50),
+    st.integers(1, 300),
+    st.binary(max_size=40),
+    st.integers(0, 20),
+)
+def test_the_facts_are_those_of_the_decoded_record(
+    sys_flag: int, body: bytes, topic_size: int, properties: bytes, at: int
+) -> None:
+    record = packed(500, sys_flag, b"t" * topic_size, body, properties)
+    view = memoryview(bytes(at) + record + b"rest")
+    found = decode_partly(view, at, len(view), 500, True)
+    whole = decode(record)
+    assert found == (
+        whole.size, whole.queue_id, whole.queue_offset, whole.sys_flag, whole.stored_ms,
+        whole.topic.encode(), whole.properties,
+    )  # fmt: skip
+
+
+@given(st.data())
+def test_bytes_cut_short_or_from_elsewhere_are_no_record(data: st.DataObject) -> None:
+    record = packed()
+    cut = data.draw(st.integers(0, len(record) - 1))
+    view = memoryview(record[:cut])
+    assert decode_partly(view, 0, cut, 0, True) is None
+    assert decode_partly(memoryview(record), 0, len(record), 1, True) is None
+
+
+def test_a_flipped_bit_of_the_body_is_seen_when_asked_for() -> None:
+    record = bytearray(packed(body=b"body"))
+    record[record.index(b"body")] ^= 1
+    assert decode_partly(memoryview(record), 0, len(record), 0, True) is None
+    assert decode_partly(memoryview(record), 0, len(record), 0, False) is not None
+
+
+@given(st.integers(0, 90), st.integers(0, 255))
+def test_any_byte_of_the_head_may_be_anything(at: int, value: int) -> None:
+    record = bytearray(packed() + bytes(50))
+    record[at] = value
+    decode_partly(memoryview(record), 0, len(record), 0, True)
+
+
+@given(st.binary(min_size=91, max_size=200), st.sampled_from([0, 16, 32, 48]))
+def test_noise_with_a_right_beginning_is_refused_or_read_within_bounds(
+    noise: bytes, sys_flag: int
+) -> None:
+    data = bytearray(noise)
+    RECORD_START.pack_into(data, 0, len(data), 0xDAA320AB, 0)
+    data[36:40] = sys_flag.to_bytes(4, "big")
+    found = decode_partly(memoryview(data), 0, len(data), 0, False)
+    assert found is None or found[0] == len(data)
+
+
+def test_the_last_of_equal_properties_counts_and_names_are_whole() -> None:
+    text = b"XTAGS\x01no\x02TAGS\x01one\x02TAGS\x01two\x02KEY\x01TAGS"
+    assert property_value(text, b"TAGS") == b"two"
+    assert property_value(text, b"XTAGS") == b"no"
+    assert property_value(text, b"AGS") is None
+    assert property_value(text, b"KEY") == b"TAGS"
+    assert property_value(b"", b"TAGS") is None
+
+
+@given(st.lists(st.sampled_from([b"KEYS", b"\x01", b"\x02", b"a", b" "]), max_size=20))
+def test_a_property_is_found_as_if_all_were_taken_apart(pieces: list[bytes]) -> None:
+    text = b"".join(pieces)
+    values = [part[5:] for part in text.split(b"\x02") if part.startswith(b"KEYS\x01")]
+    assert property_value(text, b"KEYS") == (values[-1] if values else None)
+    keys = values[-1].split(b" ") if values else []
+    assert index_keys(text) == [key for key in keys if key]
+
+
+TEXTS = st.lists(
+    st.lists(
+        st.sampled_from(
+            [b"UNIQ_KEY\x01", b"KEYS\x01", b"\x02", b"a", b"b c", b" ", b"\0", b"\xc3\xa9",
+             b"UNIQ_KEY\x01u1\x02", b"UNIQ_KEY\x01u2\x02", b"KEYS\x01k\x02", b"XUNIQ_KEY\x01x\x02"]
+        ),
+        max_size=5,
+    ).map(b"".join),
+    min_size=1,
+    max_size=5,
+)  # fmt: skip
+
+
+@given(TEXTS)
+@example([b"UNIQ_KEY\x01u%d\x02TAGS\x01t\x02" % n for n in range(20)])
+@example([b"KEYS\x01k%d\x02UNIQ_KEY\x01u\x02" % n for n in range(20)])
+@example([b"UNIQ_KEY\x01u\x02UNIQ_KEY\x01v\x02", b"\0"])
+@example([b"UNIQ_KEY\x01u\x02UNIQ_KEY\x01v\x02", b"a"])
+def test_keys_of_many_are_those_of_each(texts: list[bytes]) -> None:
+    places, keys = index_keys_of_all(texts)
+    expected = [(place, key) for place, text in enumerate(texts) for key in index_keys(text)]
+    assert list(zip(places, keys, strict=True)) == expected
+
+
+@given(TEXTS)
+@example([b"UNIQ_KEY\x01u1\x02", b"UNIQ_KEY\x01\x02u\x02"])
+@example([b"aUNIQ_KEY\x01u\x02", b"\x02UNIQ_KEY\x01u\x02"])
+@example([b"aUNIQ_KEY\x01u\x02", b"bUNIQ_KEY\x01u\x02"])
+@example([b"UNIQ_KEY\x01u\x02", b"UNIQ_KEY\x01uu"])
+@example([b"UNIQ_KEY\x01u"])
+def test_columns_hold_all_keys_that_there_are(texts: list[bytes]) -> None:
+    columns = key_columns(texts)
+    if columns is not None:
+        keys = [bytes(key) for key in zip(*columns, strict=True)]
+        assert [[key] for key in keys] == list(map(index_keys, texts))
+
+
+def test_the_messages_of_a_producer_have_columns() -> None:
+    for before in (b"", b"TAGS\x01red\x02"):
+        texts = [before + b"UNIQ_KEY\x017F%04X\x02WAIT\x01true\x02" % n for n in range(300)]
+        columns = key_columns(texts)
+        assert columns is not None
+        assert [bytes(key) for key in zip(*columns, strict=True)][255] == b"7F00FF"
+        assert key_columns([*texts, before + b"UNIQ_KEY\x017F0000\x02"]) is not None
+        assert key_columns([*texts, before + b"UNIQ_KEY\x017F00000\x02WAIT\x01tru\x02"]) is None
+        assert key_columns([*texts, texts[0][:-2] + b"\xc3\xa9"]) is None
+
+
+def test_keys_of_other_lengths_or_places_have_no_columns() -> None:
+    first = b"TAGS\x01a\x02UNIQ_KEY\x0112\x02"
+    longer, shorter = b"TAGS\x01a\x02UNIQ_KEY\x01123\x02", b"TAGS\x01a\x02UNIQ_KEY\x011\x02X\x02"
+    elsewhere = b"TAG\x02UNIQ_KEY\x01abc\x02...."
+    assert key_columns([first, first]) == [b"11", b"22"]
+    assert [key_columns([first, other]) for other in (longer, shorter, elsewhere)] == [None] * 3
+
+
+def test_the_tag_code_is_javas_hash() -> None:
+    assert tag_code(b"TAGS\x01red\x02") == 112785
+    assert tag_code(b"KEYS\x01red\x02") == 0
+
+
+def test_keys_are_the_unique_one_and_each_of_the_own_ones() -> None:
+    assert index_keys(b"KEYS\x01a  b\x02UNIQ_KEY\x01U\x02") == [b"U", b"a", b"b"]
+    assert index_keys(b"KEYS\x01\x02") == []
+
+
+def test_zeros_where_text_should_be_are_a_torn_write() -> None:
+    assert is_torn(b"To\x00", b"")
+    assert is_torn(b"T", b"TAGS\x01a\x00")
+    assert is_torn(b"T", b"TAGS\x01a\x02KE\x00\x00\x02")
+    assert not is_torn(b"T", b"")
+    assert not is_torn(b"T", b"TAGS\x01a\x02")
+    assert not is_torn(b"T", b"odd text of an odd peer\x02")
+
+
+@given(
+    st.sampled_from([0, 16, 32, 48]),
+    st.binary(max_size=50),
+    st.sampled_from([1, 127, 128, 300]),
+    st.binary(max_size=40),
+    st.integers(0, 20),
+)
+def test_the_properties_of_one_record_are_cut_out_of_many(
+    sys_flag: int, body: bytes, topic_size: int, properties: bytes, at: int
+) -> None:
+    record = packed(500, sys_flag, b"t" * topic_size, body, properties)
+    block = bytes(at) + record + b"rest"
+    assert properties_of(block, at, at + len(record)) == properties
+
+
+PIECES = st.lists(
+    st.tuples(st.sampled_from(["a", "aa", "b", "", "\u4e2d"]), st.text("a\u4e2d \x01", max_size=4))
+)
+
+
+@given(PIECES, st.booleans(), st.sampled_from(["a", "aa", "b", "\u4e2d"]))
+def test_a_property_is_found_as_if_all_were_decoded(
+    pieces: list[tuple[str, str]], is_closed: bool, name: str
+) -> None:
+    text = "\x02".join([f"{name}\x01{value}" for name, value in pieces])
+    properties = (text + "\x02" * is_closed).encode()
+    assert property_finder(name)(properties) == decode_properties(properties).get(name)
+
+
+def test_of_two_properties_with_one_name_the_last_with_a_value_counts() -> None:
+    find = property_finder("a")
+    assert find(b"a\x01x\x02a\x01y\x02") == "y"
+    assert find(b"a\x01x\x02a\x01\x02") == "x"
+    assert find(b"a\x01\x02") is None
+    assert find(b"b\x01a\x01x\x02") is None
+
+
+def test_a_value_that_is_no_text_is_found_as_java_would_show_it() -> None:
+    assert property_finder("a")(b"a\x01x\xff\x02") == "x\ufffd"
+    assert property_finder("a")(b"\xff\x01a\x01x\x02a\x01y\x02") == "y"
+    assert property_finder("b")(b"ab\x01\xff\x02b\x01\x02") is None
+
+
+@given(
+    st.integers(1, 300),
+    st.lists(st.tuples(st.sampled_from([0, 16, 32, 48]), st.binary(max_size=9)), max_size=5),
+)
+def test_the_properties_of_many_records_have_their_places(
+    topic_size: int, shapes: list[tuple[int, bytes]]
+) -> None:
+    records = [
+        packed(0, sys_flag, b"t" * topic_size, body, b"a\x01" + body) for sys_flag, body in shapes
+    ]
+    block, edges = b"".join(records), list(accumulate(map(len, records), initial=0))
+    places = property_positions(block, edges)
+    assert [block[at:stop] for at, stop in zip(places, edges[1:], strict=True)] == [
+        properties_of(block, at, stop) for at, stop in pairwise(edges)
+    ]
+    assert [block[at:stop] for at, stop in zip(places, edges[1:], strict=True)] == [
+        b"a\x01" + body for _, body in shapes
+    ]
+
+
+def test_a_tag_that_is_not_utf_8_has_no_code() -> None:
+    assert tag_code(b"TAGS\x01\xff\x02") == 0

@@ -1,0 +1,76 @@
+"""Property text, against Java's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.model.errors import MessageIllegal, RecordError
+from roquet.wire.records.property_text import decode_properties, encode_properties, is_well_formed
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
+LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+words = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1)
+
+
+def vectors(op: str) -> list[tuple[Any, Any]]:
+    return [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
+
+
+@pytest.mark.parametrize(("given_", "out"), vectors("string_to_properties"))
+def test_a_text_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
+    assert decode_properties(given_["text"]) == out
+    assert decode_properties(given_["text"].encode()) == out
+
+
+@pytest.mark.parametrize(("given_", "out"), vectors("properties_to_string"))
+def test_properties_are_written_as_java_writes_them(given_: dict[str, Any], out: Any) -> None:
+    present = {name: value for name, value in given_["properties"].items() if value is not None}
+    assert encode_properties(present) == out.encode()
+
+
+@given(st.dictionaries(words, words))
+def test_any_properties_are_read_back_with_and_without_the_last_separator(
+    properties: dict[str, str],
+) -> None:
+    text = encode_properties(properties)
+    assert decode_properties(text) == properties
+    assert decode_properties(text[:-1]) == properties
+    assert is_well_formed(text) == (not text.endswith(b"\x00"))
+
+
+@pytest.mark.parametrize("properties", [{"a\x01": "b"}, {"a": "b\x02"}, {"a": "b\x01c"}])
+def test_a_separator_inside_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(MessageIllegal, match="separate"):
+        encode_properties(properties)
+
+
+def test_lone_surrogates_survive() -> None:
+    assert decode_properties(encode_properties({"half": "\ud83d"})) == {"half": "\ud83d"}
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(RecordError, match="UTF-8"):
+        decode_properties(b"a\x01\xff\xfe\x02")
+
+
+@pytest.mark.parametrize(
+    ("text", "well"),
+    [
+        (b"", True),
+        (b"a\x01b", True),
+        (b"a\x01b\x02c\x01d\x02", True),
+        (b"a\x01b\x01c\x02", True),
+        (b"\x00\x00\x00", False),
+        (b"a\x01b\x02c\x01\x00\x00\x00", False),
+        (b"a\x01b\x02\x00\x00\x00\x02", False),
+        (b"a\x01b\x02\x02", False),
+        (b"ab\x02cd\x01e\x02", False),
+        (b"\x02", False),
+    ],
+)
+def test_torn_text_pairs_badly(text: bytes, well: bool) -> None:
+    assert is_well_formed(text) is well
