@@ -1,4 +1,4 @@
-"""Trace text: what became of messages, as clients write it into the trace topic.
+"""Trace records: the text that clients write into the trace topic about their messages.
 
     Pub         time, region, group, topic, message, tag, keys, store host, body length, ms taken,
                 kind, broker's id of the message, success
@@ -6,8 +6,8 @@
     SubAfter    request, message, ms taken, success, keys, outcome, time, group
     EndTransaction, Recall: as below
 
-A record begins with its name; U+0001 stands between its fields, U+0002 after it. What is not known
-is the text "null", as Java writes it: its own reader cannot read a SubBefore whose keys are empty.
+A record begins with its name; U+0001 separates its fields, U+0002 ends it. An unknown value is the
+text "null", as in Java: its own reader cannot read a SubBefore whose keys are empty.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ UNKNOWN: Final = "null"
 
 
 class TraceMessageType(IntEnum):
-    """What kind of message was sent (Java's MessageType)."""
+    """Kind of a sent message (Java's MessageType)."""
 
     NORMAL = 0
     HALF = 1
@@ -33,7 +33,7 @@ class TraceMessageType(IntEnum):
 
 
 class ConsumeReturnType(IntEnum):
-    """How a handler ended (Java's ConsumeReturnType)."""
+    """Result of a handler (Java's ConsumeReturnType)."""
 
     SUCCESS = 0
     TIMED_OUT = 1
@@ -61,7 +61,7 @@ class SendTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumeStartTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A handler was given a message."""
+    """A handler has received a message."""
 
     at_ms: int
     region: str = ""
@@ -74,7 +74,7 @@ class ConsumeStartTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumeEndTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A handler has ended."""
+    """A handler has finished."""
 
     request_id: str
     message_id: str
@@ -105,7 +105,7 @@ class TransactionTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecallTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was to come later was taken back."""
+    """A timer message was cancelled."""
 
     at_ms: int
     region: str = ""
@@ -119,12 +119,12 @@ Trace: TypeAlias = SendTrace | ConsumeStartTrace | ConsumeEndTrace | Transaction
 
 
 def encode(traces: Iterable[Trace]) -> str:
-    """The text of some records."""
+    """Encode trace records."""
     return "".join([_record(trace) for trace in traces])
 
 
 def decode(text: str) -> list[Trace]:
-    """The records of a text; those that cannot be understood are left out."""
+    """Decode trace records; those that cannot be understood are left out."""
     return list(_decoded(text))
 
 

@@ -1,7 +1,7 @@
-"""Plain values to typed ones, as tolerantly as Java peers need.
+"""Type coercion of plain values, as tolerant as Java peers need.
 
-Numbers may be strings and strings numbers, an enum comes by name in any case or by its place in
-Java's order, null stands for an empty list or a default, and unknown fields are passed over.
+Numbers may be strings and strings numbers, an enum is given by name in any case or by its index in
+Java's order, null stands for an empty list or a default, and unknown fields are ignored.
 """
 
 import re
@@ -21,7 +21,7 @@ _TRUTHS: Final = MappingProxyType({"true": True, "1": True, "false": False, "0":
 
 
 def coerce(value: object, wanted: Any, path: str = "$") -> Any:
-    """The value as the type wants it; FieldError names the place where that fails."""
+    """Convert a value to a type; FieldError names the path where that fails."""
     if (make := _SCALARS.get(wanted)) is not None:
         return make(value, path)
     origin = get_origin(wanted)
@@ -54,22 +54,22 @@ def _mapping(value: object, wanted: Any, path: str) -> dict[Any, Any]:
 
 
 def _struct(value: object, wanted: Any, path: str) -> Any:
-    given = {key: item for key, item in _pairs(value, path) if isinstance(key, str)}
-    found = {}
+    members = {key: item for key, item in _pairs(value, path) if isinstance(key, str)}
+    values = {}
     for field in msgspec.structs.fields(wanted):
-        item = given.get(field.encode_name)
-        place = f"{path}.{field.encode_name}"
+        item = members.get(field.encode_name)
+        member_path = f"{path}.{field.encode_name}"
         if item is not None:
-            found[field.name] = coerce(item, field.type, place)
+            values[field.name] = coerce(item, field.type, member_path)
         elif field.required:
             if get_origin(field.type) not in {list, dict}:
-                raise FieldError(f"{wanted.__name__}: {place} is missing")
-            found[field.name] = coerce(None, field.type, place)
-    return wanted(**found)
+                raise FieldError(f"{wanted.__name__}: {member_path} is missing")
+            values[field.name] = coerce(None, field.type, member_path)
+    return wanted(**values)
 
 
 def _member(value: object, wanted: type[Enum], path: str) -> Enum:
-    """Java's ordinals are places in the order of declaration; an IntEnum has numbers of its own."""
+    """Enum member. Java's ordinals count declarations; an IntEnum has numbers of its own."""
     members = list(wanted)
     text = str(value).strip()
     if text.isdecimal() and len(text) <= 10:
