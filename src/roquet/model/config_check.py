@@ -55,7 +55,8 @@ def check_types(config: msgspec.Struct) -> None:
         taken = (*kinds, *(_ALSO_ACCEPTED[kind] for kind in kinds if kind in _ALSO_ACCEPTED))
         if isinstance(value, taken) and (type(value) is not bool or bool in kinds):
             continue
-        raise ConfigError(f"{name}: {value!r} is not {_types_text(kinds)}")
+        wanted = " or ".join(map(_type_text, kinds))
+        raise ConfigError(f"{name}: {value!r} is not {wanted}")
 
 
 def check_least(config: msgspec.Struct, minimums: Mapping[str, int]) -> None:
@@ -77,10 +78,6 @@ def _setting_types(config: type[msgspec.Struct]) -> Mapping[str, tuple[type, ...
         if all(isinstance(t, type) and not getattr(t, "_is_protocol", False) for t in plain):
             types[field.name] = tuple(plain)
     return types
-
-
-def _types_text(kinds: tuple[type, ...]) -> str:
-    return " or ".join(_type_text(kind) for kind in kinds)
 
 
 def _type_text(kind: type) -> str:

@@ -7,7 +7,7 @@ ignored.
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -97,7 +97,13 @@ def apply_changes(known: Mapping[str, str] | None, wanted: Mapping[str, str]) ->
     return attributes
 
 
-def _signed_changes(wanted: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+class _Change(NamedTuple):
+    sign: str
+    key: str
+    value: str
+
+
+def _signed_changes(wanted: Mapping[str, str]) -> Iterator[_Change]:
     """Sign, key and value of each change; raises UsageError for a key that occurs twice."""
     seen: set[str] = set()
     for signed, value in wanted.items():
@@ -107,7 +113,7 @@ def _signed_changes(wanted: Mapping[str, str]) -> Iterator[tuple[str, str, str]]
         if key in seen:
             raise UsageError(f"alter duplication key. key: {key}")
         seen.add(key)
-        yield sign, key, value
+        yield _Change(sign, key, value)
 
 
 def _check(key: str, attribute: Attribute, value: str) -> None:

@@ -160,7 +160,7 @@ def sender(language: int, version: int) -> bytes:
 def encode_json(
     code: int, flag: int, opaque: int, who: bytes, remark: str | None, pairs: bytes, body: bytes
 ) -> bytes:
-    """Encode a whole frame in JSON; `pairs` is the inside of the fields' object, `who` a `sender`."""
+    """Encode a whole frame in JSON; `pairs` is the inside of the fields' object, `who` a sender."""
     said = b"" if remark is None else b',"remark":%b' % quoted(remark).encode()
     if pairs:
         header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b,"extFields":{%b}}' % (

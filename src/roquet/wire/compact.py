@@ -11,7 +11,7 @@ MessagePack, which is decoded in a third of the time of a loop over the pairs.
 """
 
 from struct import Struct, error
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -61,14 +61,23 @@ class PackedFields(msgspec.Struct, frozen=True, gc=False):
         return dict(zip(self.texts[::2], self.texts[1::2], strict=True))
 
 
-def read_remark(frame: bytes, size: int) -> tuple[str, int, int]:
-    """Remark of `size` bytes, the start of the pairs, and the length stated for them."""
+class RemarkField(NamedTuple):
+    """Remark of a compact header, and where the pairs behind it begin."""
+
+    remark: str
+    pairs_at: int
+    pairs_size: int
+    """Length stated for the pairs, in bytes."""
+
+
+def read_remark(frame: bytes, size: int) -> RemarkField:
+    """Decode the remark of `size` bytes; raises struct.error for a wrong length."""
     begin = COMPACT_HEAD.size - _COUNT.size
     end = begin + size
     if not begin <= end <= len(frame):
         raise error(f"a remark of {size} bytes")
     (pairs_size,) = _COUNT.unpack_from(frame, end)
-    return str(frame[begin:end], "utf-8"), end + _COUNT.size, pairs_size
+    return RemarkField(str(frame[begin:end], "utf-8"), end + _COUNT.size, pairs_size)
 
 
 def read_pairs(pairs: bytes) -> PackedFields | dict[str, str]:

@@ -4,7 +4,6 @@ Every value is sent as a string. Received numbers and booleans may be unquoted, 
 means absent (an empty text stays as it is); unknown fields are kept in `Command.ext`.
 """
 
-import re
 from collections.abc import Collection
 from typing import Any, Final, TypeVar
 
@@ -29,6 +28,7 @@ from roquet.wire.command import (
     sender,
 )
 from roquet.wire.compact import PackedFields, encode_compact, write_pairs
+from roquet.wire.fastjson.coercion import integer_of, truth_of
 from roquet.wire.header_codec import HEADER_CODECS, HeaderField
 
 AnyCall = Call[Any]
@@ -36,8 +36,6 @@ CallT = TypeVar("CallT", bound=AnyCall)
 ReplyT = TypeVar("ReplyT", bound=Reply)
 FieldsT = TypeVar("FieldsT", bound=AnyCall | Reply)
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
 _set: Final = msgspec.structs.force_setattr
 _SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -153,13 +151,13 @@ def _typed(struct: type, field: HeaderField, text: str) -> object:
     if field.kind is str:
         return text
     if field.kind is bool:
-        if (truth := _TRUTHS.get(text.lower())) is None:
+        if (truth := truth_of(text)) is None:
             raise _broken(struct, field, f"is {text[:40]!r}, neither true nor false")
         return truth
-    if not _INTEGER.fullmatch(text):
+    if (number := integer_of(text)) is None:
         raise _broken(struct, field, f"is {text[:40]!r}, not a whole number")
     try:
-        return msgspec.convert(int(text), field.annotation)
+        return msgspec.convert(number, field.annotation)
     except msgspec.ValidationError as error:
         raise _broken(struct, field, f"is {text}, beyond its limits: {error}") from error
 

@@ -43,7 +43,7 @@ class _HeaderCodecs(dict[type, HeaderCodec]):
         self[struct] = codec = HeaderCodec(
             fields=fields,
             to_json=_json_writer(fields),
-            to_compact=_compact_writer(fields),
+            to_compact=_compiled(_joined(fields, _compact_text)),
             from_json=msgspec.json.Decoder(struct, strict=False).decode,
             from_packed=msgspec.msgpack.Decoder(struct, strict=False).decode,
         )
@@ -86,10 +86,6 @@ def _json_writer(fields: Iterable[HeaderField]) -> Callable[[Any], bytes]:
     if expression.startswith("b',"):  # the first field is always there, and has no comma
         return _compiled(expression.replace(",", "", 1))
     return _compiled(f"({expression})[1:]")
-
-
-def _compact_writer(fields: Iterable[HeaderField]) -> Callable[[Any], bytes]:
-    return _compiled(_joined(fields, _compact_text))
 
 
 def _compiled(expression: str) -> Callable[[Any], bytes]:

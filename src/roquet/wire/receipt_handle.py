@@ -39,7 +39,7 @@ _NUMBER: Final = re.compile("[0-9]{1,19}")
 
 
 class ReceiptHandle(msgspec.Struct, frozen=True, gc=False):
-    """Receipt handle: identifies a popped message, to acknowledge it or change its invisible time."""
+    """Receipt of a popped message, to acknowledge it or change its invisible time."""
 
     start: int
     """First offset of the pop."""
@@ -144,9 +144,7 @@ def _count(field: str, text: str) -> int:
 
 
 class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Messages that a pop delivered (Java's PopCheckPoint): fields in alphabetical order, as in
-    Java.
-    """
+    """Messages that a pop delivered (Java's PopCheckPoint), with fields sorted as in Java."""
 
     acked: int = msgspec.field(default=0, name="bm")
     """Bit n: the n-th message is acknowledged."""

@@ -55,5 +55,5 @@ def decode_body(body: bytes, wanted: type[T]) -> T:
         ) from error
 
 
-def _too_large(found: str, limit: str) -> FieldError:
-    return FieldError(f"the body has {found}, the limit is {limit}: send it in several requests")
+def _too_large(size: str, limit: str) -> FieldError:
+    return FieldError(f"the body has {size}, the limit is {limit}: send it in several requests")

@@ -47,7 +47,8 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES, hasher: Hasher = md5_hig
         if not points:  # without points nobody has a queue, as in Java
             return shares
         for queue in queues:
-            shares[ring[_next_point(points, hasher(_text_of(queue)))]].append(queue)
+            at = bisect_left(points, hasher(_text_of(queue)))
+            shares[ring[points[at % len(points)]]].append(queue)
         return shares
 
     return shared
@@ -115,10 +116,6 @@ def _ring(
         for number in range(first, first + virtual_nodes):
             ring[hasher(f"{member}-{number}")] = member
     return ring, sorted(ring)
-
-
-def _next_point(points: Sequence[int], target: int) -> int:
-    return points[bisect_left(points, target) % len(points)]
 
 
 def _text_of(queue: MessageQueue) -> str:

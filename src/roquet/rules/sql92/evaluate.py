@@ -203,7 +203,7 @@ def _equal(
 ) -> Predicate[Source]:
     number, other = number_of(right), number_of(left)
     if number is not None and other is not None:
-        fixed: bool = _equal_numbers(other, number) is not inverse
+        fixed: bool = other.compared(operator.eq, number) is not inverse
         return lambda _: fixed
     if number is not None:
         return _equals_number(_value(left, look), number, None, inverse=inverse)
@@ -213,10 +213,6 @@ def _equal(
     if isinstance(left, tree.PropertyRef) and isinstance(right, tree.TextLiteral):
         return _equals_text(look(left.name), right.value, inverse=inverse)
     return _equals_value(_value(left, look), _value(right, look), inverse=inverse)
-
-
-def _equal_numbers(left: NumberLiteral, right: NumberLiteral) -> bool:
-    return left.compared(operator.eq, right)
 
 
 def _equals_number(

@@ -60,7 +60,7 @@ class EncodedTextCache:
         self._now: dict[int, tuple[object, str]] = {}
 
     def begin(self) -> None:
-        """Start another write of the table; values that are not in it any more will be forgotten."""
+        """Start another write of the table; values that it no longer has will be forgotten."""
         self._before, self._now = self._now, {}
 
     def text(self, value: object, write: Callable[[object, str], str], line: str) -> str:

@@ -16,8 +16,18 @@ import msgspec
 from roquet.model.errors import FieldError
 from roquet.wire.fastjson.parser import Pairs
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}(\.0*)?")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTHS: Final = MappingProxyType({"true": True, "1": True, "false": False, "0": False})
+
+
+def integer_of(text: str) -> int | None:
+    """Whole number of a text with up to 19 digits; None for any other text."""
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def truth_of(text: str) -> bool | None:
+    """Truth value of true, false, 1 or 0 in any case; None for any other text."""
+    return _TRUTHS.get(text.lower())
 
 
 def coerce(value: object, wanted: Any, path: str = "$") -> Any:
@@ -119,9 +129,10 @@ def _text(value: object, path: str) -> str:
 
 def _integer(value: object, path: str) -> int:
     text = value if isinstance(value, str) else _text(value, path)
-    if not _INTEGER.fullmatch(text):
+    whole, _, fraction = text.partition(".")
+    if fraction.strip("0") or (number := integer_of(whole)) is None:
         raise _ill_typed(value, path, "a whole number")
-    return int(text.partition(".")[0])
+    return number
 
 
 def _number(value: object, path: str) -> float:
@@ -132,10 +143,9 @@ def _number(value: object, path: str) -> float:
 
 
 def _truth(value: object, path: str) -> bool:
-    key = _text(value, path).lower()
-    if key not in _TRUTHS:
+    if (truth := truth_of(_text(value, path))) is None:
         raise _ill_typed(value, path, "true or false")
-    return _TRUTHS[key]
+    return truth
 
 
 def _raw(value: object, path: str) -> bytes:

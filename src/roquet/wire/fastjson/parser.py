@@ -136,9 +136,7 @@ def _array(text: str, at: int, depth: int) -> tuple[list[object], int]:
 
 
 def _next(text: str, at: int, end: str) -> tuple[bool, int]:
-    """Whether the bracket closes here (otherwise there is a comma), and the start of the next
-    token.
-    """
+    """Whether the bracket closes here (else there is a comma), and the next token's start."""
     char = text[at : at + 1]
     if char not in {end, ","}:
         raise _broken(text, at, f"a comma or {end} is wanted")
