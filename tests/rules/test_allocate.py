@@ -85,7 +85,7 @@ def test_no_genuine_strategy_is_left_out() -> None:
 
 
 def test_strategies_have_names_for_operators() -> None:
-    class Own:
+    class OwnStrategy:
         def __call__(self, queues: Any, members: Any) -> Any:
             """Nobody asks it."""
 
@@ -96,7 +96,7 @@ def test_strategies_have_names_for_operators() -> None:
     assert name_of(consistent_hash(virtual_nodes=3)) == "consistent_hash"
     assert name_of(nearby(average, str, str)) == "nearby"
     assert name_of(lambda queues, members: {}).startswith("test_strategies_have_names")
-    assert name_of(Own()).startswith("test_strategies_have_names")
+    assert name_of(OwnStrategy()).startswith("test_strategies_have_names")
 
 
 def test_what_the_broker_decides_is_no_members_to_decide() -> None:

@@ -13,7 +13,7 @@ text "null", as in Java: its own reader cannot read a SubBefore whose keys are e
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import astuple
@@ -143,8 +143,9 @@ def _decoded(kind: type[Trace], texts: list[str]) -> Trace:
         del texts[6:]  # older clients send neither the time nor the group, or not even the outcome
     elif len(texts) < len(_PARSERS[kind]):
         raise ValueError(f"{len(texts)} fields are too few")
-    parsers = _PARSERS[kind].items()
-    return kind(**{name: parse(text) for (name, parse), text in zip(parsers, texts, strict=False)})
+    fields = zip(_PARSERS[kind].items(), texts, strict=False)
+    values: dict[str, Any] = {name: parse(text) for (name, parse), text in fields}
+    return kind(**values)
 
 
 def _record(trace: Trace) -> str:
