@@ -76,5 +76,5 @@ def test_a_shape_is_found_out_once() -> None:
 
 
 def test_what_is_no_text_number_or_truth_cannot_travel_in_a_header() -> None:
-    with pytest.raises(TypeError, match="cannot travel"):
+    with pytest.raises(TypeError, match="cannot be a header field"):
         HEADER_CODECS[Unfit]

@@ -24,7 +24,7 @@ SEPARATOR: Final = "%"
 def check_namespace(namespace: str) -> str:
     """Return the namespace; raises UsageError if it could not be separated from a name again."""
     if SEPARATOR in namespace or namespace != namespace.strip():
-        raise UsageError(f"namespace {namespace!r}: neither % nor blanks around it are allowed")
+        raise UsageError(f"namespace {namespace!r}: % and blanks around it are not allowed")
     return namespace
 
 

@@ -77,7 +77,7 @@ def parse_addresses(text: str, name: str = "addresses") -> tuple[str, ...]:
     """Parse a list a:1;b:2 (commas and blanks separate, too) and check each address."""
     parts = [part for part in re.split(r"[;,\s]+", text) if part]
     if not parts:
-        raise ConfigError(f"{name}: no address given, HOST:PORT is wanted")
+        raise ConfigError(f"{name}: no address given, expected HOST:PORT")
     return tuple(join_address(*parse_address(part, name)) for part in parts)
 
 

@@ -49,8 +49,8 @@ class RegistrationVerdict(Enum):
     """Outcome of a new registration."""
 
     TAKEN = "taken"
-    OUTDATED = "another address with newer topics sits there"
-    INCOMPLETE = "one topic of a broker of which nothing else is known"
+    OUTDATED = "another address has registered newer topics for it"
+    INCOMPLETE = "one topic of a broker whose other topics are unknown"
 
 
 def judge(known: BrokerRegistrations, new: BrokerRegistration) -> RegistrationVerdict:

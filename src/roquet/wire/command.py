@@ -96,7 +96,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         if fields is None:
             return {}
         if not isinstance(fields, dict):
-            raise FieldError(f"code {self.code}: extFields are no object: {text[:40]!r}")
+            raise FieldError(f"code {self.code}: extFields are not an object: {text[:40]!r}")
         return fields
 
 

@@ -74,7 +74,7 @@ def _kind(annotation: Any) -> type:
         annotation = get_args(annotation)[0]
     if annotation is str or annotation is int or annotation is bool:
         return annotation
-    raise TypeError(f"{annotation} cannot travel in a header")
+    raise TypeError(f"{annotation} cannot be a header field")
 
 
 # Each writer is compiled from one expression. It takes a third of the time of a loop over the

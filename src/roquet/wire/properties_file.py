@@ -84,7 +84,7 @@ def _plain(text: str) -> str:
 def _unescaped(match: re.Match[str]) -> str:
     code = match[1]
     if code == "u":
-        raise FieldError("a properties file: \\u wants four hexadecimal digits")
+        raise FieldError("a properties file: \\u needs four hexadecimal digits")
     if len(code) == 5:
         return chr(int(code[1:], 16))
     return _ESCAPED.get(code, code)

@@ -81,7 +81,7 @@ def decode_receipt_handle(text: str) -> ReceiptHandle:
 
 def _number(field: str, text: str) -> int:
     if not _NUMBER.fullmatch(field) or (number := int(field)) > LONG_MAX:
-        raise FieldError(f"a receipt handle holds {field[:20]!r}, no number: {text[:80]!r}")
+        raise FieldError(f"a receipt handle holds {field[:20]!r}, not a number: {text[:80]!r}")
     return number
 
 
@@ -139,7 +139,7 @@ def _entries(text: str) -> Iterable[tuple[str, str]]:
 
 def _count(field: str, text: str) -> int:
     if not _NUMBER.fullmatch(field):
-        raise FieldError(f"{field[:20]!r} is no offset: {text[:80]!r}")
+        raise FieldError(f"{field[:20]!r} is not an offset: {text[:80]!r}")
     return int(field)
 
 
@@ -194,7 +194,7 @@ def decode_checkpoint(body: bytes) -> CheckpointBody:
     try:
         checkpoint = _CHECKPOINT.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FieldError(f"no checkpoint: {error}") from error
+        raise FieldError(f"not a checkpoint: {error}") from error
     steps, count = checkpoint.steps or (), checkpoint.count
     if (
         not 0 <= checkpoint.start <= LONG_MAX
@@ -204,7 +204,7 @@ def decode_checkpoint(body: bytes) -> CheckpointBody:
         or not 0 <= checkpoint.pop_ms <= LONG_MAX
         or checkpoint.queue_id < 0
     ):
-        raise FieldError(f"a checkpoint that cannot be: {body[:200]!r}")
+        raise FieldError(f"an impossible checkpoint: {body[:200]!r}")
     return checkpoint
 
 
@@ -213,7 +213,7 @@ def decode_ack(body: bytes) -> AckBody:
     try:
         return _ACK.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FieldError(f"no acknowledgement: {error}") from error
+        raise FieldError(f"not an acknowledgement: {error}") from error
 
 
 COUNT_MAX: Final = 4_096

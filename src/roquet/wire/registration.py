@@ -4,8 +4,9 @@
     │ length (4) │ version │ count (4) │ length (4) │ text │ length (4) │ servers │ mappings (4) │
     └────────────┴─────────┴───────────┴──────────────────┴────────────┴─────────┴──────────────┘
 
-The version and the filter servers are JSON, a topic is the text `name read write perm filter-type
-attributes`. Mappings belong to static topics, which we do not have: they are not read.
+The version and the filter servers are JSON, a topic is the text
+`name read write perm filter-type attributes`. Mappings belong to static topics, which we do not
+have: they are not read.
 
 A broker may have tens of thousands of topics, so both forms can be decoded in slices.
 """
@@ -178,7 +179,7 @@ class _JsonText:
         while not self._text.startswith("}", self._at):
             name = self.value()
             if not isinstance(name, str):
-                raise ValueError(f"a name is wanted at character {self._at}")  # noqa: TRY004
+                raise ValueError(f"a name is expected at character {self._at}")  # noqa: TRY004
             self._skip(":")
             yield name
             if self._text.startswith(",", self._at):
@@ -197,7 +198,7 @@ class _JsonText:
 
     def _skip(self, sign: str) -> None:
         if not self._text.startswith(sign, self._at):
-            raise ValueError(f"{sign} is wanted at character {self._at}")
+            raise ValueError(f"{sign} is expected at character {self._at}")
         self._at += 1
 
 

@@ -51,7 +51,7 @@ def _unusual_whole(text: str, bound: int) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Java looks at one UTF-16 unit at a time, so it knows no digits beyond the basic plane.
     if not digits.isdecimal() or max(digits) > "\uffff":
-        raise NotComparable(f"{text[:40]!r} is no whole number")
+        raise NotComparable(f"{text[:40]!r} is not a whole number")
     if not digits.isascii():
         digits = "".join([str(int(digit)) for digit in digits])
     digits = digits.lstrip("0")
@@ -81,7 +81,7 @@ def read_decimal(text: str) -> float:
         return float(text)
     match = _DECIMAL.fullmatch(text) if len(text) <= DECIMAL_SIZE_MAX else None
     if match is None:
-        raise NotComparable(f"{text[:40]!r} is no number")
+        raise NotComparable(f"{text[:40]!r} is not a number")
     value = _from_hex(match["hex"]) if match["hex"] else float(match["word"] or match["plain"])
     return -value if match["sign"] == "-" else value
 

@@ -7,8 +7,8 @@
     unary       - unary | + unary | NOT unary | number | text | name | TRUE … | ( logic )
 
 Apache's grammar stops where it can read no further and takes what it has: `a = 0x10` is `a = 0` to
-it, `a LIKE 'x%'` is `a`. And NOT applies only to the operand that follows: `NOT a = 'x'` is `(NOT
-a) = 'x'`, which fails for every message. Both are errors here, unless `genuine` is set.
+it, `a LIKE 'x%'` is `a`. And NOT applies only to the operand that follows: `NOT a = 'x'` is
+`(NOT a) = 'x'`, which fails for every message. Both are errors here, unless `genuine` is set.
 """
 
 import math
@@ -223,7 +223,7 @@ class _Parser:
     def _decimal(self, token: Token) -> DecimalLiteral:
         value = float(token.text)
         if math.isinf(value):
-            raise self._tokens.error("a decimal number over all bounds", token.at)
+            raise self._tokens.error("a decimal number out of range", token.at)
         if value < DECIMAL_MIN:
             raise self._tokens.error("no decimal number may be zero: write 0", token.at)
         return DecimalLiteral(value)
@@ -236,7 +236,7 @@ class _Parser:
         before = max([heights.get(id(part), 0) for part in parts])
         heights[id(node)] = height = max(before + 1, heights.get(id(node), 0))
         if height > DEPTH_MAX:
-            raise self._tokens.error(f"more than {DEPTH_MAX} comparisons in one another", at.at)
+            raise self._tokens.error(f"more than {DEPTH_MAX} nested comparisons", at.at)
         return node
 
     def _expect(self, *texts: str) -> Token:
@@ -264,7 +264,7 @@ class _Parser:
         """Refuse to compare the result of a NOT without brackets."""
         if start.kind is TokenKind.WORD and start.text == "NOT" and not self._genuine:
             raise self._tokens.error(
-                f"NOT takes in only what follows it at once, so what would {sign.text} compare? "
+                f"NOT applies only to the operand that follows, so what would {sign.text} compare? "
                 "write NOT (…)", start.at,
             )  # fmt: skip
 
@@ -280,7 +280,7 @@ class _Parser:
     def _check_number(self, node: Node, start: Token) -> None:
         if isinstance(node, (*BOOLEAN, TextLiteral)):
             raise self._tokens.error(
-                "only numbers, and properties that are numbers, have an order", start.at
+                "only numbers, and properties with numbers, can be ordered", start.at
             )
 
     def _check_ends(self, low: Node, high: Node, start: Token) -> None:
@@ -292,7 +292,9 @@ class _Parser:
             return
         first, second = number_of(low), number_of(high)
         if first and second and second.compared(lt, first):
-            raise self._tokens.error("the second number of a BETWEEN is the lower one", start.at)
+            raise self._tokens.error(
+                "the second number of a BETWEEN is lower than the first", start.at
+            )
 
 
 def _token_text(token: Token) -> str:

@@ -144,8 +144,8 @@ def _unexpected(expression: str, at: int) -> str:
     """Describe a character that begins no token."""
     sign = expression[at]
     hints = {
-        "'": "a text that never ends: a ' is missing",
-        '"': "texts stand between single quotes, not double ones",
+        "'": "an unterminated text: a ' is missing",
+        '"': "texts are enclosed in single quotes, not double quotes",
         "!": "unequal is written <>",
     }
     return hints.get(sign, f"{sign!r} has no meaning here")

@@ -212,7 +212,7 @@ def decode_bits(text: str) -> int:
     try:
         raw = b64decode(text, validate=True)
     except (Base64Error, ValueError) as error:
-        raise FieldError(f"a set of bits is no base64: {text[:40]!r}") from error
+        raise FieldError(f"a bit set is not base64: {text[:40]!r}") from error
     if len(raw) > BITSET_SIZE_MAX:
         raise FieldError(f"a set of {len(raw)} bytes: {BITSET_SIZE_MAX} are allowed")
     return int.from_bytes(raw, "little")

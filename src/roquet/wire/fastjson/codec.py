@@ -211,4 +211,4 @@ def _scalar(value: object) -> str:
         case bytes():
             return quoted(b64encode(value).decode())
         case _:
-            raise TypeError(f"{type(value).__name__} has no place in JSON")
+            raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -70,7 +70,7 @@ def _value(text: str, at: int, depth: int) -> tuple[object, int]:
         case "[":
             return _array(text, at, _deeper(text, at, depth))
         case "":
-            raise _broken(text, at, "it ends where a value is wanted")
+            raise _broken(text, at, "a value is expected at the end")
         case _:
             return _scalar(text, at)
 
@@ -107,7 +107,7 @@ def _object(text: str, at: int, depth: int) -> tuple[Pairs, int]:
     while True:
         key, at = _key(text, at, depth)
         if text[at : at + 1] != ":":
-            raise _broken(text, at, "a colon is wanted")
+            raise _broken(text, at, "a colon is expected")
         value, at = _value(text, _skip(text, at + 1), depth)
         pairs.append((key, value))
         ended, at = _next(text, at, "}")
@@ -139,7 +139,7 @@ def _next(text: str, at: int, end: str) -> tuple[bool, int]:
     """Whether the bracket closes here (else there is a comma), and the next token's start."""
     char = text[at : at + 1]
     if char not in {end, ","}:
-        raise _broken(text, at, f"a comma or {end} is wanted")
+        raise _broken(text, at, f"a comma or {end} is expected")
     return char == end, _skip(text, at + 1)
 
 

@@ -113,12 +113,14 @@ def _zstandard() -> ModuleType:
 
 
 def _missing(kind: str, package: str) -> RecordError:
-    return RecordError(f"{kind} bodies need a package that is not here: `pip install {package}`")
+    return RecordError(
+        f"{kind} bodies need a package that is not installed: `pip install {package}`"
+    )
 
 
 def _checked(name: str, restored: bytes, size_max: int, *, ended: bool) -> bytes:
     if len(restored) > size_max:
-        raise RecordError(f"{name} body unfolds beyond the limit of {size_max} bytes")
+        raise RecordError(f"{name} body decompresses beyond the limit of {size_max} bytes")
     if not ended:
         raise RecordError(f"{name} body is cut short")
     return restored
