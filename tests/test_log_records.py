@@ -1,4 +1,4 @@
-"""A stranger's text in our log records is harmless in any handler that an application installs."""
+"""Foreign text in our log records is harmless in any handler that an application installs."""
 
 import io
 import json

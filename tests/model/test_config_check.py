@@ -1,4 +1,4 @@
-"""A wrong setting is named as it is made, with what it takes."""
+"""A wrong setting is reported when it is created, with the accepted types."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum

@@ -1,4 +1,4 @@
-"""Calls and replies as header fields: what genuine clients send, what we send, what is refused."""
+"""Header fields of calls and replies: those of Apache's clients, ours, and refused ones."""
 
 import contextlib
 import importlib

@@ -1,4 +1,4 @@
-"""What the codec finds out of a class."""
+"""Codecs derived from classes."""
 
 import msgspec
 import pytest

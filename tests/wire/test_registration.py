@@ -54,7 +54,7 @@ def part(data: bytes) -> bytes:
 
 
 def squeezed(topics: list[TopicConfig], *, attributes: bool = True) -> bytes:
-    """The layout written from its description: only genuine brokers send it."""
+    """Encode the layout by its description: only Apache's brokers send it."""
     lines = [
         f"{t.topic_name} {t.read_queue_nums} {t.write_queue_nums} {t.perm} {t.topic_filter_type}"
         + (f" {json.dumps(t.attributes)}" if attributes else "")

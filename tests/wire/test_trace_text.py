@@ -1,4 +1,4 @@
-"""Trace records against what the genuine encoder (5.5.0, TraceDataEncoder) wrote."""
+"""Trace records, against texts of Apache's encoder (5.5.0, TraceDataEncoder)."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_what_java_wrote_is_read_and_written_to_the_byte(line: dict[str, Any]) -
     given, text = line["in"], line["out"]["text"]
     traces = decode(text)
     assert len(traces) == (given["beans"] if given["type"].startswith("Sub") else 1)
-    if given["keys"] != "":  # an empty text leaves as "null": Java could not always read it
+    if given["keys"] != "":  # an empty text is sent as "null": Java could not always read it
         assert encode(traces) == text
     assert decode(encode(traces)) == traces
 

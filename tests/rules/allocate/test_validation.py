@@ -1,4 +1,4 @@
-"""Answers of strategies that cannot be used, each said in a sentence."""
+"""Wrong results of strategies, each reported in a sentence."""
 
 from typing import Any
 

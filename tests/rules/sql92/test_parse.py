@@ -23,7 +23,7 @@ from roquet.rules.sql92.tokens import ExpressionError
 
 
 def said(expression: str, *, genuine: bool) -> str:
-    """What a refusal says; nothing when there is none."""
+    """Text of the error; empty without one."""
     try:
         parse(expression, genuine=genuine)
     except ExpressionError as error:

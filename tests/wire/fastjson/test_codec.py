@@ -1,4 +1,4 @@
-"""Java's JSON, against texts that the genuine classes wrote and read."""
+"""Java's JSON, against texts that Apache's classes wrote and read."""
 
 import json
 from contextlib import suppress
