@@ -18,8 +18,8 @@ NAMES = st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True)
 
 @pytest.mark.parametrize("line", LINES, ids=str)
 def test_names_are_wrapped_as_java_wraps_them(line: dict[str, Any]) -> None:
-    given, out = line["in"], line["out"]
-    namespace, name = given["namespace"], given["name"]
+    vector, out = line["in"], line["out"]
+    namespace, name = vector["namespace"], vector["name"]
     assert wrap(namespace, name) == out["wrap"]
     assert retry_topic(wrap(namespace, name)) == out["wrap_retry"] or name.startswith("%")
     assert unwrap(namespace, name) == out["without_this"]

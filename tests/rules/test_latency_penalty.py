@@ -46,8 +46,8 @@ def test_a_broker_is_out_of_use_for_as_long_as_in_java(given_: Any, expected: An
 def chosen_of(case: Any) -> set[str]:
     """All queues that are chosen at some turn."""
     queues = [MessageQueue("t", name, number) for name, number in case["queues"]]
-    found = BrokersToAvoid(frozenset(case["unavailable"]), frozenset(case["unreachable"]))
-    found_or_none = found if case["enabled"] else None
+    avoided = BrokersToAvoid(frozenset(case["unavailable"]), frozenset(case["unreachable"]))
+    found_or_none = avoided if case["enabled"] else None
     chosen = [
         next_queue(queues, turn, avoid=case["last_broker"], usable=found_or_none)[0]
         for turn in range(len(queues))

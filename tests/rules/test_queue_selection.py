@@ -45,11 +45,11 @@ def test_three_orders_over_four_queues() -> None:
 
 def taken(turn: int, count: int, avoid: str | None = None) -> list[MessageQueue]:
     """The next queues in sequence."""
-    found = []
+    chosen = []
     for _ in range(count):
         queue, turn = next_queue(FOUR_AND_TWO, turn, avoid=avoid)
-        found.append(queue)
-    return found
+        chosen.append(queue)
+    return chosen
 
 
 @given(st.integers(0, 2**40))

@@ -19,7 +19,7 @@ MISREAD = {"NOT a = 'x'", "a LIKE 'x%'", "a = 1)", "a = 1 b", "a = 0x10", "a-b =
 """Expressions that Apache's grammar misreads."""
 
 
-def found(expression: str, properties: dict[str, str], *, genuine: bool) -> dict[str, Any]:
+def outcome_of(expression: str, properties: dict[str, str], *, genuine: bool) -> dict[str, Any]:
     try:
         node = parse(expression, genuine=genuine)
     except ExpressionError:
@@ -38,8 +38,8 @@ def test_the_vectors_are_all_there() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_an_expression_gives_what_the_genuine_filter_gives(case: dict[str, Any]) -> None:
     expression, properties = case["in"]["expr"], case["in"]["props"]
-    assert found(expression, properties, genuine=True) == case["out"]
-    ours = found(expression, properties, genuine=False)
+    assert outcome_of(expression, properties, genuine=True) == case["out"]
+    ours = outcome_of(expression, properties, genuine=False)
     if expression in MISREAD:
         assert ours == {"error": True, "stage": "compile"}
     else:

@@ -23,8 +23,8 @@ def test_a_new_topic_gets_the_attributes_that_are_added() -> None:
 
 def test_attributes_are_changed_and_taken_away() -> None:
     known = {"message.type": "FIFO", "reserve.time": "1", "queue.type": "SimpleCQ"}
-    found = apply_changes(known, parse_changes("-reserve.time,+message.type=NORMAL"))
-    assert found == {"message.type": "NORMAL", "queue.type": "SimpleCQ"}
+    attributes = apply_changes(known, parse_changes("-reserve.time,+message.type=NORMAL"))
+    assert attributes == {"message.type": "NORMAL", "queue.type": "SimpleCQ"}
     assert known["message.type"] == "FIFO"
 
 

@@ -26,8 +26,8 @@ NOW = 1_700_000_000_000
 
 
 def half(age_ms: int, **fields: Any) -> HalfMessageFacts:
-    given = {"born_ms": NOW - age_ms, "stored_ms": NOW - max(age_ms, 1), **fields}
-    return HalfMessageFacts(**given)
+    values = {"born_ms": NOW - age_ms, "stored_ms": NOW - max(age_ms, 1), **fields}
+    return HalfMessageFacts(**values)
 
 
 def judged(age_ms: int, **fields: Any) -> CheckVerdict:
@@ -115,11 +115,11 @@ def test_checks_are_counted_by_a_number() -> None:
 
 
 def test_an_end_has_to_agree_in_everything() -> None:
-    found = HalfMessagePosition("g", 5, 700)
-    assert mismatch(found, HalfMessagePosition("g", 5, 700)) is None
-    assert mismatch(found, HalfMessagePosition("h", 6, 701)) == TransactionFault.GROUP
-    assert mismatch(found, HalfMessagePosition("g", 6, 701)) == TransactionFault.OFFSET
-    assert mismatch(found, HalfMessagePosition("g", 5, 701)) == TransactionFault.POSITION
+    stored = HalfMessagePosition("g", 5, 700)
+    assert mismatch(stored, HalfMessagePosition("g", 5, 700)) is None
+    assert mismatch(stored, HalfMessagePosition("h", 6, 701)) == TransactionFault.GROUP
+    assert mismatch(stored, HalfMessagePosition("g", 6, 701)) == TransactionFault.OFFSET
+    assert mismatch(stored, HalfMessagePosition("g", 5, 701)) == TransactionFault.POSITION
     assert (
         mismatch(HalfMessagePosition(None, 5, 700), HalfMessagePosition("", 5, 700))
         == TransactionFault.GROUP

@@ -15,9 +15,9 @@ from roquet.wire.header_codec import HEADER_CODECS
 
 
 def subclasses(root: Any) -> Iterator[Any]:
-    for found in root.__subclasses__():
-        yield found
-        yield from subclasses(found)
+    for subclass in root.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
 
 
 for module in pkgutil.iter_modules(calls.__path__):

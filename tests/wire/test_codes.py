@@ -15,7 +15,7 @@ LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 
 def captured(kind: str, key: str = "code") -> dict[str, int]:
     lines = [(line["in"], line["out"]) for line in LINES]
-    return {given["name"]: out[key] for given, out in lines if given["kind"] == kind}
+    return {constant["name"]: out[key] for constant, out in lines if constant["kind"] == kind}
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ plain = st.text(st.characters(codec="utf-8", min_codepoint=1), min_size=1, max_s
 
 
 def read(pairs: bytes) -> dict[str, str]:
-    found = read_pairs(pairs)
-    return found.as_dict() if isinstance(found, PackedFields) else found
+    fields = read_pairs(pairs)
+    return fields.as_dict() if isinstance(fields, PackedFields) else fields
 
 
 def outcome(function: object, pairs: bytes) -> dict[str, str] | None:
@@ -57,9 +57,9 @@ def test_any_pairs_are_read_as_they_were_written(given_: dict[str, str]) -> None
 
 @given(st.dictionaries(plain, plain, max_size=20))
 def test_ordinary_pairs_go_the_fast_way(given_: dict[str, str]) -> None:
-    found = read_pairs(write_pairs(given_))
-    assert isinstance(found, PackedFields)
-    assert found.as_dict() == given_
+    fields = read_pairs(write_pairs(given_))
+    assert isinstance(fields, PackedFields)
+    assert fields.as_dict() == given_
 
 
 @given(st.dictionaries(plain, plain | st.just("v" * 200), min_size=1, max_size=5), st.data())

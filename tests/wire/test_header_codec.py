@@ -31,8 +31,8 @@ def test_code_remark_and_body_are_no_fields() -> None:
 
 
 def test_each_field_knows_its_wire_name_and_its_kind() -> None:
-    found = {f.wire_name: (f.kind, f.optional, f.required) for f in HEADER_CODECS[Sample].fields}
-    assert found == {
+    fields = {f.wire_name: (f.kind, f.optional, f.required) for f in HEADER_CODECS[Sample].fields}
+    assert fields == {
         "queueId": (int, False, False),
         "limited": (int, True, False),
         "MSG_REGION": (str, False, False),

@@ -16,7 +16,7 @@ VALUES = st.from_regex(r"([A-Za-z0-9/;:,=][A-Za-z0-9/;:,= ]{0,30})?", fullmatch=
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "values"),
     [
         ("a=1\nb = 2\r\nc:3\nd 4\re", {"a": "1", "b": "2", "c": "3", "d": "4", "e": ""}),
         ("# no\n! neither\n\n   \n a=1", {"a": "1"}),
@@ -30,8 +30,8 @@ VALUES = st.from_regex(r"([A-Za-z0-9/;:,=][A-Za-z0-9/;:,= ]{0,30})?", fullmatch=
         ("", {}),
     ],
 )
-def test_all_that_java_reads_is_read(text: str, found: dict[str, str]) -> None:
-    assert read_properties(text) == found
+def test_all_that_java_reads_is_read(text: str, values: dict[str, str]) -> None:
+    assert read_properties(text) == values
 
 
 def test_a_broken_character_is_refused() -> None:
@@ -49,8 +49,8 @@ def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
 
 
 def test_what_servers_tell_has_no_escapes() -> None:
-    told = write_properties({"path": "C:\\new\\users", "a": "b=c", "empty": ""})
-    assert read_unescaped(told) == {"path": "C:\\new\\users", "a": "b=c", "empty": ""}
+    text = write_properties({"path": "C:\\new\\users", "a": "b=c", "empty": ""})
+    assert read_unescaped(text) == {"path": "C:\\new\\users", "a": "b=c", "empty": ""}
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))

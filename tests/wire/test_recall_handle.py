@@ -17,8 +17,8 @@ words = st.text("abcXYZ019_-%|", min_size=1)
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row["in"]["op"] == "recall_handle"])
 def test_handles_are_javas(row: dict[str, Any]) -> None:
-    given = row["in"]
-    handle = RecallHandle(given["topic"], given["broker"], int(given["timestamp"]), given["id"])
+    fields = row["in"]
+    handle = RecallHandle(fields["topic"], fields["broker"], int(fields["timestamp"]), fields["id"])
     assert handle.text() == row["out"]
     assert decode_recall_handle(row["out"]) == handle
 

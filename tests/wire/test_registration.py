@@ -138,15 +138,15 @@ def test_a_long_registration_is_decoded_in_slices() -> None:
 def test_a_topic_in_a_long_registration_is_read_as_tolerantly() -> None:
     odd = {"topicName": "odd", "attributes": None, "perm": 6.0, "order": "true"}
     body = registration.decode(plain({**MANY, "odd": odd}), compressed=False)
-    found = body.topic_config_serialize_wrapper.topic_config_table["odd"]
-    assert found == TopicConfig(topic_name="odd", order=True)
+    config = body.topic_config_serialize_wrapper.topic_config_table["odd"]
+    assert config == TopicConfig(topic_name="odd", order=True)
 
 
 def test_a_topic_of_a_long_registration_may_be_longer_than_most() -> None:
     long = {"topicName": "long", "attributes": {"+a": "x" * 10_000}}
     body = registration.decode(plain({**MANY, "long": long}), compressed=False)
-    found = body.topic_config_serialize_wrapper.topic_config_table["long"]
-    assert len(found.attributes["+a"]) == 10_000
+    config = body.topic_config_serialize_wrapper.topic_config_table["long"]
+    assert len(config.attributes["+a"]) == 10_000
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ def expected(ext: dict[str, str], body: bytes, secret: str = "sk") -> str:
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["in"]["access_key"])
 def test_signatures_are_javas(line: dict[str, Any]) -> None:
-    given, out = line["in"], line["out"]
-    keys = {name: given[name] for name in ("access_key", "secret_key", "security_token")}
-    body = bytes.fromhex(given["body"] or "")
-    assert Signer(Credentials(**keys)).sign(given["ext"], body) == out["ext"]
+    request, out = line["in"], line["out"]
+    keys = {name: request[name] for name in ("access_key", "secret_key", "security_token")}
+    body = bytes.fromhex(request["body"] or "")
+    assert Signer(Credentials(**keys)).sign(request["ext"], body) == out["ext"]
 
 
 @pytest.mark.parametrize("kind", SerializeType)

@@ -32,10 +32,10 @@ NUMBERS = st.integers(0, 2**53)
 
 @pytest.mark.parametrize("line", LINES, ids=str)
 def test_what_java_wrote_is_read_and_written_to_the_byte(line: dict[str, Any]) -> None:
-    given, text = line["in"], line["out"]["text"]
+    vector, text = line["in"], line["out"]["text"]
     traces = decode(text)
-    assert len(traces) == (given["beans"] if given["type"].startswith("Sub") else 1)
-    if given["keys"] != "":  # an empty text is sent as "null": Java could not always read it
+    assert len(traces) == (vector["beans"] if vector["type"].startswith("Sub") else 1)
+    if vector["keys"] != "":  # an empty text is sent as "null": Java could not always read it
         assert encode(traces) == text
     assert decode(encode(traces)) == traces
 
@@ -89,8 +89,8 @@ def test_what_cannot_be_understood_is_left_out() -> None:
 
 
 def test_separators_in_a_value_break_nothing() -> None:
-    (found,) = decode(encode([RecallTrace(at_ms=1, topic="t", message_id="a\x01b\x02c")]))
-    assert found.message_id == "a b c"
+    (trace,) = decode(encode([RecallTrace(at_ms=1, topic="t", message_id="a\x01b\x02c")]))
+    assert trace.message_id == "a b c"
 
 
 SENDS = st.builds(

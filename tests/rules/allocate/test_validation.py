@@ -85,9 +85,9 @@ def test_what_can_be_read_only_once_is_kept() -> None:
     def lazy(queues: Any, members: Any) -> Any:
         return {member: iter(queues[n::2]) for n, member in enumerate(members)}
 
-    found = validated_assignment(QUEUES, ["a", "b"], lazy)
+    shares = validated_assignment(QUEUES, ["a", "b"], lazy)
     for _ in range(2):
-        assert {member: list(share) for member, share in found.items()} == {
+        assert {member: list(share) for member, share in shares.items()} == {
             "a": QUEUES[::2],
             "b": QUEUES[1::2],
         }

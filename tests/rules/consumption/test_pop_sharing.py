@@ -40,9 +40,9 @@ def test_none_to_share_or_as_many_as_there_are_others_is_everything() -> None:
 def test_with_more_members_than_queues_nobody_is_left_without() -> None:
     members = [f"m{number:02}" for number in range(11)]
     shares = allocate(QUEUES, members, average)
-    found = [member_pop_queues(m, QUEUES, members, shares, 1) for m in members]
-    assert [len(queues) for queues in found] == [1] * 11
-    assert found[8] == found[0]
+    popped_queues = [member_pop_queues(m, QUEUES, members, shares, 1) for m in members]
+    assert [len(queues) for queues in popped_queues] == [1] * 11
+    assert popped_queues[8] == popped_queues[0]
 
 
 def test_who_is_not_in_the_list_has_nothing() -> None:

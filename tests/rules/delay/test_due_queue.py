@@ -11,11 +11,11 @@ units = st.tuples(st.integers(0, 1_000), st.integers(0, 2**47)).map(
 
 
 def drained(second: DueQueue) -> list[Unit]:
-    found = []
+    dues = []
     while (first := second.first()) is not None:
-        found.append(first)
+        dues.append(first)
         second.drop()
-    return found
+    return dues
 
 
 @given(st.lists(units, unique=True), st.lists(units, unique=True))

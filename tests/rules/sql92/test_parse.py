@@ -167,9 +167,9 @@ def test_nesting_has_a_limit_that_nobody_meets() -> None:
 
 def test_a_long_list_of_alternatives_is_no_nesting() -> None:
     many = " OR ".join(["a = 1"] * (TERMS_MAX // 2))
-    found = parse(many)
-    assert isinstance(found, Or)
-    assert len(found.parts) == TERMS_MAX // 2
+    node = parse(many)
+    assert isinstance(node, Or)
+    assert len(node.parts) == TERMS_MAX // 2
     with pytest.raises(ExpressionError, match=f"more than {TERMS_MAX} names and values"):
         parse(f"{many} OR a")
     parse("a IN (" + ",".join(["'x'"] * 2 * TERMS_MAX) + ")")  # looked up, not tried

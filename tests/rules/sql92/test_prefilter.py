@@ -21,8 +21,8 @@ from roquet.rules.sql92.syntax_tree import TextLiteral
 from roquet.rules.sql92.tokens import ExpressionError
 
 
-def is_seen(found: Requirement | None, text: str) -> bool:
-    match found:
+def is_seen(required: Requirement | None, text: str) -> bool:
+    match required:
         case RequiredProperty(name, pattern):
             return re.search(f"\x02{re.escape(name)}\x01(?:{pattern})", text) is not None
         case AbsentProperty(name):
@@ -37,11 +37,13 @@ def is_seen(found: Requirement | None, text: str) -> bool:
 
 def shows(expression: str, **properties: str) -> bool:
     """Whether a message meets a requirement, in both of its encodings."""
-    found = requirement(parse(expression))
+    required = requirement(parse(expression))
     text = "\x02" + "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    in_all = all(any(is_seen(sign, text) for sign in way) for way in property_alternatives(found))
-    assert in_all or not is_seen(found, text), "a way asks for more than all of them together"
-    return is_seen(found, text)
+    in_all = all(
+        any(is_seen(sign, text) for sign in way) for way in property_alternatives(required)
+    )
+    assert in_all or not is_seen(required, text), "a way asks for more than all of them together"
+    return is_seen(required, text)
 
 
 @given(st.data())
@@ -140,9 +142,9 @@ def test_of_some_nothing_can_be_said(expression: str) -> None:
      " OR ".join([f"p{number} = 1" for number in range(ALTERNATIVES_MAX + 1)])],
 )  # fmt: skip
 def test_of_some_there_is_no_sign_to_look_for(expression: str) -> None:
-    found = requirement(parse(expression))
-    assert found is not None
-    assert property_alternatives(found) == ()
+    required = requirement(parse(expression))
+    assert required is not None
+    assert property_alternatives(required) == ()
 
 
 def names(expression: str) -> list[list[str]]:

@@ -6,10 +6,10 @@ from roquet.rules.sql92.tokens import SIZE_MAX, ExpressionError, Token, TokenKin
 
 
 def all_of(expression: str, *, genuine: bool = False) -> list[tuple[TokenKind, str]]:
-    tokens, found = Tokens(expression, genuine=genuine), list[tuple[TokenKind, str]]()
+    tokens, read = Tokens(expression, genuine=genuine), list[tuple[TokenKind, str]]()
     while (token := tokens.take()).kind is not TokenKind.END:
-        found.append((token.kind, token.text))
-    return found
+        read.append((token.kind, token.text))
+    return read
 
 
 @pytest.mark.parametrize(

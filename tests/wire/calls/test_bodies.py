@@ -83,8 +83,8 @@ STATIC = {
 
 
 def lines(op: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    found = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
-    return [(given, out) for given, out in found if given["class"] in CLASSES]
+    vectors = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
+    return [(value, out) for value, out in vectors if value["class"] in CLASSES]
 
 
 def covers(ours: Any, genuine: Any) -> bool:

@@ -70,9 +70,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ids=repr,
 )
 def test_a_value_is_made_to_fit(value: object, wanted: Any, made: object) -> None:
-    found = coerce(value, wanted)
-    assert found == made
-    assert type(found) is type(made)
+    coerced = coerce(value, wanted)
+    assert coerced == made
+    assert type(coerced) is type(made)
 
 
 def test_a_struct_takes_its_fields_by_their_wire_names() -> None:
