@@ -160,7 +160,9 @@ def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
 ) -> None:
     monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
     left: list[tuple[int, int]] = []
-    monkeypatch.setattr(shelf.files, "forget", lambda view, size: left.append((len(view), size)))
+    monkeypatch.setattr(
+        shelf.files, "release_pages", lambda view, size: left.append((len(view), size))
+    )
     store = shelf.open()
     fill(store, 25)
     left.clear()
@@ -179,7 +181,7 @@ def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
     monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
     monkeypatch.setattr("roquet.store.flush.LARGE_FILE_SIZE", shelf.config.queue_file_entries * 20)
     left: list[int] = []
-    monkeypatch.setattr(shelf.files, "forget", lambda view, _: left.append(len(view)))
+    monkeypatch.setattr(shelf.files, "release_pages", lambda view, _: left.append(len(view)))
     store = shelf.open()
     fill(store, 25)
     store.flush_log()

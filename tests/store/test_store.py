@@ -255,7 +255,7 @@ def test_a_full_disk_is_an_error_and_stores_nothing(
 ) -> None:
     store = shelf.open()
     fill(store, 3)
-    shelf.files.room = sum(shelf.files.blocks.values())
+    shelf.files.capacity = sum(shelf.files.blocks.values())
     end = store.end_position
     refused = 0
     while not refused:
@@ -270,7 +270,7 @@ def test_a_full_disk_is_an_error_and_stores_nothing(
         store.append_batch(draft(), parts([(0, b"y" * 2000, b"", 0)] * 3), NOW)
     assert store.bounds("T", 0) == (0, count)
     assert bodies(store) == before
-    shelf.files.room *= 2
+    shelf.files.capacity *= 2
     assert store.append(draft(b"again"), NOW).queue_offset == count
 
 

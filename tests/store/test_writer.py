@@ -162,14 +162,14 @@ def test_a_full_disk_on_the_way_into_the_next_file_changes_nothing(
 ) -> None:
     store = shelf.open()
     store.append(draft(b"x" * 6000), NOW)
-    shelf.files.room = sum(shelf.files.blocks.values()) + 100
+    shelf.files.capacity = sum(shelf.files.blocks.values()) + 100
     before = store.end_position
     for _ in range(3):
         with pytest.raises(StoreFull):
             store.append(draft(b"y" * 3000), NOW)
     assert (store.end_position, store.bounds("T", 0)) == (before, (0, 1))
     store.append(draft(b"z" * 100), NOW)
-    shelf.files.room *= 2
+    shelf.files.capacity *= 2
     store.append(draft(b"y" * 3000), NOW)
     assert [len(body) for body in bodies(store)] == [6000, 100, 3000]
     assert [len(body) for body in bodies(shelf.open_after_kill())] == [6000, 100, 3000]
@@ -243,7 +243,7 @@ def test_what_cannot_even_be_taken_back_ends_writing(
         raise StoreError("no memory")
 
     monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.put", failing)
-    monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.take_back", failing)
+    monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.undo_append", failing)
     with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is taken"):
         store.append(draft(queue_id=1), NOW)
     assert store.failure is not None

@@ -248,7 +248,7 @@ def test_without_room_an_entry_stays_as_it_is(
 ) -> None:
     spoil(filled, 0, bytes(1000))
     store = filled.open()
-    filled.files.room = 0
+    filled.files.capacity = 0
     filled.files.blocks.clear()
     while store.scrub(2000):
         pass

@@ -23,20 +23,20 @@ DIRECTORY = Path("/data")
 def test_a_mark_is_there_again_for_the_next_process() -> None:
     files = MemoryFiles()
     marks = TopicTombstones(files, DIRECTORY)
-    assert marks.before("orders") == 0
-    marks.note("orders", 500)
-    marks.note("%DLQ%billing", 700)
-    marks.note("orders", 900)
+    assert marks.position_of("orders") == 0
+    marks.add("orders", 500)
+    marks.add("%DLQ%billing", 700)
+    marks.add("orders", 900)
     again = TopicTombstones(files, DIRECTORY)
-    assert (again.before("orders"), again.before("%DLQ%billing")) == (900, 700)
-    assert again.before("T") == 0
+    assert (again.position_of("orders"), again.position_of("%DLQ%billing")) == (900, 700)
+    assert again.position_of("T") == 0
 
 
 def test_a_mark_goes_with_the_records_that_it_speaks_of() -> None:
     files = MemoryFiles()
     marks = TopicTombstones(files, DIRECTORY)
-    marks.note("old", 500)
-    marks.note("young", 900)
+    marks.add("old", 500)
+    marks.add("young", 900)
     marks.forget_before(500)
     marks.forget_before(500)
     assert TopicTombstones(files, DIRECTORY).positions == {b"young": 900}
@@ -44,11 +44,11 @@ def test_a_mark_goes_with_the_records_that_it_speaks_of() -> None:
 
 def test_what_is_written_behind_the_end_of_the_log_is_never_deleted() -> None:
     marks = TopicTombstones(MemoryFiles(), DIRECTORY)
-    marks.note("orders", 900)
+    marks.add("orders", 900)
     marks.limit(1000)
-    assert marks.before("orders") == 900
+    assert marks.position_of("orders") == 900
     marks.limit(600)
-    assert marks.before("orders") == 600
+    assert marks.position_of("orders") == 600
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b'{"orders": "many"}', b"\xff\xfe"])
@@ -222,10 +222,10 @@ class Refusing(MemoryFiles):
 def test_a_mark_that_may_be_on_the_disk_is_taken_back() -> None:
     files = Refusing()
     marks = TopicTombstones(files, DIRECTORY)
-    marks.note("old", 500)
+    marks.add("old", 500)
     files.refusals = 1
     with pytest.raises(StoreError, match="Input/output error") as caught:
-        marks.note("orders", 900)
+        marks.add("orders", 900)
     assert not isinstance(caught.value, StoreFailed)
     assert TopicTombstones(files, DIRECTORY).positions == marks.positions == {b"old": 500}
 
@@ -246,7 +246,7 @@ def test_a_mark_that_cannot_be_taken_back_ends_writing(
 def test_marks_that_cannot_be_dropped_do_not_matter(caplog: pytest.LogCaptureFixture) -> None:
     files = Refusing()
     marks = TopicTombstones(files, DIRECTORY)
-    marks.note("old", 500)
+    marks.add("old", 500)
     files.refusals = 1
     marks.forget_before(600)
     assert "stay until the next time" in caplog.text

@@ -49,7 +49,7 @@ def test_what_is_written_through_a_map_is_in_the_file(files: Files, tmp_path: Pa
     view = files.map(path, 8192)
     view[4000:4010] = b"0123456789"
     files.sync(path, view)
-    files.forget(view, 8192)
+    files.release_pages(view, 8192)
     assert bytes(files.map(path, 8192, writable=False)[4000:4010]) == b"0123456789"
     assert 4010 <= files.data_end(path, 8192) <= 8192
 

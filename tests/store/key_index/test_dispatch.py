@@ -20,7 +20,7 @@ NOW = 1_700_000_000_000
 def test_the_index_follows_the_log_in_pieces(shelf: "Shelf", fill: "Fill") -> None:
     store = shelf.open()
     fill(store, 100)
-    store._log.fresh.drop_before(store.end_position)
+    store._log.unindexed.drop_before(store.end_position)
     assert store.dispatch(30) == 30
     assert 0 < store.indexed_position < store.end_position
     assert len(store.query("T", "U1", count_max=999).positions) == 30
@@ -38,7 +38,7 @@ def test_the_later_the_index_the_more_it_takes_at_once(shelf: "Shelf", fill: "Fi
 def test_a_late_index_that_reads_the_log_stays_slow(shelf: "Shelf", fill: "Fill") -> None:
     store = shelf.open()
     fill(store, 1_000)
-    store._log.fresh.take(1)
+    store._log.unindexed.take(1)
     assert store.dispatch(30) == 30
 
 
@@ -81,11 +81,11 @@ def test_a_full_disk_leaves_the_index_behind_until_there_is_room(
 ) -> None:
     store = shelf.open()
     fill(store, 60)
-    shelf.files.room = sum(shelf.files.blocks.values()) + 500
+    shelf.files.capacity = sum(shelf.files.blocks.values()) + 500
     while store.dispatch(10):
         pass
     assert store.indexed_position < store.end_position
-    shelf.files.room *= 2
+    shelf.files.capacity *= 2
     while store.dispatch(10):
         pass
     assert len(store.query("T", "U1", count_max=99).positions) == 60
@@ -132,12 +132,12 @@ def test_what_was_just_written_is_indexed_as_if_it_were_read(
     for kinds, count_max in rounds:
         for store in (followed, read):
             mixed(store, draft, kinds)
-        read._log.fresh.drop_before(read.end_position)
+        read._log.unindexed.drop_before(read.end_position)
         taken = followed.dispatch(count_max)
         assert read.dispatch(taken or count_max) == taken
         assert next_record(followed) == next_record(read)
         assert entries(followed) == entries(read)
-    read._log.fresh.drop_before(read.end_position)
+    read._log.unindexed.drop_before(read.end_position)
     while followed.dispatch(7):
         pass
     while read.dispatch(7):
@@ -152,11 +152,11 @@ def test_what_memory_does_not_reach_back_to_is_read_from_the_log(
     monkeypatch.setattr("roquet.store.commit_log.unindexed_buffer.BUFFERED_MAX", 10)
     store = shelf.open()
     appended = fill(store, 95)
-    assert 7 < len(store._log.fresh) <= 10
+    assert 7 < len(store._log.unindexed) <= 10
     while store.dispatch(20):
         pass
     assert [position for _, position, _, _ in entries(store)] == [a.position for a in appended]
-    assert not store._log.fresh
+    assert not store._log.unindexed
 
 
 def test_ordinary_messages_are_not_read_again(
@@ -176,7 +176,7 @@ def test_long_properties_do_not_fill_the_memory(shelf: "Shelf", draft: "MakeDraf
     properties = {"KEYS": "k" * 2000}
     store.append(draft(properties=properties), NOW)
     store.append_batch(draft(), parts([(0, b"", encode_properties(properties), 0)]), NOW)
-    assert not store._log.fresh
+    assert not store._log.unindexed
     store.dispatch()
     assert len(store.query("T", "k" * 2000).positions) == 2
 

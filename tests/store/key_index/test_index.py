@@ -105,7 +105,7 @@ def test_slots_that_lost_their_entries_are_threaded_anew() -> None:
     entries_at = 40 + 5 * 4
     file.file.view()[entries_at + 6 * 20 : entries_at + 10 * 20] = bytes(80)
     assert not file.rewind(5)
-    file.thread_anew()
+    file.rebuild_slots()
     assert [[p for p, _ in file.find(h)] for h in range(9)] == [[0], [1], [2], [3]] + [[]] * 5
     assert file.slots_used == 4
 
@@ -131,13 +131,13 @@ def test_a_chain_that_leads_in_a_circle_ends() -> None:
 
 
 def test_a_full_disk_ends_it_early_and_it_can_go_on(caplog: pytest.LogCaptureFixture) -> None:
-    files = MemoryFiles(room=150)
+    files = MemoryFiles(capacity=150)
     index = make_index(files)
     entries = [(1, n, NOW) for n in range(30)]
     done = put(index, entries)
     assert done < 30
     assert "waits for room" in caplog.text
-    files.room = 10_000
+    files.capacity = 10_000
     put(index, entries[done:])
     assert list(index.find(1, 0)) == list(range(29, -1, -1))
 

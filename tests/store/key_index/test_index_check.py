@@ -157,7 +157,7 @@ def test_it_goes_on_where_it_stopped(
     names = closed(shelf, draft)
     garbage(ENTRIES_AT + 20 * 60, 20)(shelf.content(f"index/{names[2]}"))
     monkeypatch.setattr(index_check, "ENTRIES_MAX", budget)
-    monkeypatch.setattr(index_check.IndexCheck.go_on, "__defaults__", (budget,))
+    monkeypatch.setattr(index_check.IndexCheck.resume, "__defaults__", (budget,))
     monkeypatch.setattr(index_check.IndexCheck.finish, "__defaults__", (budget,))
     whole = shelf.files.copy()
     assert lost(scrubbed(shelf)) == []

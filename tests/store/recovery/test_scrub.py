@@ -98,9 +98,9 @@ def test_the_log_waits_while_the_keys_of_a_record_are_looked_for(
 ) -> None:
     store, _ = reopened_with(shelf, fill, lambda _: None)
     looking = iter([False])
-    go_on = IndexCheck.go_on
+    resume = IndexCheck.resume
     monkeypatch.setattr(
-        IndexCheck, "go_on", lambda self: next(looking, None) is None and go_on(self)
+        IndexCheck, "resume", lambda self: next(looking, None) is None and resume(self)
     )
     steps = 0
     while store.scrub(1 << 30):

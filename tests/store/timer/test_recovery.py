@@ -29,10 +29,10 @@ class Yard:
         self.log.load(self.files.list(ROOT / "timerlog"))
         if self.files.contents:
             return
-        self.log.settle(0)
+        self.log.truncate(0)
 
     def add(self, offset: int, second: int, magic: int = 1) -> int:
-        self.wheel.make()
+        self.wheel.prepare()
         time_ms = SECOND + second * 1_000
         slot = self.wheel.slot(time_ms)
         before = slot.last if slot else -1

@@ -181,7 +181,7 @@ def test_no_second_is_emptied_before_its_delivery_is_saved() -> None:
     timers = opened(MemoryFiles())
     add(timers, 0, 5)
     timers.advance_to(NOW + 100_000)
-    with pytest.raises(AssertionError, match="may be lost"):
+    with pytest.raises(AssertionError, match="unsaved deliveries"):
         back(timers, 50)
     assert chain(timers, 5) == [0]
 
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_full_disk_takes_nothing_and_loses_nothing() -> None:
-    files = MemoryFiles(room=256 * 32 + 1024)
+    files = MemoryFiles(capacity=256 * 32 + 1024)
     timers = opened(files)
     for offset in range(1024 // 52):
         add(timers, offset, 5)
@@ -373,7 +373,7 @@ class Life:
         # Clocks go back by less than a wheel: else its places tell no longer what was delivered.
         self.config = msgspec.structs.replace(SMALL, wheel_slots=8_192)
         self.timers = opened(files, config=self.config)
-        self.waiting: dict[int, list[int]] = {}
+        self.unwritten: dict[int, list[int]] = {}
         self.delivered: set[int] = set()
         self.saved: tuple[int, int, dict[int, list[int]]] = (0, self.second(), {})
 
@@ -386,21 +386,21 @@ class Life:
             match random.randrange(20):
                 case 0:
                     save(timers) if timers.unsaved else None
-                    waiting = {second: list(held) for second, held in self.waiting.items()}
+                    waiting = {second: list(held) for second, held in self.unwritten.items()}
                     self.saved = (timers.offset, self.second(), waiting)
-                case 1 if self.waiting:
-                    first = min(self.waiting)
-                    self.delivered.update(self.waiting.pop(first))
+                case 1 if self.unwritten:
+                    first = min(self.unwritten)
+                    self.delivered.update(self.unwritten.pop(first))
                     timers.advance_to(NOW + first * 1_000 + 1_000)
                     timers.unsaved = True
                 case 2 if timers.exists and timers.is_saved:
                     back(timers, self.second() - random.randrange(1, 300))
-                    assert all(ends(timers, one, held) for one, held in self.waiting.items())
+                    assert all(ends(timers, one, held) for one, held in self.unwritten.items())
                 case _:
                     second = self.second() + random.randrange(1, 60)
                     if timers.free_slot_ms(NOW + second * 1_000) == NOW + second * 1_000:
                         add(timers, timers.offset, second)
-                        self.waiting.setdefault(second, []).append(timers.offset - 1)
+                        self.unwritten.setdefault(second, []).append(timers.offset - 1)
 
     def crash(self, *, power: bool) -> None:
         """Another process opens what is there, and goes on."""
@@ -413,11 +413,11 @@ class Life:
         for one, held in waiting.items():
             if one >= second:
                 assert ends(timers, one, held)
-        for one in set(self.waiting) | set(waiting):
+        for one in set(self.unwritten) | set(waiting):
             # Where a chain is torn, what was delivered before a clock was set back may come again.
             more = set(chain(timers, one)) - set(waiting.get(one, ())) if one >= second else set()
             assert more <= self.delivered
-        self.waiting = {one: list(held) for one, held in waiting.items()}
+        self.unwritten = {one: list(held) for one, held in waiting.items()}
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -521,7 +521,7 @@ def test_seconds_ahead_are_told_and_emptied_a_few_at_a_time(
     found = list(timers.seconds_from(NOW + 100_000))
     assert sorted(one for one in found if one) == [NOW + s * 1_000 for s in (100, 110, 120)]
     assert found.count(None) == 2
-    with pytest.raises(AssertionError, match="the disk knows"):
+    with pytest.raises(AssertionError, match="are durable"):
         next(timers.clear_seconds([NOW + 100_000]))
     save(timers)
     assert len(list(timers.clear_seconds([NOW + 100_000, NOW + 120_000]))) == 1
