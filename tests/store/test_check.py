@@ -44,7 +44,7 @@ def test_an_open_or_killed_store_is_recoverable(shelf: "Shelf", fill: "Fill") ->
     fill(shelf.open(), 5)
     report = judged(shelf)
     assert report.verdict == "recoverable"
-    assert "abort is there" in report.pending[0]
+    assert "abort exists" in report.pending[0]
 
 
 def test_damage_is_told_with_its_messages(closed: "Shelf") -> None:
@@ -66,7 +66,7 @@ def test_a_torn_end_is_pending(shelf: "Shelf", fill: "Fill") -> None:
     report = judged(shelf)
     assert report.end == place.position
     assert report.verdict == "recoverable"
-    assert any("never ended" in line for line in report.pending)
+    assert any("unfinished write" in line for line in report.pending)
     assert any("lead behind the log's end" in line for line in report.pending)
 
 
@@ -114,9 +114,9 @@ def test_what_stops_opening_is_a_problem(closed: "Shelf") -> None:
 
 
 def test_a_directory_of_something_else_is_none(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is no data directory"):
+    with pytest.raises(StoreError, match="is not a data directory"):
         check(tmp_path)
-    with pytest.raises(StoreError, match="is no data directory"):
+    with pytest.raises(StoreError, match="is not a data directory"):
         check(Path("/none"), files=MemoryFiles())
 
 
@@ -157,10 +157,10 @@ def test_all_faults_are_told_and_nothing_is_changed(shelf: "Shelf", fill: "Fill"
     assert shelf.snapshot() == before
     for fault in (
         "the log lacks its files from position 0 to 8192",
-        "T queue 0 is made again when opened: /data/consumequeue/T/0/00000000000000001000 has 77",
-        "U queue 0 is made again when opened: /data/consumequeue/U/0/00000000000000001000 is miss",
+        "T queue 0 is rebuilt when opened: /data/consumequeue/T/0/00000000000000001000 has 77",
+        "U queue 0 is rebuilt when opened: /data/consumequeue/U/0/00000000000000001000 is miss",
         "V queue 0 has 1 entries that lead elsewhere",
-        f"{path} has 88 bytes where",
+        f"{path} has 88 bytes instead of",
     ):
         assert fault in problems, (fault, problems)
 
@@ -195,7 +195,7 @@ def test_a_queue_that_the_disk_does_not_give_is_told(
 
     monkeypatch.setattr(ConsumeQueues, "get", failing)
     problems = judged(shelf).problems
-    assert problems == ("U queue 0 is made again when opened: the disk does not answer",)
+    assert problems == ("U queue 0 is rebuilt when opened: the disk does not answer",)
 
 
 def test_a_log_that_lost_its_end_is_told(shelf: "Shelf", fill: "Fill") -> None:
@@ -204,5 +204,6 @@ def test_a_log_that_lost_its_end_is_told(shelf: "Shelf", fill: "Fill") -> None:
     store.close(NOW)
     shelf.files.remove(max(p for p in shelf.files.contents if p.parent.name == "commitlog"))
     assert any(
-        "the log's files end at 24576, it did at" in problem for problem in judged(shelf).problems
+        "the log's files end at 24576, the log ended at" in problem
+        for problem in judged(shelf).problems
     )

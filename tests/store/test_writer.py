@@ -244,7 +244,7 @@ def test_what_cannot_even_be_taken_back_ends_writing(
 
     monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.put", failing)
     monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.undo_append", failing)
-    with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is taken"):
+    with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is accepted"):
         store.append(draft(queue_id=1), NOW)
     assert store.failure is not None
 

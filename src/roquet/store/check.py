@@ -57,7 +57,7 @@ def check(
     files, config = files or RealFiles(), config or StoreConfig()
     listed = files.list(directory)
     if not listed.keys() & {"commitlog", "lock", "checkpoint"}:
-        raise StoreError(f"{directory} is no data directory: there is no commitlog in it")
+        raise StoreError(f"{directory} is not a data directory: there is no commitlog in it")
     return _Check(directory, config, files, is_closed="abort" not in listed).run()
 
 
@@ -110,7 +110,7 @@ class _Check:
             durable = checkpoint.note.position if checkpoint.note else reach
             end = commit_log.end = self._walk(commit_log, queues, durable)
             if (limit := commit_log.segments.limit) < durable:
-                self._problems.append(f"the log's files end at {limit}, it did at {durable}")
+                self._problems.append(f"the log's files end at {limit}, the log ended at {durable}")
             damage = tuple(
                 LogDamage(hole.start, hole.stop, queues.lost_in(hole.start, hole.stop))
                 for hole in self._holes
@@ -119,7 +119,7 @@ class _Check:
             with self._telling():
                 self._judge_index(commit_log)
         if not self._is_closed:
-            self._pending.append("abort is there: the store was not closed, or is in use")
+            self._pending.append("the file abort exists: the store was not closed, or is in use")
         return StoreReport(
             directory=str(self._directory),
             is_closed=self._is_closed,
@@ -170,7 +170,7 @@ class _Check:
             if fault is not None:
                 self._faulty.add((topic.encode(), queue_id))
                 queues.leave_out(name)
-                self._note(f"{_name(topic.encode(), queue_id)} is made again when opened: {fault}")
+                self._note(f"{_name(topic.encode(), queue_id)} is rebuilt when opened: {fault}")
 
     # -- the log -----------------------------------------------------------------------------
 
@@ -201,9 +201,11 @@ class _Check:
         verdict = find_log_end(runs, begin, durable)
         self._holes = verdict.damage
         if verdict.cut:
-            self._pending.append(f"records behind a torn one, at {verdict.cut[0].start}, will go")
+            self._pending.append(
+                f"records behind a torn one, at {verdict.cut[0].start}, will be dropped"
+            )
         elif self._is_torn_at(commit_log, verdict.end):
-            self._pending.append(f"a write that never ended is left at {verdict.end}")
+            self._pending.append(f"an unfinished write is left at {verdict.end}")
         return verdict.end
 
     def _is_torn_at(self, commit_log: CommitLog, end: int) -> bool:
@@ -286,7 +288,7 @@ class _Check:
             config.index_step,
         )
         if fault := index.load(self._files.list(self._directory / "index")):
-            self._note(f"{fault}: the index is made again from there when opened")
+            self._note(f"{fault}: the index is rebuilt from there when opened")
         odd = 0
         for key_hash, position in _index_entries(index):
             if position >= commit_log.begin and not self._is_in_hole(position):

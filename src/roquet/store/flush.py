@@ -129,7 +129,7 @@ class Flusher:
     def fail(self, text: str) -> StoreFailed:
         """Record that the disk failed, for good, and report it; gives the error."""
         failure = StoreFailed(
-            f"{text}: nothing more is taken or called durable; look at the disk, then restart"
+            f"{text}: nothing more is accepted or called durable; look at the disk, then restart"
         )
         with self._turn:
             if self.failure is None:

@@ -349,7 +349,7 @@ class Store:
             log.error("%s", self._refusal)
         elif not is_full and isinstance(self._refusal, StoreFull):
             self._refusal = None
-            log.info("there is room on the disk again: writes are taken")
+            log.info("there is room on the disk again: writes are accepted")
         return is_full
 
     def expire(

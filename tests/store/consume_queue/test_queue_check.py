@@ -103,7 +103,7 @@ def test_whatever_becomes_of_queue_files_no_message_is_lost_and_no_offset_given_
     if what != "ends: missing":  # an older edition of ours wrote none
         named = {"ends": "queue-ends is", "every queue": "/data/consumequeue is empty"}
         if what != "newest: garbage at its head":  # the end is right: a reader sets right the rest
-            assert named.get(what.partition(":")[0], "consume queue T/0 is made") in (caplog.text)
+            assert named.get(what.partition(":")[0], "consume queue T/0 is rebuilt") in (caplog.text)
     store.close(NOW)
     assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
     assert bodies(shelf.open())[-1] == b"next"
@@ -160,7 +160,7 @@ def test_first_files_that_are_missing_are_made_again_as_far_as_the_log_goes(
     for start in (0, 50):
         lose(shelf, name(start))
     assert shelf.open().bounds("T", 0) == (0, 130)
-    assert "T/0 is made again from the log: its files in front of offset 100 are missing" in (
+    assert "T/0 is rebuilt from the log: its files in front of offset 100 are missing" in (
         caplog.text
     )
 
@@ -178,8 +178,8 @@ def test_many_damaged_queues_are_counted(
     lose(shelf, "consumequeue/T")
     store = shelf.open()
     assert [store.bounds("T", n) for n in range(30)] == [(0, 1)] * 30
-    assert caplog.text.count("is made again from the log") == 20
-    assert "10 more consume queues are made again" in caplog.text
+    assert caplog.text.count("is rebuilt from the log") == 20
+    assert "10 more consume queues are rebuilt" in caplog.text
 
 
 def test_ends_that_are_older_than_the_checkpoint_are_not_believed(
@@ -248,7 +248,7 @@ def test_without_ends_a_last_entry_that_leads_elsewhere_is_noticed(
     spoil(shelf, name(), 40, ENTRY.pack(*entry))
     store = shelf.open()
     assert store.bounds("T", 0) == (0, 3)
-    assert ("T/0 is made again" in caplog.text) == is_astray
+    assert ("T/0 is rebuilt" in caplog.text) == is_astray
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_queue_that_was_copied_from_elsewhere_is_none(
     shelf.files.contents[path] = other.files.contents[path]
     store = shelf.open()
     assert (store.bounds("T", 0), store.bounds("U", 0)) == ((0, 100), (0, 0))
-    assert "U/0 is made again from the log: its entries lead to no messages" in caplog.text
+    assert "U/0 is rebuilt from the log: its entries lead to no messages" in caplog.text
     fill(store, 1, topic="U")
     assert store.bounds("U", 0) == (0, 1)
 
@@ -313,7 +313,7 @@ def test_a_queue_whose_last_known_entry_is_damaged_is_made_again_after_a_kill(
     spoil(shelf, name(), 19 * 20, ENTRY.pack(7, 100, 0))
     store = shelf.open()
     assert store.read("T", 0, 19).count == 2
-    assert "T/0 is made again from the log: its entry of offset 19 is damaged" in caplog.text
+    assert "T/0 is rebuilt from the log: its entry of offset 19 is damaged" in caplog.text
 
 
 def test_the_end_that_was_known_is_where_counting_goes_on(shelf: "Shelf", fill: "Fill") -> None:
@@ -336,7 +336,7 @@ def test_a_checkpoint_without_our_note_is_told(
     store.close(NOW)
     shelf.content("checkpoint")[1024:1100] = bytes(76)
     assert shelf.open().bounds("T", 0) == (0, 5)
-    assert "checkpoint is damaged, or a genuine broker has written it" in caplog.text
+    assert "checkpoint is damaged, or Apache's broker has written it" in caplog.text
 
 
 def test_a_log_without_its_first_files_is_told_apart_from_one_that_retention_cut(

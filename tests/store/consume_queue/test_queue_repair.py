@@ -109,7 +109,7 @@ def test_a_scrub_sets_right_what_nobody_reads(
     while store.scrub(2000):
         pass
     assert [bytes(filled.content(name(start))) for start in (0, 50, 100)] == before
-    assert "set right from the log" in caplog.text
+    assert "corrected from the log" in caplog.text
     assert store.damage == []
 
 
@@ -219,7 +219,7 @@ def test_a_reader_whose_entries_take_long_is_told_to_come_again(
             refused.append(str(error))
     assert found.count == 32
     assert len(refused) > 2
-    assert "consume queue T/0 is damaged near offset 0: it is being set right" in refused[0]
+    assert "consume queue T/0 is damaged near offset 0: it is being corrected" in refused[0]
 
 
 def test_queues_of_a_genuine_broker_that_lead_to_other_topics_are_left_alone(

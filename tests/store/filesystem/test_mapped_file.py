@@ -128,7 +128,7 @@ def test_without_descriptors_fewer_files_are_held(
     for file in files * 2:
         file.view()[0] = 1
         assert len(pool) <= 12
-    assert caplog.messages == ["only 9 files can be held mapped (see ulimit -n)"]
+    assert caplog.messages == ["only 9 files can be mapped at once (see ulimit -n)"]
 
 
 def test_other_errors_and_a_process_without_any_descriptor_are_told() -> None:

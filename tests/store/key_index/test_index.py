@@ -159,7 +159,7 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
     assert list(files.list(Path("/index"))) == ["notes"]
     files.replace(Path("/index/20231114221320000"), bytes(99))
     assert make_index(files).files == []
-    assert "99 bytes where 260 are right: the index is made again" in caplog.text
+    assert "99 bytes instead of 260: the index is rebuilt" in caplog.text
     assert list(files.list(Path("/index"))) == ["notes"]
     files.replace(Path("/index/20231114221320000/mine"), b"mine")
     with pytest.raises(StoreError, match="20231114221320000 cannot be used: Is a directory"):

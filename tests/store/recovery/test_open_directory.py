@@ -133,7 +133,7 @@ def test_messages_are_found_by_key(genuine: Genuine) -> None:
 def test_the_check_says_beforehand_what_opening_will_mend(genuine: Genuine) -> None:
     _, _, kind, before = genuine
     assert before.verdict == ("whole" if kind.endswith("clean") else "recoverable")
-    assert any("never ended" in line for line in before.pending) == kind.endswith("torn")
+    assert any("unfinished write" in line for line in before.pending) == kind.endswith("torn")
 
 
 def test_sizes_are_taken_from_the_files_of_a_genuine_directory(
@@ -165,7 +165,7 @@ def test_a_file_of_odd_size_is_named_and_nothing_changes(
     shelf.files.contents[path] = bytes(shelf.files.contents[path])[:500]
     before = shelf.snapshot()
     for _ in range(2):
-        with pytest.raises(StoreError, match=f"{path} has 500 bytes where .* are right: restore"):
+        with pytest.raises(StoreError, match=f"{path} has 500 bytes instead of .*: restore"):
             shelf.open()
     assert shelf.snapshot() == before
 
@@ -181,7 +181,7 @@ def test_an_index_file_of_odd_size_is_made_again(
     shelf.files.contents[path] = bytes(size)
     store = shelf.open()
     assert len(store.query("T", "U1", count_max=999).positions) == 150
-    assert f"{path} has {size} bytes where" in caplog.text
+    assert f"{path} has {size} bytes instead of" in caplog.text
 
 
 def test_a_missing_file_in_the_middle_is_named(shelf: "Shelf", fill: "Fill") -> None:

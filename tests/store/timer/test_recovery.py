@@ -151,7 +151,7 @@ def test_a_wheel_that_is_gone_is_made_again_from_the_log(
     yard.files.remove(ROOT / "timerwheel")
     found = yard.next_process()
     assert found.recover(**SAVED | {"read_ms": SECOND + 6_000}).offset == 4
-    assert "the wheel of delivery times is gone" in caplog.text
+    assert "the timer wheel is missing" in caplog.text
     assert (found.chain(5), found.chain(7), found.chain(9)) == ([], [1, 3], [])
 
 
@@ -161,7 +161,7 @@ def test_a_log_that_is_gone_has_everything_read_again(
     yard.files.remove(ROOT / "timerlog")
     found = yard.next_process()
     assert found.recover(**SAVED) == TimerRecoveryResult(0, 0)
-    assert "the timer log is not what its checkpoint says" in caplog.text
+    assert "the timer log contradicts its checkpoint" in caplog.text
     assert (found.chain(5), found.log.end, list(found.wheel.used())) == ([], 0, [])
     both = Yard()
     assert both.recover(**SAVED) == TimerRecoveryResult(0, 0)
@@ -252,7 +252,7 @@ def test_a_wheel_and_a_log_that_contradict_each_other_are_made_again(
     after = yard.next_process()
     assert after.recover(**SAVED) == TimerRecoveryResult(0, 0)
     assert (after.log.end, list(after.wheel.used())) == (0, [])
-    assert "the timer log or its wheel is damaged: both are made again" in caplog.text
+    assert "the timer log or its wheel is damaged: both are rebuilt" in caplog.text
 
 
 def test_an_end_in_the_middle_of_a_unit_is_not_believed(yard: Yard) -> None:

@@ -240,7 +240,7 @@ def test_a_damaged_checkpoint_calls_nothing_delivered(
     files.map(ROOT / "config" / "timercheck", 4096)[:56] = head
     again = opened(files.copy(), NOW + 1_000)
     assert (again.offset, again.replayed) == (0, (0, 0))
-    assert "timercheck is damaged: what waits is read again from its topic" in caplog.text
+    assert "timercheck is damaged: waiting messages are read again from their topic" in caplog.text
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

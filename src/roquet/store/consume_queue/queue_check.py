@@ -41,13 +41,13 @@ def load_queue_ends(
         raise store_error(path, error) from error
     if note is None:
         log.warning(
-            "%s is damaged, or a genuine broker has written it: the files themselves say how far"
-            " they go", directory / "checkpoint",
+            "%s is damaged, or Apache's broker has written it: the queue files themselves show"
+            " where they end", directory / "checkpoint",
         )  # fmt: skip
         return
     if recorded is None or recorded.position < note.position:
         state = "damaged" if recorded is None else "older than the checkpoint"
-        log.warning("%s is %s: it is not used, and made again", path, state)
+        log.warning("%s is %s: it is ignored and rebuilt", path, state)
         return
     queues.set_checkpoint_ends(
         {n: end for n, end in recorded.ends.items() if end.last >= deleted.get(n[0].encode(), -1)}
@@ -83,7 +83,7 @@ def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | Non
     except FileNotFoundError:
         return f"{path} is missing"
     if len(data) < ENTRY_SIZE:
-        return f"{path} is cut short"
+        return f"{path} is truncated"
     position, size, _ = ENTRY.unpack_from(data)
     if position != known.last or size <= 0:
         return f"its entry of offset {known.end - 1} is damaged"

@@ -108,7 +108,7 @@ class QueueRepair:
         for (topic, queue_id), (count, first) in self._mended.items():
             log.warning(
                 "consume queue %s/%d: %d entries from offset %d on did not lead to their messages;"
-                " they are set right from the log", topic, queue_id, count, first,
+                " they are corrected from the log", topic, queue_id, count, first,
             )  # fmt: skip
         self._mended.clear()
         self._loads = 0
@@ -150,7 +150,7 @@ class QueueRepair:
             if next(work, self) is not self:
                 raise StoreError(
                     f"consume queue {queue.topic}/{queue.queue_id} is damaged near offset {first}:"
-                    " it is being set right from the log, try again"
+                    " it is being corrected from the log, try again"
                 )
             del self._under_way[key]
             self.end_step()

@@ -56,7 +56,7 @@ class TopicTombstones:
                 self._save(left)
             except StoreError as error:
                 log.warning(
-                    "words about topics deleted long ago stay until the next time: %s", error
+                    "tombstones of topics deleted long ago stay until the next time: %s", error
                 )
 
     def limit(self, end: int) -> None:

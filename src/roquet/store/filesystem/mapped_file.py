@@ -260,7 +260,7 @@ class MapPool:
     def _shrink(self) -> None:
         """Lower the limit to what the process can map: connections take descriptors, too."""
         self._maps_max = max(len(self._held) * 3 // 4, 1)
-        log.warning("only %d files can be held mapped (see ulimit -n)", self._maps_max)
+        log.warning("only %d files can be mapped at once (see ulimit -n)", self._maps_max)
         while len(self._held) >= self._maps_max:
             self._drop_one()
 

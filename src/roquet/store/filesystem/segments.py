@@ -133,7 +133,7 @@ def common_size(sizes: Mapping[int, int], configured: int, unit: int) -> int:
 def wrong_size_error(path: Path, size: int, right: int) -> StoreError:
     """The error for a file that was truncated, or made with another configuration."""
     return StoreError(
-        f"{path} has {size} bytes where {right} are right: restore it from a copy, or configure"
+        f"{path} has {size} bytes instead of {right}: restore it from a copy, or configure"
         " the size with which it was made; nothing was changed"
     )
 

@@ -224,7 +224,7 @@ class KeyIndex:
             if size is None:
                 raise store_error(path, IsADirectoryError(errno.EISDIR, "Is a directory"))
             if size != self.file_size:
-                return f"{path} has {size} bytes where {self.file_size} are right"
+                return f"{path} has {size} bytes instead of {self.file_size}"
             file = self._file(path)
             file.load()
             if not file.is_plausible(is_newest=name == names[-1]):
@@ -239,7 +239,7 @@ class KeyIndex:
         unusable = sorted(name for name in listed if name.isdigit() and name not in known)
         # An empty newest file was created just before a loss of power.
         if fault and (len(unusable) > 1 or listed[unusable[0]]):
-            log.warning("%s: the index is made again from there", fault)
+            log.warning("%s: the index is rebuilt from there", fault)
         for name in unusable:
             self._pool.files.remove(self.directory / name)
 

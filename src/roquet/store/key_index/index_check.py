@@ -88,7 +88,7 @@ def lacks_keys(index: KeyIndex, commit_log: CommitLog, until: int) -> bool:
 
 
 def _drop_from(index: KeyIndex, file: IndexFile, fault: str) -> None:
-    log.warning("%s is damaged, %s: the index is made again from there", file.file.path, fault)
+    log.warning("%s is damaged, %s: the index is rebuilt from there", file.file.path, fault)
     for dropped in index.files[index.files.index(file) :]:
         index.drop(dropped)
 

@@ -129,10 +129,10 @@ def _make_again(
     """Rebuild queues from the whole log."""
     for count, (name, fault) in enumerate(damaged.items()):
         if count < LOGGED_QUEUES_MAX:
-            log.warning("consume queue %s/%d is made again from the log: %s", *name, fault)
+            log.warning("consume queue %s/%d is rebuilt from the log: %s", *name, fault)
         queues.clear(name)
     if len(damaged) > LOGGED_QUEUES_MAX:
-        log.warning("%d more consume queues are made again", len(damaged) - LOGGED_QUEUES_MAX)
+        log.warning("%d more consume queues are rebuilt", len(damaged) - LOGGED_QUEUES_MAX)
     for _, position, record in commit_log.walk(
         commit_log.begin, commit_log.end, commit_log.end, check_crc=True
     ):
@@ -148,7 +148,7 @@ def remove_deleted_queues(queues: ConsumeQueues, deleted: Mapping[bytes, int]) -
         held = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
         used = [queue for queue in held if queue is not None and queue.end > queue.begin]
         if used and all(_ends_before(queue, position) for queue in used):
-            log.warning("the queues of topic %s had been deleted: they are so again", name)
+            log.warning("the queues of deleted topic %s came back: they are deleted again", name)
             queues.remove(name)
 
 
@@ -171,11 +171,11 @@ def choose_start(
         # Somebody changed the last file; the scan still finds the durable records there.
         position = max(segments.begin, (position - 1) // segments.file_size * segments.file_size)
     if not queues.has_ends and position > segments.begin:
-        log.warning("where consume queues ended is not known: all of the log is read to find out")
+        log.warning("the ends of consume queues are unknown: the whole log is read to find them")
         position = segments.begin
     if not queues.topics():
         if queues.ends:
-            log.warning("%s is empty: all consume queues are made again", queues.directory)
+            log.warning("%s is empty: all consume queues are rebuilt", queues.directory)
         position = segments.begin
     return ScanStart(position, note.position)
 
@@ -287,8 +287,8 @@ class _Scan:
         self.damage = verdict.damage
         if verdict.cut:
             log.warning(
-                "the log ends at %d in a torn record; records behind it, at %d, were never promised"
-                " and are dropped", verdict.end, verdict.cut[0].start,
+                "the log ends at %d in a torn record; records behind it, at %d, were never"
+                " called durable and are dropped", verdict.end, verdict.cut[0].start,
             )  # fmt: skip
         self.rebuilder.finish(verdict.damage)
         if (missing := self._log.leads_on(verdict.end)) is not None:

@@ -63,9 +63,7 @@ class TimerLog:
             s for s in starts if sizes[s] not in (segments.file_size, 0 if s == starts[-1] else -1)
         ]
         if starts != right or odd:
-            log.warning(
-                "%s lacks files, or some have been cut: it is made again", segments.directory
-            )
+            log.warning("%s lacks files, or some are truncated: it is rebuilt", segments.directory)
             for start in starts:
                 self._pool.files.remove(segments.directory / file_name(start))
             return

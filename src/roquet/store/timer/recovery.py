@@ -57,14 +57,14 @@ def recover(
 ) -> TimerRecoveryResult:
     """Make wheel and timer log agree."""
     if not timer_log.begin <= checkpoint.log_end <= timer_log.segments.limit:
-        log.warning("the timer log is not what its checkpoint says: it is made again")
+        log.warning("the timer log contradicts its checkpoint: it is rebuilt")
         return _anew(wheel, timer_log, _START)
     if checkpoint.cursor is not None:
         end, offset = checkpoint.log_end, checkpoint.offset
     else:
         end, offset = _trusted(timer_log, checkpoint, offset_of)
     if not wheel.exists and end > timer_log.begin:
-        log.warning("the wheel of delivery times is gone: it is made again from the timer log")
+        log.warning("the timer wheel is missing: it is rebuilt from the timer log")
         wheel.prepare()
         _note(wheel, timer_log, timer_log.begin, end, checkpoint.read_ms)
     elif checkpoint.log_end < end:
@@ -72,7 +72,7 @@ def recover(
         _note(wheel, timer_log, checkpoint.log_end, end, checkpoint.read_ms)
     first_ms = _roll_back(wheel, timer_log, end, checkpoint.read_ms)
     if not _agree(wheel, timer_log, end, checkpoint.read_ms):
-        log.warning("the timer log or its wheel is damaged: both are made again")
+        log.warning("the timer log or its wheel is damaged: both are rebuilt")
         return _anew(wheel, timer_log, _START)
     timer_log.truncate(end)
     return TimerRecoveryResult(offset, first_ms)

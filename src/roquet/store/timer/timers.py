@@ -91,7 +91,9 @@ class TimerStore:
 
     def _load(self, offset_of: TimerOffsetLookup, now_ms: int) -> None:
         if not is_plausible(self._saved, now_ms):
-            log.warning("%s is damaged: what waits is read again from its topic", self._path)
+            log.warning(
+                "%s is damaged: waiting messages are read again from their topic", self._path
+            )
             self._saved = TimerCheckpoint()
         saved = self._saved
         self._wheel.load(self._files.list(self._directory).get("timerwheel"))

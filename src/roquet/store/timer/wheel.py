@@ -47,7 +47,7 @@ class TimerWheel:
         """Load the file of that size, None for none; a truncated one is deleted."""
         if size and size != self._file.size:
             log.warning(
-                "%s has %d bytes where %d are right: it is made again",
+                "%s has %d bytes instead of %d: it is rebuilt",
                 self._file.path, size, self._file.size,
             )  # fmt: skip
             self._pool.files.remove(self._file.path)
