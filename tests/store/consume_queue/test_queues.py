@@ -123,7 +123,7 @@ def test_the_least_offset_follows_the_log(queues: ConsumeQueues) -> None:
 
 
 def test_a_queue_may_begin_inside_a_file(queues: ConsumeQueues) -> None:
-    """Apache RocketMQ fills what is in front with entries of no message."""
+    """Apache RocketMQ fills the beginning with entries without a message."""
     queue = queues.obtain("T", 0)
     queue.end = 13
     put(queue, 0, 500)
@@ -228,7 +228,7 @@ def test_a_queue_whose_directory_was_listed_is_not_listed_again(queues: ConsumeQ
 
 
 def crowded(maps_max: int = 1) -> ConsumeQueues:
-    """Queues of which only so many have a map."""
+    """Queues of which only a few can be mapped."""
     return ConsumeQueues(MapPool(MemoryFiles(), maps_max), Path("/cq"), 10, 60)
 
 

@@ -1,4 +1,4 @@
-"""What the store asks of a file system, asked of both kinds of files."""
+"""The file system operations of the store, with both kinds of files."""
 
 import errno
 import os
@@ -387,7 +387,7 @@ def test_a_file_that_goes_while_it_is_listed_is_not_there(
 
 
 class ExitStackOf(list[os.DirEntry[str]]):
-    """A listing that was read before."""
+    """A directory listing read earlier."""
 
     def __enter__(self) -> "ExitStackOf":
         return self

@@ -99,8 +99,8 @@ def test_what_was_written_is_remembered_once(pool: MapPool) -> None:
     assert pool.take_dirty() == [file]
 
 
-class Crowded(MemoryFiles):
-    """Files of which only so many may be open."""
+class FilesWithFewMaps(MemoryFiles):
+    """Files of which only `open_max` may be mapped at once."""
 
     def __init__(self, pool: list[MapPool], open_max: int, number: int) -> None:
         super().__init__()
@@ -113,9 +113,9 @@ class Crowded(MemoryFiles):
         return super().map(path, size, writable=writable)
 
 
-def crowded(open_max: int, number: int) -> MapPool:
+def pool_with_few_maps(open_max: int, number: int) -> MapPool:
     pools: list[MapPool] = []
-    pools.append(MapPool(Crowded(pools, open_max, number), 100))
+    pools.append(MapPool(FilesWithFewMaps(pools, open_max, number), 100))
     return pools[0]
 
 
@@ -123,7 +123,7 @@ def crowded(open_max: int, number: int) -> MapPool:
 def test_without_descriptors_fewer_files_are_held(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = crowded(12, number)
+    pool = pool_with_few_maps(12, number)
     files = [made(pool, f"f{n}") for n in range(40)]
     for file in files * 2:
         file.view()[0] = 1
@@ -132,33 +132,33 @@ def test_without_descriptors_fewer_files_are_held(
 
 
 def test_other_errors_and_a_process_without_any_descriptor_are_told() -> None:
-    pool = crowded(1, errno.EACCES)
+    pool = pool_with_few_maps(1, errno.EACCES)
     made(pool, "a").view()
     with pytest.raises(StoreError):
         made(pool, "b").view()
     with pytest.raises(StoreError):
-        made(crowded(0, errno.EMFILE), "a").view()
+        made(pool_with_few_maps(0, errno.EMFILE), "a").view()
 
 
 def test_looking_here_and_there_reads_nothing_ahead() -> None:
-    told: list[bool] = []
+    advice: list[bool] = []
 
-    class Told(MemoryFiles):
+    class AdviceRecorder(MemoryFiles):
         def advise_growth(self, view: memoryview, is_growing: bool) -> None:
-            told.append(is_growing)
+            advice.append(is_growing)
 
-    file = made(MapPool(Told(), 3), "a")
+    file = made(MapPool(AdviceRecorder(), 3), "a")
     with file.random_access():
         file.view()
-    assert told == [True, False]
+    assert advice == [True, False]
     file.extend(1, 100)
     with file.random_access():
         file.view()
-    assert told == [True, False, True]
+    assert advice == [True, False, True]
 
 
 def kept(pool: MapPool, name: str = "k") -> MappedFile:
-    """A file without a map, since all there may be are held."""
+    """A file without a map, since the limit of maps is reached."""
     for other in "xyz":
         made(pool, other).view()
     file = made(pool, name)

@@ -12,7 +12,7 @@ from roquet.store.key_index.index import IndexFile, KeyIndex
 from roquet.store.layout import INDEX_HEAD
 
 if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, Shelf
+    from tests.store.conftest import MakeDraft, StoreDirectory
 
 NOW = 1_700_000_000_000
 
@@ -169,17 +169,17 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("head", [b"\xff" * 40, bytes(range(40)), bytes(40)])
 def test_an_index_file_with_a_damaged_head_is_made_again(
-    shelf: "Shelf", draft: "MakeDraft", number: int, head: bytes
+    store_dir: "StoreDirectory", draft: "MakeDraft", number: int, head: bytes
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(250):
         store.append(draft(properties={"KEYS": f"k{n}"}), NOW + n)
         store.dispatch()
     store.close(NOW)
-    names = sorted(p.name for p in shelf.files.contents if p.parent.name == "index")
+    names = sorted(p.name for p in store_dir.files.contents if p.parent.name == "index")
     assert len(names) == 3
-    shelf.content(f"index/{names[number]}")[:40] = head
-    store = shelf.open()
+    store_dir.content(f"index/{names[number]}")[:40] = head
+    store = store_dir.open()
     while store.dispatch():
         pass
     assert all(len(store.query("T", f"k{n}").records) == 1 for n in range(250))

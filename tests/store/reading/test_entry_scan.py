@@ -12,7 +12,7 @@ from roquet.store.reading.entry_scan import DENSE_RATIO, SEARCH_MAX, SEARCH_MIN,
 
 
 def queue_of(codes: list[int], file_entries: int = 10_000) -> ConsumeQueue:
-    """A queue whose records are 5 bytes each, one behind the other."""
+    """A queue of adjacent records, 5 bytes each."""
     queues = ConsumeQueues(MapPool(MemoryFiles(), 9), Path("/cq"), file_entries, 6_000)
     queue = queues.obtain("T", 0)
     for number, code in enumerate(codes):
@@ -23,7 +23,7 @@ def queue_of(codes: list[int], file_entries: int = 10_000) -> ConsumeQueue:
 
 
 def steps(rows: EntryScan, left: int = 1_000) -> list[list[int]]:
-    """The offsets that each step finds."""
+    """The offsets that each step gives."""
     found = []
     while rows.offset < rows.stop:
         offsets, positions, sizes = rows.next_entries(left)

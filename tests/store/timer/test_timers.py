@@ -1,4 +1,4 @@
-"""The timers' files: saved, found again after a stop, a kill and a loss of power."""
+"""Timer files: saved, and read again after a stop, a kill and a loss of power."""
 
 import struct
 import tarfile
@@ -16,7 +16,7 @@ from roquet.store.timer.layout import CHECKPOINT, TimerUnit, unpack_checkpoint
 from roquet.store.timer.timers import TimerConfig, TimerStore
 
 if TYPE_CHECKING:
-    from tests.store.conftest import PoweredFiles, Shelf
+    from tests.store.conftest import PowerLossFiles, StoreDirectory
 
 ROOT = Path("/data")
 NOW = 1_700_000_000_000
@@ -45,7 +45,7 @@ def save(timers: TimerStore, now_ms: int = NOW) -> None:
 
 
 def chain(timers: TimerStore, second: int) -> list[int]:
-    """The offsets of what waits in a second, oldest first."""
+    """The offsets of a second's messages, oldest first."""
     slot = timers.slot(NOW + second * 1_000)
     at, found = slot.last if slot else -1, []
     while (one := timers.unit(at)) is not None:
@@ -55,7 +55,7 @@ def chain(timers: TimerStore, second: int) -> list[int]:
 
 
 def ends(timers: TimerStore, second: int, held: list[int]) -> bool:
-    """Whether a second holds these at its end."""
+    """Whether a second's messages end with these."""
     found = chain(timers, second)
     return found[len(found) - len(held) :] == held
 
@@ -365,15 +365,15 @@ def test_what_retention_deleted_leaves_the_timer_log() -> None:
     assert chain(opened(files.copy()), 5) == list(range(78, 200))
 
 
-class Life:
-    """Random work on timers, and what of it was saved."""
+class RandomTimerRun:
+    """Random operations on timers, with a model of what was saved and what was delivered."""
 
-    def __init__(self, files: "PoweredFiles", random: Random) -> None:
+    def __init__(self, files: "PowerLossFiles", random: Random) -> None:
         self.files, self.random = files, random
-        # Clocks go back by less than a wheel: else its places tell no longer what was delivered.
+        # Clocks go back by less than a wheel: else its slots no longer tell what was delivered.
         self.config = msgspec.structs.replace(SMALL, wheel_slots=8_192)
         self.timers = opened(files, config=self.config)
-        self.unwritten: dict[int, list[int]] = {}
+        self.waiting: dict[int, list[int]] = {}
         self.delivered: set[int] = set()
         self.saved: tuple[int, int, dict[int, list[int]]] = (0, self.second(), {})
 
@@ -386,24 +386,24 @@ class Life:
             match random.randrange(20):
                 case 0:
                     save(timers) if timers.unsaved else None
-                    waiting = {second: list(held) for second, held in self.unwritten.items()}
+                    waiting = {second: list(held) for second, held in self.waiting.items()}
                     self.saved = (timers.offset, self.second(), waiting)
-                case 1 if self.unwritten:
-                    first = min(self.unwritten)
-                    self.delivered.update(self.unwritten.pop(first))
+                case 1 if self.waiting:
+                    first = min(self.waiting)
+                    self.delivered.update(self.waiting.pop(first))
                     timers.advance_to(NOW + first * 1_000 + 1_000)
                     timers.unsaved = True
                 case 2 if timers.exists and timers.is_saved:
                     back(timers, self.second() - random.randrange(1, 300))
-                    assert all(ends(timers, one, held) for one, held in self.unwritten.items())
+                    assert all(ends(timers, one, held) for one, held in self.waiting.items())
                 case _:
                     second = self.second() + random.randrange(1, 60)
                     if timers.free_slot_ms(NOW + second * 1_000) == NOW + second * 1_000:
                         add(timers, timers.offset, second)
-                        self.unwritten.setdefault(second, []).append(timers.offset - 1)
+                        self.waiting.setdefault(second, []).append(timers.offset - 1)
 
     def crash(self, *, power: bool) -> None:
-        """Another process opens what is there, and goes on."""
+        """Let another process open the files and continue."""
         self.files = self.files.after_power_loss(self.random) if power else self.files.copy()
         self.timers = timers = opened(self.files, config=self.config)
         offset, second, waiting = self.saved
@@ -413,28 +413,31 @@ class Life:
         for one, held in waiting.items():
             if one >= second:
                 assert ends(timers, one, held)
-        for one in set(self.unwritten) | set(waiting):
-            # Where a chain is torn, what was delivered before a clock was set back may come again.
+        for one in set(self.waiting) | set(waiting):
+            # If a chain is broken, messages delivered before a clock was set back may come again.
             more = set(chain(timers, one)) - set(waiting.get(one, ())) if one >= second else set()
             assert more <= self.delivered
-        self.unwritten = {one: list(held) for one, held in waiting.items()}
+        self.waiting = {one: list(held) for one, held in waiting.items()}
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_a_crash_leaves_is_what_was_saved(new_shelf: "type[Shelf]", seed: int) -> None:
+def test_whatever_a_crash_leaves_is_what_was_saved(
+    new_store_dir: "type[StoreDirectory]", seed: int
+) -> None:
     random = Random(seed)
-    life = Life(new_shelf().files, random)
+    run = RandomTimerRun(new_store_dir().files, random)
     for _ in range(6):
-        life.work()
-        life.crash(power=random.random() < 0.7)
+        run.work()
+        run.crash(power=random.random() < 0.7)
+        assert run.timers.offset == run.saved[0]
 
 
-# -- directories of genuine brokers ----------------------------------------------------------
+# -- directories of Apache's brokers ---------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def genuine() -> dict[str, dict[str, bytes]]:
-    """The timer's files of each genuine directory; of the log only its beginning is not empty."""
+    """The timer files of each captured directory; only the log's beginning is not empty."""
     found: dict[str, dict[str, bytes]] = {}
     for kind in ("clean", "killed", "torn"):
         with tarfile.open(STORES / f"5.5.0-{kind}.tar.xz") as archive:
