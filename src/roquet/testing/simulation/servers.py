@@ -52,7 +52,7 @@ class SimulatedServers:
         self._returns: list[asyncio.Task[None]] = []
         self.brokers: dict[str, BrokerServer] = {}
         self.began_ms: dict[str, list[int]] = {}
-        """When each broker began to serve, by the wall's clock."""
+        """When each broker began to serve, in ms since the start of the simulation."""
         self.died_ms: dict[str, list[int]] = {}
 
     @property
@@ -76,7 +76,7 @@ class SimulatedServers:
         if host in self._down:
             return False
         self._down[host] = None
-        self.died_ms.setdefault(host, []).append(self._loop.clock.now_ms())
+        self.died_ms.setdefault(host, []).append(self._loop.clock.monotonic_ms())
         self._files[host] = self._files[host].copy()
         self._hosts.kill(host)
         await self._hosts.wait_ended(host)
@@ -112,7 +112,7 @@ class SimulatedServers:
         server = BrokerServer(config, clock, files=self._files[host], rng=rng)
         self.brokers[host] = server
         await self._hosts.run(host, _enter(server))
-        self.began_ms.setdefault(host, []).append(clock.now_ms())
+        self.began_ms.setdefault(host, []).append(clock.monotonic_ms())
         await self._hosts.run(OPERATOR_HOST, self._create_topics(host))
 
     async def _create_topics(self, host: str) -> None:

@@ -13,8 +13,8 @@ from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.queue import MessageQueue
 from roquet.rules.consumption.progress import ConsumeWindow
-from roquet.testing.simulation.balance.run import PlantedDefect
 from roquet.testing.simulation.patching import patched
+from roquet.testing.simulation.simulator import PlantedDefect
 
 
 @contextmanager

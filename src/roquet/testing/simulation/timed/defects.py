@@ -16,8 +16,8 @@ from roquet.broker.services.transactions.transactions import Transactions
 from roquet.model import properties as props
 from roquet.rules.delay.retry import DEAD_LETTER, next_level, tries_limit
 from roquet.store.store import AppendResult
-from roquet.testing.simulation.balance.run import PlantedDefect
 from roquet.testing.simulation.patching import patched
+from roquet.testing.simulation.simulator import PlantedDefect
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
 
