@@ -5,7 +5,12 @@ import pytest
 
 from roquet.testing import clock
 from roquet.testing.simulation.balance.consumer import GROUP
-from roquet.testing.simulation.balance.scenario import ACTION_MS, BalanceScenario, draw_scenario
+from roquet.testing.simulation.balance.scenario import (
+    ACTION_MS,
+    MILD,
+    BalanceScenario,
+    draw_scenario,
+)
 from roquet.testing.simulation.balance.workload import BalanceWorkload
 from roquet.testing.simulation.scenario import Fault, FaultEvent
 from roquet.testing.simulation.simulator import isolated_clients, run
@@ -15,10 +20,10 @@ CALM = msgspec.structs.replace(
 )
 
 
-def with_fault(fault: Fault, **changes: object) -> BalanceScenario:
+def with_fault(fault: Fault) -> BalanceScenario:
     """The calm scenario with one fault, at 20 s."""
     events = (FaultEvent(at_ms=20_000, fault=fault),)
-    return msgspec.structs.replace(CALM, events=events, **changes)
+    return msgspec.structs.replace(CALM, events=events, calm=fault in MILD)
 
 
 def finished(scenario: BalanceScenario) -> BalanceWorkload:
@@ -64,7 +69,5 @@ def test_a_calm_group_is_checked_soon_after_each_change() -> None:
     async def agenda(scenario: BalanceScenario) -> list[int]:
         return [item.at_ms for item in BalanceWorkload(scenario).agenda()]
 
-    calm = with_fault(Fault.JOIN)
-    assert clock.run(agenda(calm)) == [20_000, 25_000, ACTION_MS]
-    harsh = with_fault(Fault.JOIN, calm=False)
-    assert clock.run(agenda(harsh)) == [20_000, ACTION_MS]
+    assert clock.run(agenda(with_fault(Fault.JOIN))) == [20_000, 25_000, ACTION_MS]
+    assert clock.run(agenda(with_fault(Fault.KILL))) == [20_000, ACTION_MS]
