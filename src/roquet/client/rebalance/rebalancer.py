@@ -1,7 +1,7 @@
-"""Assignment: sees to it that a consumer holds its share of its topics' queues.
+"""Rebalancer: keeps a consumer reading its share of its topics' queues.
 
-It looks at the start, at a broker's notice, when a route changes and every 20 s, and sooner while
-a look does not end well. What cannot be found out leaves all as it is.
+It rebalances at the start, after a broker's notice, when a route changes and every 20 s, and sooner
+after a failure. While the queues of a topic cannot be determined, its assignment stays.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from roquet.wire.calls.heartbeat import ConsumersChanged
 log = logger(__name__)
 
 QUIET_FAILURES: Final = 3
-"""Looks without an answer before a word is said: a topic may be new, its route not known yet."""
+"""Failed rebalances of a topic that are not logged: a new topic's route may not be known yet."""
 
 RETRY_TOPIC_LOOKUPS: Final = 8
-"""Looks in quick succession for a retry topic: brokers make it when they first hear of a group."""
+"""Quick rebalances while a retry topic is missing; brokers create it at a first heartbeat."""
 
 
 class Rebalancer:
-    """Takes and gives queues, for ever."""
+    """Assigns and revokes queues, for ever."""
 
     def __init__(
         self,
@@ -68,24 +68,24 @@ class Rebalancer:
         self._look = Wakeup()
         self._turn = asyncio.Lock()
         self._looking: asyncio.Task[Any] | None = None
-        """Whose turn it is to look."""
+        """The task that rebalances now."""
         self._troubles: dict[str, ErrorLogThrottle] = {}
         self._retry_looks = 0
         self._is_begun = False
         self._is_locked_out = False
         self._locks: QueueLocks | None = None
         self._leaving: dict[MessageQueue, tuple[OrderedReader, asyncio.Task[None]]] = {}
-        """Ordered queues that are not ours any more, with a message still in somebody's hands."""
+        """Revoked ordered queues whose last message is still being handled."""
         if config.ordered and config.message_model is MessageModel.CLUSTERING:
             self._locks = QueueLocks(session, group, self._lose)
         session.router.add(ConsumersChanged, self._members_changed)
 
     def trigger(self) -> None:
-        """Look now."""
+        """Rebalance now."""
         self._look.ring()
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin; ConfigError when the brokers cannot do what the strategy wants."""
+        """Start rebalancing; ConfigError when the brokers do not support the strategy."""
         await self._allocator.check(list(self._filters))
         self._session.routes.on_change(lambda _: self._look.ring())
         self._is_begun = True
@@ -94,7 +94,7 @@ class Rebalancer:
         return self._session.background.start(self._keep(), f"rebalance of {self.group}")
 
     async def end(self, queues: Sequence[MessageQueue]) -> None:
-        """These were ours to the end: give every lock back, nothing is handled any more."""
+        """Release all locks, and tell listeners that the queues held to the end are revoked."""
         await self._unlock_all()
         if not self._is_begun:
             return
@@ -109,24 +109,24 @@ class Rebalancer:
         if self._locks is None:
             return
         ending = [task for reader, task in self._leaving.values() if reader.is_over]
-        if ending:  # they save progress, then unlock
+        if ending:  # they commit offsets, then unlock
             await asyncio.wait(ending, timeout=self._config.timeout_ms / 1000)
         if held := self._locks.held:
             await self._locks.unlock(held)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at other offsets in those of some queues that are ours; no look meanwhile."""
+        """Continue at other offsets in assigned queues; no rebalance runs meanwhile."""
         async with self._turn:
             await reset_offsets(
                 offsets, self._assigned_queues, self._offsets, self._filters, self._is_ours
             )
 
     def _is_ours(self, queue: MessageQueue) -> bool:
-        """Whether a queue may be read, also when that needs its lock."""
+        """Whether a queue may be read: ordered queues need their lock."""
         return self._session.is_open and (self._locks is None or queue in self._locks.held)
 
     def _members_changed(self, call: ConsumersChanged, peer: Peer) -> None:
-        """The broker's notice that somebody came or went."""
+        """Handle a broker's notice that a member came or went."""
         del peer
         if call.consumer_group == self.group:
             self._look.ring()
@@ -148,10 +148,10 @@ class Rebalancer:
             )
 
     async def look(self) -> bool:
-        """Look once who is there and whose the queues are; whether that went well.
+        """Rebalance all topics once; return whether that succeeded.
 
-        One look at a time: two would both take a queue. A watcher that asks for one is part of one,
-        so it is told False, and the look comes once this one is over.
+        Only one runs at a time: two would both assign a queue. A listener that calls this is part
+        of a rebalance, so it gets False, and another rebalance follows this one.
         """
         if self._looking is asyncio.current_task():
             self._look.ring()
@@ -181,7 +181,7 @@ class Rebalancer:
             await self._apply(AssignmentDiff(silent, ()))
 
     async def _look_at(self, topic: str) -> bool:
-        """One topic's part of it."""
+        """Rebalance one topic."""
         if is_retry(topic) and await self._is_missing(topic):
             return self._retry_looks > RETRY_TOPIC_LOOKUPS
         trouble = self._troubles.setdefault(
@@ -197,7 +197,7 @@ class Rebalancer:
         return await self._apply(difference(held, assigned))
 
     async def _is_missing(self, topic: str) -> bool:
-        """Whether a retry topic does not exist: groups may be without one."""
+        """Whether a retry topic does not exist: a group may have none."""
         if not self._session.routes.brokers:
             return True
         try:
@@ -209,7 +209,7 @@ class Rebalancer:
         return missing
 
     async def _apply(self, change: AssignmentDiff) -> bool:
-        """Give away and take; whether all was taken."""
+        """Revoke and assign queues; return whether all were assigned."""
         if change.drop:
             await self._give(change.drop)
         if not change.start:
@@ -222,12 +222,12 @@ class Rebalancer:
             await self._unlock_unread(ours)
 
     async def _take(self, queues: Sequence[MessageQueue]) -> int:
-        """Read queues that are ours, where their brokers can say from where on; how many."""
+        """Start reading queues whose start offset is known; return their number."""
         begins = await asyncio.gather(*map(self._begin, queues))
         taken = {q: offset for q, offset in zip(queues, begins, strict=True) if offset >= 0}
         await self.listeners.tell(self.listeners.assigned, taken)
         for queue, offset in taken.items():
-            # A look may take long: the topic may have been left meanwhile.
+            # The topic may have been unsubscribed meanwhile.
             if (message_filter := self._filters.get(queue.topic)) is not None:
                 self._assigned_queues.hold(queue, offset, message_filter)
         self._log("has gained", taken)
@@ -242,7 +242,7 @@ class Rebalancer:
             )  # fmt: skip
 
     async def _unlock_unread(self, queues: Sequence[MessageQueue]) -> None:
-        """Locked and not read a queue would be nobody's, for as long as the lock is renewed."""
+        """Release locks of unread queues, which would be renewed and keep other members out."""
         if self._locks is not None:
             unread = (
                 set(self._locks.held).intersection(queues).difference(self._assigned_queues.readers)
@@ -250,7 +250,7 @@ class Rebalancer:
             await self._locks.unlock(sorted(unread))
 
     async def _locked(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Those that are ours alone, when that matters."""
+        """Lock queues if they are ordered; return those that may be read."""
         if self._locks is None:
             return queues
         locked = await self._locks.lock(queues) if queues else set()
@@ -259,7 +259,7 @@ class Rebalancer:
         return ours
 
     async def _begin(self, queue: MessageQueue) -> int:
-        """Where to read on; -1 when the broker cannot say."""
+        """The offset to start at; -1 when the broker does not answer."""
         try:
             return await self._offsets.begin(queue)
         except RoquetError as error:
@@ -267,7 +267,7 @@ class Rebalancer:
             return -1
 
     async def _give(self, queues: Sequence[MessageQueue]) -> None:
-        """Queues go to others: save first how far they are, then say so."""
+        """Revoke queues: commit their offsets, then call the listeners."""
         dropped = self._assigned_queues.drop(queues)
         self._log("has given away", [reader.queue for reader in dropped])
         if self._locks is not None:
@@ -279,7 +279,7 @@ class Rebalancer:
         await self.listeners.tell(self.listeners.revoked, queues)
 
     def _lose(self, queues: Sequence[MessageQueue]) -> None:
-        """Locks are lost: whoever has them now goes on, so we stop and save nothing."""
+        """Stop reading queues with lost locks, without a commit: others may read them already."""
         lost = self._assigned_queues.drop(queues)
         for reader in lost:
             log.warning("the lock of %s is lost", reader.queue)
@@ -290,7 +290,7 @@ class Rebalancer:
         self._look.ring()
 
     def _retire(self, reader: OrderedReader, *, is_ours: bool) -> None:
-        """See an ordered queue off once the message in somebody's hands has ended."""
+        """Release an ordered queue once its last message has ended."""
         seeing_off = self._session.background.start(
             self._see_off(reader, is_ours=is_ours), f"end of {reader.queue}"
         )
