@@ -24,7 +24,6 @@ from roquet.client.sending.delivery import (
     RETRY_PAUSE_MS,
     MessageDelivery,
     OutgoingBatch,
-    is_retryable,
 )
 from roquet.client.sending.prepare import MessageFields, PreparedMessage, build_message
 from roquet.client.transaction_check import (
@@ -40,6 +39,7 @@ from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.message import Message
 from roquet.model.names import AUTO_CREATE_TOPIC, check_topic
 from roquet.model.results import SendReceipt
+from roquet.rules.send_retry import NOT_DONE, backoff_ms, is_retryable
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.message_id import parse_offset_message_id
@@ -50,14 +50,7 @@ log = logger(__name__)
 SEARCH_PAUSE_MS: Final = 1_000
 """Pause after name servers could not be asked for the brokers."""
 
-LEFT_TO_CHECKS: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.ILLEGAL_OPERATION,
-        ResponseCode.GO_AWAY,
-    }
-)
+LEFT_TO_CHECKS: Final = NOT_DONE | {ResponseCode.ILLEGAL_OPERATION}
 """Refusals of an end after which the broker still has the half message and will ask about it."""
 
 _DEFAULTS: Final = ProducerConfig()
@@ -250,7 +243,7 @@ class TransactionProducer(Producer):
 
     async def _send_half(self, prepared: PreparedMessage, deadline_ms: int) -> SendReceipt:
         outgoing, clock = OutgoingBatch((prepared,), prepared), self._config.clock
-        pause_ms = RETRY_PAUSE_MS
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS)
         for left in range(self._config.retry_times, -1, -1):
             try:
                 return (await self._once.send(outgoing, deadline_ms, None, self._turn))[0]
@@ -258,8 +251,7 @@ class TransactionProducer(Producer):
                 is_last = not left or deadline_ms <= clock.monotonic_ms()
                 if is_last or not error.definite or not is_retryable(error):
                     raise
-            await clock.sleep(pause_ms)
-            pause_ms *= 2
+            await clock.sleep(next(pauses_ms))
         raise AssertionError("the last try returns or raises")
 
     async def end(self, transaction: Transaction) -> None:

@@ -15,16 +15,16 @@ from typing import Final, NamedTuple, TypeAlias
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.sending.delivery import (
-    RETRYABLE_CODES,
     MessageDelivery,
     OutgoingBatch,
     RoundRobin,
 )
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.client.sending.send_many import BATCH_COUNT_MAX
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, ConnectionLost
+from roquet.model.errors import CallError, ConnectFailed, ConnectionLost
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
+from roquet.rules.send_retry import is_retryable
 
 DEADLINE_SPREAD_MS: Final = 500
 """Largest difference of deadlines in one batch, which has the deadline of its first message."""
@@ -106,11 +106,7 @@ class BatchAccumulator:
         try:
             receipts = await self.delivery.send(outgoing, batch[0].deadline_ms, queue)
         except Exception as error:
-            if (
-                len(batch) > 1
-                and isinstance(error, CallRefused)
-                and error.code not in RETRYABLE_CODES
-            ):
+            if len(batch) > 1 and isinstance(error, CallError) and not is_retryable(error):
                 await self._one_by_one(batch, queue)
                 return
             for entry in batch:

@@ -16,30 +16,13 @@ from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.client.sending.key_order import KeyOrder
 from roquet.client.sending.outstanding_sends import OutstandingSends
 from roquet.client.sending.prepare import PreparedMessage
-from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.model.errors import CallError, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.rules.queue_selection import by_hash, next_queue
+from roquet.rules.send_retry import Retry, backoff_ms, is_retryable, needs_fresh_route, retry_of
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
-
-RETRYABLE_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Refusals that another broker may not share: Java tries these again (DefaultMQProducer's
-retryResponseCodes; GO_AWAY one floor below, in its remoting client)."""
-
-STALE_ROUTE_CODES: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
-"""Refusals that a route may have caused which is no longer true."""
 
 RETRY_PAUSE_MS: Final = 100
 """Pause before the first retry on the same broker; it doubles. Another broker is tried at once."""
@@ -207,35 +190,32 @@ class MessageDelivery:
     ) -> Sequence[SendReceipt]:
         """Retry after the first attempt failed."""
         clock = self._config.clock
-        pause_ms = RETRY_PAUSE_MS
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS)
         for tries in range(1, self._config.retry_times + 1):
             left_ms = deadline_ms - clock.monotonic_ms()
             if left_ms <= 0 or not (
-                is_retryable(error) or await self._was_misled(error, outgoing, queue)
+                is_retryable(error) or await self._has_stale_queue(error, outgoing, queue)
             ):
                 raise _told(error, outgoing, queue, tries)
             failed = queue
             if not outgoing.lead.is_bound:
                 queue = await self._other(outgoing, failed, deadline_ms, turn)
             if queue.broker_name == failed.broker_name:
-                await clock.sleep(min(pause_ms, left_ms))
-                pause_ms *= 2
+                await clock.sleep(min(next(pauses_ms), left_ms))
             try:
                 return await self._try(outgoing, queue, deadline_ms, tries + 1)
             except CallError as next_error:
                 error = next_error
         raise _told(error, outgoing, queue, self._config.retry_times + 1)
 
-    async def _was_misled(
+    async def _has_stale_queue(
         self, error: CallError, outgoing: OutgoingBatch, queue: MessageQueue
     ) -> bool:
         """Whether a broker refused a queue that a fresh route does not name any more."""
-        if outgoing.lead.is_bound or not isinstance(error, CallRefused):
+        if outgoing.lead.is_bound or retry_of(error) is not Retry.FRESH_ROUTE:
             return False
         try:
-            return error.code in STALE_ROUTE_CODES and not await self._session.routes.is_sure_of(
-                queue
-            )
+            return not await self._session.routes.is_sure_of(queue)
         except ConnectFailed:  # no fresh route
             return False
 
@@ -322,7 +302,7 @@ class MessageDelivery:
 
     def _look_at(self, error: CallError) -> None:
         """Invalidate the routes when the broker is gone, or does not know the topic or queue."""
-        if not isinstance(error, CallRefused) or error.code in STALE_ROUTE_CODES:
+        if needs_fresh_route(error):
             self._session.routes.invalidate()
 
 
@@ -361,11 +341,6 @@ def build_receipts(
             zip(outgoing.items, ids, strict=True), reply.queue_offset
         )
     ]
-
-
-def is_retryable(error: CallError) -> bool:
-    """Faults of the network, and the refusals that are named; a timeout has its own limit."""
-    return not isinstance(error, CallRefused) or error.code in RETRYABLE_CODES
 
 
 def _told(error: CallError, outgoing: OutgoingBatch, queue: MessageQueue, tries: int) -> CallError:
