@@ -81,8 +81,6 @@ __all__ = [
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Consumer)
-M = TypeVar("M", bound=push.PushConsumer | pop.PopConsumer)
-W = TypeVar("W", bound=push.PushConsumer | pull.PullConsumer)
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -135,7 +133,11 @@ class ReceivedMessage(InboundMessage):
             self.nack()
 
 
-BlockingHandler = Callable[[ReceivedMessage], object]
+M = TypeVar("M", bound=ReceivedMessage)
+S = TypeVar("S", bound=push.PushConsumer | pop.PopConsumer)
+R = TypeVar("R", bound=push.PushConsumer | pull.PullConsumer)
+
+BlockingHandler = Callable[[M], object]
 
 
 class Producer:
@@ -328,13 +330,12 @@ class TransactionProducer(Producer):
         )
 
 
-class _Consumer(Generic[C]):
+class _Consumer(Generic[C, M]):
     """Methods of all blocking consumers; see `roquet.client.consumer`."""
 
-    _message_kind: type[ReceivedMessage] = ReceivedMessage
-
-    def __init__(self, consumer: C) -> None:
+    def __init__(self, consumer: C, message_class: type[M]) -> None:
         self._consumer = consumer
+        self._message_class = message_class
         self._thread = LoopThread.shared()
         self._signals = StopSignals(self._signalled, is_main_thread, self._end_program)
         self._is_closing = False
@@ -420,35 +421,35 @@ class _Consumer(Generic[C]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
+    def next(self, timeout_ms: int | None = None) -> M | None:
         """Return the next message; None after the timeout, or when the consumer is closed."""
         if (message := self._next(timeout_ms)) is None:
             self._signals.empty()
         return message
 
-    def _next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
+    def _next(self, timeout_ms: int | None = None) -> M | None:
         self._signals.reading()
         message = self._thread.wait(self._consumer.next(timeout_ms))
-        return None if message is None else self._message_kind(message, self._thread)
+        return None if message is None else self._message_class(message, self._thread)
 
-    def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[ReceivedMessage]:
+    def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[M]:
         """Return up to `count` messages; fewer after the timeout."""
         self._signals.reading()
-        return self._told(self._thread.wait(self._consumer.fetch(count, timeout_ms)))
+        return self._wrapped(self._thread.wait(self._consumer.fetch(count, timeout_ms)))
 
-    def _told(self, found: Sequence[InboundMessage]) -> Sequence[ReceivedMessage]:
+    def _wrapped(self, messages: Sequence[InboundMessage]) -> Sequence[M]:
         """Wrap the messages of one read; may end the program when a signal is why it is empty."""
-        if not found:
+        if not messages:
             self._signals.empty()
-        return [self._message_kind(message, self._thread) for message in found]
+        return [self._message_class(message, self._thread) for message in messages]
 
-    def messages(self) -> Iterator[ReceivedMessage]:
+    def messages(self) -> Iterator[M]:
         """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
         while (message := self._next()) is not None:
             yield message
         self._signals.ended()
 
-    def run(self, handler: BlockingHandler | AsyncMessageHandler) -> None:
+    def run(self, handler: BlockingHandler[M] | AsyncMessageHandler) -> None:
         """Call a function with every message until `stop`, `close`, SIGTERM or Ctrl-C.
 
         A plain `def` is called in threads, an `async def` on the event loop's own thread. Running
@@ -460,18 +461,18 @@ class _Consumer(Generic[C]):
             self._thread.wait(self._consumer.run(cast("AsyncMessageHandler", handler)))
             self._signals.ended()
             return
-        plain = cast("BlockingHandler", handler)
+        plain = cast("BlockingHandler[M]", handler)
 
         def handle(message: InboundMessage) -> object:
-            mine = ReceivedMessage(message, self._thread)
-            result = plain(mine)
-            return ALREADY_SETTLED if result is None and mine.is_told else result
+            wrapped = self._message_class(message, self._thread)
+            result = plain(wrapped)
+            return ALREADY_SETTLED if result is None and wrapped.is_told else result
 
         self._thread.wait(self._consumer.run(handle))
         self._signals.ended()
 
 
-class _Subscriber(_Consumer[M]):
+class _Subscriber(_Consumer[S, M]):
     """Subscriptions of push and pop consumers."""
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
@@ -486,7 +487,7 @@ class _Subscriber(_Consumer[M]):
         self._thread.wait(_of(self._consumer.unsubscribe, topic))
 
 
-class _Watched(_Consumer[W]):
+class _Rebalanced(_Consumer[R, M]):
     """Rebalance listeners of push and pull consumers."""
 
     def on_assigned(self, listener: RebalanceListener) -> None:
@@ -502,7 +503,9 @@ class _Watched(_Consumer[W]):
         self._consumer.on_lost(listener)
 
 
-class PushConsumer(_Subscriber[push.PushConsumer], _Watched[push.PushConsumer]):
+class PushConsumer(
+    _Subscriber[push.PushConsumer, ReceivedMessage], _Rebalanced[push.PushConsumer, ReceivedMessage]
+):
     """A member of a group that shares all queues of its topics."""
 
     def __init__(
@@ -516,11 +519,12 @@ class PushConsumer(_Subscriber[push.PushConsumer], _Watched[push.PushConsumer]):
         config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
-            push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
+            push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config),
+            ReceivedMessage,
         )
 
 
-class PullConsumer(_Watched[pull.PullConsumer]):
+class PullConsumer(_Rebalanced[pull.PullConsumer, ReceivedMessage]):
     """Reads the queues that you name, from offsets that you choose."""
 
     def __init__(
@@ -530,7 +534,7 @@ class PullConsumer(_Watched[pull.PullConsumer]):
         group: str,
         config: ConsumerConfig | None = None,
     ) -> None:
-        super().__init__(pull.PullConsumer(namesrv, group=group, config=config))
+        super().__init__(pull.PullConsumer(namesrv, group=group, config=config), ReceivedMessage)
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic; empty when no name server knows it."""
@@ -593,15 +597,11 @@ class PullConsumer(_Watched[pull.PullConsumer]):
     ) -> Sequence[ReceivedMessage]:
         """Return up to `count` waiting messages; see `roquet.client.PullConsumer`."""
         self._signals.reading()
-        return self._told(self._thread.wait(self._consumer.poll(count, timeout_ms)))
+        return self._wrapped(self._thread.wait(self._consumer.poll(count, timeout_ms)))
 
 
 class PoppedMessage(ReceivedMessage):
     """A message taken for a limited time; see `roquet.client.PoppedMessage`."""
-
-    def __init__(self, message: InboundMessage, thread: LoopThread) -> None:
-        super().__init__(message, thread)
-        self._thread = thread
 
     def extend(self, invisible_ms: int) -> None:
         """Keep the message for this long from now; CallRefused when its time has passed already."""
@@ -609,10 +609,8 @@ class PoppedMessage(ReceivedMessage):
         self._thread.wait(message.extend(invisible_ms))
 
 
-class PopConsumer(_Subscriber[pop.PopConsumer]):
+class PopConsumer(_Subscriber[pop.PopConsumer, PoppedMessage]):
     """A member of a group that takes messages from any queue, as many as it can handle."""
-
-    _message_kind = PoppedMessage
 
     def __init__(
         self,
@@ -625,20 +623,9 @@ class PopConsumer(_Subscriber[pop.PopConsumer]):
         config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
-            pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
+            pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config),
+            PoppedMessage,
         )
-
-    def next(self, timeout_ms: int | None = None) -> PoppedMessage | None:
-        """Return the next message; None after the timeout, or when the consumer is closed."""
-        return cast("PoppedMessage | None", super().next(timeout_ms))
-
-    def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[PoppedMessage]:
-        """Return up to `count` messages; fewer after the timeout."""
-        return cast("Sequence[PoppedMessage]", super().fetch(count, timeout_ms))
-
-    def messages(self) -> Iterator[PoppedMessage]:
-        """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
-        return cast("Iterator[PoppedMessage]", super().messages())
 
 
 async def _of(act: Callable[..., T], *args: Any, **named: Any) -> T:
