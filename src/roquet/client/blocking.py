@@ -93,24 +93,24 @@ class ReceivedMessage(InboundMessage):
         self._message = message
         self._thread = thread
         self._loop = thread.loop
-        self.is_told = False
+        self.was_settled = False
         """Whether one of the methods below has settled the message."""
 
     def ack(self) -> None:
         """Acknowledge the message: it never comes again once the offset is committed."""
-        self.is_told = True
+        self.was_settled = True
         self._loop.call_soon_threadsafe(self._message.settle)
 
     def nack(self, delay_ms: int | None = None) -> None:
         """Let the message come again after a pause, which by default grows with each retry."""
         if delay_ms is not None and delay_ms < 0:
             raise UsageError(f"a message cannot come again after {delay_ms} ms")
-        self.is_told = True
+        self.was_settled = True
         self._loop.call_soon_threadsafe(self._message.fail, delay_ms)
 
     def dead_letter(self) -> None:
         """Move the message to the group's dead letters, topic `%DLQ%` and the group's name."""
-        self.is_told = True
+        self.was_settled = True
         self._loop.call_soon_threadsafe(self._message.give_up)
 
     def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
@@ -250,7 +250,7 @@ class Producer:
         """The calling thread's round-robin position."""
         turn: RoundRobin | None = getattr(self._caller, "turn", None)
         if turn is None:
-            turn = self._caller.turn = self._producer.new_turn()
+            turn = self._caller.turn = self._producer.new_round_robin()
         return turn
 
     def send_many(
@@ -424,30 +424,30 @@ class _Consumer(Generic[C, M]):
     def next(self, timeout_ms: int | None = None) -> M | None:
         """Return the next message; None after the timeout, or when the consumer is closed."""
         if (message := self._next(timeout_ms)) is None:
-            self._signals.empty()
+            self._signals.note_empty_read()
         return message
 
     def _next(self, timeout_ms: int | None = None) -> M | None:
-        self._signals.reading()
+        self._signals.note_reader()
         message = self._thread.wait(self._consumer.next(timeout_ms))
         return None if message is None else self._message_class(message, self._thread)
 
     def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[M]:
         """Return up to `count` messages; fewer after the timeout."""
-        self._signals.reading()
+        self._signals.note_reader()
         return self._wrapped(self._thread.wait(self._consumer.fetch(count, timeout_ms)))
 
     def _wrapped(self, messages: Sequence[InboundMessage]) -> Sequence[M]:
         """Wrap the messages of one read; may end the program when a signal is why it is empty."""
         if not messages:
-            self._signals.empty()
+            self._signals.note_empty_read()
         return [self._message_class(message, self._thread) for message in messages]
 
     def messages(self) -> Iterator[M]:
         """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
         while (message := self._next()) is not None:
             yield message
-        self._signals.ended()
+        self._signals.raise_if_interrupted()
 
     def run(self, handler: BlockingHandler[M] | AsyncMessageHandler) -> None:
         """Call a function with every message until `stop`, `close`, SIGTERM or Ctrl-C.
@@ -456,20 +456,20 @@ class _Consumer(Generic[C, M]):
         handlers end before `run` returns, within `close_timeout_ms` after a signal. After Ctrl-C it
         raises KeyboardInterrupt.
         """
-        self._signals.reading()
+        self._signals.note_reader()
         if inspect.iscoroutinefunction(handler):
             self._thread.wait(self._consumer.run(cast("AsyncMessageHandler", handler)))
-            self._signals.ended()
+            self._signals.raise_if_interrupted()
             return
         plain = cast("BlockingHandler[M]", handler)
 
         def handle(message: InboundMessage) -> object:
             wrapped = self._message_class(message, self._thread)
             result = plain(wrapped)
-            return ALREADY_SETTLED if result is None and wrapped.is_told else result
+            return ALREADY_SETTLED if result is None and wrapped.was_settled else result
 
         self._thread.wait(self._consumer.run(handle))
-        self._signals.ended()
+        self._signals.raise_if_interrupted()
 
 
 class _Subscriber(_Consumer[S, M]):
@@ -596,7 +596,7 @@ class PullConsumer(_Rebalanced[pull.PullConsumer, ReceivedMessage]):
         self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
     ) -> Sequence[ReceivedMessage]:
         """Return up to `count` waiting messages; see `roquet.client.PullConsumer`."""
-        self._signals.reading()
+        self._signals.note_reader()
         return self._wrapped(self._thread.wait(self._consumer.poll(count, timeout_ms)))
 
 

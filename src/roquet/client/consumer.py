@@ -78,11 +78,11 @@ class Consumer:
         self._filters: dict[str, SubscriptionFilter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = Tracer(self._session, config, group) if config.trace else None
-        self._stopping = GracefulStop(config, self.stop)
+        self._graceful_stop = GracefulStop(config, self.stop)
         self._saving: asyncio.Task[None] | None = None
         self._rebalancer = Rebalancer(
             self._session, config, group, self._assigned_queues, self._offsets, self._filters,
-            saves=self._saves_progress,
+            commits=self._saves_progress,
         )  # fmt: skip
         self._direct_consumer = DirectConsumer(config, replies, self._message_kind)
         self._consumer_status = ConsumerStatus(
@@ -139,7 +139,7 @@ class Consumer:
         """Join the group; `async with` does this."""
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
-        self._stopping.open()
+        self._graceful_stop.open()
         self._session.membership.on_denied(self._denied)
         try:
             open_consumers.register(self)
@@ -151,16 +151,18 @@ class Consumer:
         names = ", ".join(self._session.addresses)
         log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
         background, clock = self._session.background, self._config.clock
-        background.keep(self._consumer_status.keep, f"rates of {self.group}", clock)
+        background.supervise(self._consumer_status.sample_forever, f"rates of {self.group}", clock)
         if self._tracer is not None:
             self._tracer.start()
         if self._saves_progress:
-            self._saving = background.keep(self._keep_saving, f"progress of {self.group}", clock)
+            self._saving = background.supervise(
+                self._keep_saving, f"progress of {self.group}", clock
+            )
 
     @property
     def is_open(self) -> bool:
         """True from the start until the close, unless all background tasks have ended."""
-        return self._session.is_open and not self._session.background.is_over
+        return self._session.is_open and not self._session.background.is_idle
 
     def stop(self) -> None:
         """Stop handing out messages: `run` and `messages` end. A handler may call this."""
@@ -172,7 +174,7 @@ class Consumer:
 
     def finish(self) -> None:
         """Stop, and give handlers `close_timeout_ms` to end; called on the event loop's thread."""
-        self._stopping.finish()
+        self._graceful_stop.finish()
 
     async def close(self) -> None:
         """Leave the group in good order.
@@ -183,14 +185,14 @@ class Consumer:
         if not self._session.is_open:
             return
         self._session.identity.check_process()
-        self._stopping.begin_close()
+        self._graceful_stop.begin_close()
         self.stop()
         try:
-            await self._stopping.finish_running()
+            await self._graceful_stop.finish_running()
             await self._assigned_queues.settled(self._config.close_timeout_ms)
             ours = list(self._assigned_queues.readers)
             await self._assigned_queues.release(ours, save=self._saves_progress)
-            await self._rebalancer.end(ours)
+            await self._rebalancer.release_all(ours)
             if self._tracer is not None:
                 await self._tracer.close()
             await self._session.membership.leave(consumer=self.group)
@@ -209,7 +211,7 @@ class Consumer:
         if isinstance(self._offsets, LocalOffsets):
             self._offsets.close()
         await self._session.close()
-        self._stopping.close()
+        self._graceful_stop.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -221,12 +223,12 @@ class Consumer:
     async def next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
         """Return the next message; None after the timeout, or when the consumer is closed."""
         if (message := await self._next(timeout_ms)) is None:
-            self._stopping.signals.empty()
+            self._graceful_stop.signals.note_empty_read()
         return message
 
     async def _next(self, timeout_ms: int | None) -> ReceivedMessage | None:
         self._session.check()
-        self._stopping.signals.reading()
+        self._graceful_stop.signals.note_reader()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 return await self._inbox.take()
@@ -251,7 +253,7 @@ class Consumer:
             self._put_back(found)
             raise
         if not found:
-            self._stopping.signals.empty()
+            self._graceful_stop.signals.note_empty_read()
         return found
 
     def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -265,10 +267,10 @@ class Consumer:
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
         self._session.check()
-        self._stopping.signals.reading()
+        self._graceful_stop.signals.note_reader()
         while (message := self._inbox.pop() or await self._inbox.take()) is not None:
             yield message
-        self._stopping.signals.ended()
+        self._graceful_stop.signals.raise_if_interrupted()
 
     async def run(self, handler: MessageHandler) -> None:
         """Call a function with every message until `stop`, `close`, SIGTERM or Ctrl-C.
@@ -282,8 +284,8 @@ class Consumer:
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         work = create_pool(traced, self._inbox, self._config)
         task = asyncio.create_task(work.run(), name=f"handlers of {self.group}")
-        self._direct_consumer.ask(handler, task)
-        await self._stopping.wait_for(task)
+        self._direct_consumer.use_handler(handler, task)
+        await self._graceful_stop.wait_for(task)
 
     # Assigned queues.
 
@@ -317,12 +319,12 @@ class Consumer:
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Read an assigned queue from the oldest message that the broker still has."""
         self._assigned_queues.reader(queue)
-        self.seek(queue, await self._offsets.first(queue))
+        self.seek(queue, await self._offsets.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Read an assigned queue from its end: only messages stored from now on."""
         self._assigned_queues.reader(queue)
-        self.seek(queue, await self._offsets.end(queue))
+        self.seek(queue, await self._offsets.max_offset(queue))
 
     def _chosen(self, queues: Sequence[MessageQueue]) -> Sequence[QueueReader]:
         self._session.check()
@@ -335,7 +337,7 @@ class Consumer:
         step = self._assigned_queues.save
         await every(self._config.save_period_ms, lambda _: step(), self._config.clock)
 
-    def _shares_by(self) -> str | None:
+    def _strategy_name(self) -> str | None:
         """The allocation strategy to tell operators; None when queues are not shared."""
         return None
 
@@ -347,7 +349,7 @@ class Consumer:
             message_model=self._config.message_model,
             consume_from_where=self._config.consume_from.wire_value,
             subscription_data_set=subscriptions,
-            strategy=self._shares_by(),
+            strategy=self._strategy_name(),
         )
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[data])
 

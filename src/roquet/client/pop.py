@@ -62,7 +62,7 @@ class PopConsumer(Consumer):
         self._poppers: dict[tuple[str, str], PopLoop] = {}
         """By topic and broker."""
         self._finding: asyncio.Task[None] | None = None
-        self._trouble = ErrorLogThrottle(f"brokers of {self.group}")
+        self._throttle = ErrorLogThrottle(f"brokers of {self.group}")
         self._consumer_status.popped = self._popped
         if topic is not None:
             self.subscribe(topic, tags, sql=sql)
@@ -73,7 +73,7 @@ class PopConsumer(Consumer):
         `sql` filters by properties instead, as in PushConsumer.
         """
         topic = self._whole(topic)
-        self._filters[check_topic(topic)] = SubscriptionFilter.chosen(
+        self._filters[check_topic(topic)] = SubscriptionFilter.from_user(
             topic, tags, sql, self._config
         )
         self._stop_popping(topic)
@@ -107,8 +107,8 @@ class PopConsumer(Consumer):
     async def _lag(self, queue: MessageQueue) -> int:
         begin = await self._offsets.committed(queue)
         if begin is None:
-            begin = await self._offsets.first(queue)
-        return max(await self._offsets.end(queue) - begin, 0)
+            begin = await self._offsets.min_offset(queue)
+        return max(await self._offsets.max_offset(queue) - begin, 0)
 
     def pause(self, *queues: MessageQueue) -> None:
         """Stop taking messages until `resume`; prefetched ones are still handed out."""
@@ -135,9 +135,9 @@ class PopConsumer(Consumer):
         """Leave the group: messages whose handlers have not started go to others at once."""
         if self._session.is_open:
             self._session.identity.check_process()
-            self._stopping.begin_close()
+            self._graceful_stop.begin_close()
             self.stop()
-            await self._stopping.finish_running()
+            await self._graceful_stop.finish_running()
             await self._acks.close(self._config.timeout_ms)
         await super().close()
 
@@ -161,7 +161,7 @@ class PopConsumer(Consumer):
                 try:
                     await self._session.routes.find_readable(topic)
                 except RoquetError as error:
-                    self._trouble.tell(error)
+                    self._throttle.report(error)
             if all(self._session.routes.readable(t) is None for t in unknown):
                 await self._config.clock.sleep(SEARCH_MS)
         self._look()

@@ -70,7 +70,7 @@ class Producer:
         self._delivery.tracer = self._tracer
         self._key_order = KeyOrder(config.clock)
         self._requests = PendingRequests(self._session, config)
-        self._turn = self.new_turn()
+        self._turn = self.new_round_robin()
 
     @property
     def client_id(self) -> str:
@@ -87,7 +87,7 @@ class Producer:
         if self._config.linger_ms is not None:
             self._batching = BatchAccumulator(self._delivery, self._config, background)
         if self._config.fault_tolerance and self._config.fault_detector:
-            background.keep(self._delivery.tolerance.detect, "detector", self._config.clock)
+            background.supervise(self._delivery.tolerance.detect, "detector", self._config.clock)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
         """Send lingering messages now and wait until all earlier sends have a receipt or an error.
@@ -171,9 +171,9 @@ class Producer:
             outgoing = OutgoingBatch((prepared,), prepared)
             if prepared.order_hash is None and prepared.selection is None:
                 return (await self._delivery.send(outgoing, deadline_ms, None, turn))[0]
-            return (await self._in_line(turn, outgoing, deadline_ms))[0]
+            return (await self._in_order(turn, outgoing, deadline_ms))[0]
 
-    async def _in_line(
+    async def _in_order(
         self, turn: RoundRobin, outgoing: OutgoingBatch, deadline_ms: int
     ) -> Sequence[SendReceipt]:
         """Send messages with a fixed queue after the earlier ones of that queue have ended."""
@@ -184,12 +184,12 @@ class Producer:
             assert lead.order_hash is not None
             key: OrderKey = (lead.topic, lead.order_hash)
         else:
-            key = queue = await self._delivery.choose_in_line(lead, deadline_ms, turn)
-        ticket = await self._key_order.enter(key, deadline_ms)
+            key = queue = await self._delivery.choose_in_order(lead, deadline_ms, turn)
+        ticket = await self._key_order.acquire(key, deadline_ms)
         try:
             return await self._delivery.send(outgoing, deadline_ms, queue)
         finally:
-            self._key_order.leave(key, ticket)
+            self._key_order.release(key, ticket)
 
     async def request(
         self,
@@ -249,9 +249,9 @@ class Producer:
             self._tracer.recalled(topic, message_id)
         return message_id
 
-    def new_turn(self) -> RoundRobin:
+    def new_round_robin(self) -> RoundRobin:
         """A round-robin position of its own, starting at a random queue."""
-        return self._delivery.new_turn()
+        return self._delivery.new_round_robin()
 
     async def send_oneway(
         self,
@@ -282,7 +282,9 @@ class Producer:
         self._check_batch(prepared)
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
         with self._delivery.outstanding.current:
-            return _joined(await self._in_line(self._turn, OutgoingBatch.of(prepared), deadline_ms))
+            return _joined(
+                await self._in_order(self._turn, OutgoingBatch.of(prepared), deadline_ms)
+            )
 
     def send_many(
         self,

@@ -70,7 +70,7 @@ class PullConsumer(RebalancedConsumer):
         """Leave the group; the last poll's messages count as handled only after a `commit`."""
         if self._session.is_open and self._rebalancing is not None:
             self._session.identity.check_process()
-            self._stopping.begin_close()
+            self._graceful_stop.begin_close()
             await cancel_and_wait(self._rebalancing)
         await super().close()
 
@@ -102,8 +102,8 @@ class PullConsumer(RebalancedConsumer):
         for an offset of the queue: ask for its new first offset.
         """
         await self._know(queue)
-        message_filter = SubscriptionFilter.chosen(queue.topic, tags, sql, self._config)
-        topic_id = self._offsets.heard(queue)
+        message_filter = SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
+        topic_id = self._offsets.latest_topic_id(queue)
         reply = await self._puller.pull(
             queue, offset, message_filter, count=count, suspend_ms=wait_ms, topic_id=topic_id
         )
@@ -123,12 +123,12 @@ class PullConsumer(RebalancedConsumer):
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
         await self._know(queue)
-        return await self._offsets.first(queue)
+        return await self._offsets.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
         await self._know(queue)
-        return await self._offsets.end(queue)
+        return await self._offsets.max_offset(queue)
 
     async def offset_by_time(self, queue: MessageQueue, stored_ms: int) -> int:
         """The offset of the first message stored at or after a time."""
@@ -188,7 +188,7 @@ class PullConsumer(RebalancedConsumer):
         if self._rebalancing is not None:
             raise UsageError("this consumer has subscribed: its queues are assigned by the group")
         filters = {
-            queue.topic: SubscriptionFilter.chosen(queue.topic, tags, sql, self._config)
+            queue.topic: SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
             for queue in queues
         }
         await check_filters(self._session, self.group, filters.values())
@@ -200,7 +200,9 @@ class PullConsumer(RebalancedConsumer):
             await self._know(queue)
             if queue not in readers:
                 self._filters[queue.topic] = message_filter = filters[queue.topic]
-                self._assigned_queues.hold(queue, await self._offsets.begin(queue), message_filter)
+                self._assigned_queues.assign(
+                    queue, await self._offsets.start_offset(queue), message_filter
+                )
         self._session.membership.trigger()
 
     async def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
@@ -212,7 +214,7 @@ class PullConsumer(RebalancedConsumer):
         if self._is_assigned:
             raise UsageError("this consumer reads queues that were named: it cannot subscribe, too")
         topic = self._whole(topic)
-        message_filter = SubscriptionFilter.chosen(check_topic(topic), tags, sql, self._config)
+        message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         await check_filters(self._session, self.group, [message_filter])
         self._filters[topic] = message_filter
         self._assigned_queues.change(topic, message_filter)
@@ -228,7 +230,7 @@ class PullConsumer(RebalancedConsumer):
             self._session.membership.trigger()
             self._rebalancer.trigger()
 
-    def _shares_by(self) -> str | None:
+    def _strategy_name(self) -> str | None:
         is_shared = self._rebalancing is not None and not self._is_broadcast
         return self._config.strategy_name if is_shared else None
 

@@ -50,7 +50,7 @@ class PushConsumer(RebalancedConsumer):
         super().__init__(namesrv, group, config)
         if not self._is_broadcast:
             retry = retry_topic(self.group)
-            self._filters[retry] = SubscriptionFilter.of(retry, ALL, config.clock.now_ms())
+            self._filters[retry] = SubscriptionFilter.by_tags(retry, ALL, config.clock.now_ms())
         if topic is not None:
             self.subscribe(topic, tags, sql=sql)
 
@@ -68,7 +68,7 @@ class PushConsumer(RebalancedConsumer):
         UsageError with the position of a fault in the expression.
         """
         topic = self._whole(topic)
-        message_filter = SubscriptionFilter.chosen(check_topic(topic), tags, sql, self._config)
+        message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         self._filters[topic] = message_filter
         self._assigned_queues.change(topic, message_filter)
         self._subscriptions_changed()
@@ -96,15 +96,15 @@ class PushConsumer(RebalancedConsumer):
         """Leave the group in good order: other members continue at the committed offsets."""
         if self._session.is_open:
             self._session.identity.check_process()
-            self._stopping.begin_close()
+            self._graceful_stop.begin_close()
             await cancel_and_wait(self._rebalancing)
         await super().close()
 
     async def rebalance(self) -> bool:
         """Rebalance once now; return whether it succeeded."""
-        return await self._rebalancer.look()
+        return await self._rebalancer.rebalance()
 
-    def _shares_by(self) -> str | None:
+    def _strategy_name(self) -> str | None:
         return None if self._is_broadcast else self._config.strategy_name
 
     def _subscriptions_changed(self) -> None:

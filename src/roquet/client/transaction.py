@@ -231,7 +231,7 @@ class TransactionProducer(Producer):
         with self._delivery.outstanding.current:
             receipt = await self._send_half(prepared, self._delivery.deadline_ms(timeout_ms))
         parse_offset_message_id(receipt.offset_message_id)  # raises if it has no position
-        await self._session.membership.introduce(prepared.topic)
+        await self._session.membership.ensure_known(prepared.topic)
         if not receipt.ok:
             await self._tell_quietly(receipt, prepared, TransactionState.ROLLBACK)
             raise CallError(
@@ -314,7 +314,7 @@ class TransactionProducer(Producer):
         While a broker is down, no name server knows its topics; they are asked again until it is
         back.
         """
-        config, routes, trouble = self._config, self._session.routes, ErrorLogThrottle("routes")
+        config, routes, throttle = self._config, self._session.routes, ErrorLogThrottle("routes")
         missing = [*self._topics, AUTO_CREATE_TOPIC]
         while missing and (missing != [AUTO_CREATE_TOPIC] or not routes.brokers):
             pause_ms = config.route_period_ms
@@ -323,7 +323,7 @@ class TransactionProducer(Producer):
                     if await routes.refresh(topic) is not None:
                         missing.remove(topic)
             except RoquetError as error:
-                trouble.tell(error)
+                throttle.report(error)
                 pause_ms = SEARCH_PAUSE_MS
             if missing:
                 await config.clock.sleep(pause_ms)

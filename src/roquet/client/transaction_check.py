@@ -60,7 +60,7 @@ class TransactionChecker:
         if not callable(check):
             raise UsageError(f"a check is a function, not {type(check).__name__}")
         self._check = check
-        self._asking = check if is_coroutine_function(cast("Any", check)) else self._counted
+        self._function = check if is_coroutine_function(cast("Any", check)) else self._call_counted
         self._group = group
         self.tracer: Tracer | None = None
         self._slots = asyncio.Semaphore(CONCURRENT_CHECKS_MAX)
@@ -73,7 +73,7 @@ class TransactionChecker:
         """Handle a broker's question about a half message."""
         at_work = len(self._in_threads)
         if len(self._tasks) >= CHECKS_MAX or at_work >= THREADS_MAX:
-            self._overload.tell(f"{len(self._tasks)} wait, {at_work} threads are at work")
+            self._overload.report(f"{len(self._tasks)} wait, {at_work} threads are at work")
             return
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
@@ -84,7 +84,7 @@ class TransactionChecker:
         finally:
             self._tasks.discard(task)
             if not self._tasks:
-                self._overload.over()
+                self._overload.clear()
 
     def close(self) -> None:
         """Cancel all checks: resources that they use may be closed next."""
@@ -96,7 +96,7 @@ class TransactionChecker:
         if message.properties.get(names.PRODUCER_GROUP, self._group) != self._group:
             log.warning("a broker asks for another group about message %s", message.message_id)
             return
-        state = await self._judged(message)
+        state = await self._check_result(message)
         end = EndTransaction(
             topic=message.topic,
             producer_group=self._group,
@@ -112,7 +112,7 @@ class TransactionChecker:
         if self.tracer is not None:
             self.tracer.transaction_ended(end, message.properties)
 
-    def _counted(self, message: StoredMessage) -> object:
+    def _call_counted(self, message: StoredMessage) -> object:
         """Run a plain check in its thread, and count the thread."""
         mark = object()
         self._in_threads.add(mark)
@@ -121,12 +121,12 @@ class TransactionChecker:
         finally:
             self._in_threads.discard(mark)
 
-    async def _judged(self, message: StoredMessage) -> TransactionState:
+    async def _check_result(self, message: StoredMessage) -> TransactionState:
         """The check's result; UNKNOWN when it raises, takes too long or returns anything else."""
         limit = asyncio.timeout(CHECK_LIMIT_MS / 1000)
         try:
             async with limit:
-                said = await call_user_function(self._asking, message)
+                said = await call_user_function(self._function, message)
         except Exception:
             why = f"took more than {CHECK_LIMIT_MS} ms" if limit.expired() else "raised"
             log.exception("the check of message %s %s: asked again later", message.message_id, why)

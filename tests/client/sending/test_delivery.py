@@ -334,7 +334,7 @@ async def test_each_producer_begins_its_turns_somewhere(fakes: Fakes, virtual: F
         fakes(t={"a": 4}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
     ):
-        turns = [delivery.new_turn() for _ in range(200)]
+        turns = [delivery.new_round_robin() for _ in range(200)]
         first = [(await delivery.send(outgoing(b"x"), None, None, turn))[0].queue for turn in turns]
         assert {queue.queue_id for queue in first} == {0, 1, 2, 3}
         ten = [

@@ -26,13 +26,13 @@ class BackgroundTasks:
         task.add_done_callback(self._ended)
         return task
 
-    def keep(
+    def supervise(
         self, work: Callable[[], Coroutine[Any, Any, None]], name: str, clock: Clock
     ) -> asyncio.Task[Any]:
         """Run a loop as a background task; restart it when it fails, and log the first failure."""
-        return self.start(self._again_and_again(work, name, clock), name)
+        return self.start(self._supervised(work, name, clock), name)
 
-    async def _again_and_again(
+    async def _supervised(
         self, work: Callable[[], Coroutine[Any, Any, None]], name: str, clock: Clock
     ) -> None:
         is_said = False
@@ -53,7 +53,7 @@ class BackgroundTasks:
             log.error("%s ended with an error", task.get_name(), exc_info=error)
 
     @property
-    def is_over(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no task runs."""
         return not self._tasks
 
@@ -80,20 +80,20 @@ class Wakeup:
     """A pause that can be cut short."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._event = asyncio.Event()
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """End the current wait, or else the next one."""
-        self._rung.set()
+        self._event.set()
 
     async def wait(self, ms: int) -> bool:
         """Wait for so many milliseconds, or until woken; True when woken."""
         try:
             async with asyncio.timeout(ms / 1000):
-                await self._rung.wait()
+                await self._event.wait()
         except TimeoutError:
             return False
-        self._rung.clear()
+        self._event.clear()
         return True
 
 
@@ -106,13 +106,13 @@ class ErrorLogThrottle:
         """Number of failures in a row that are not logged."""
         self._failures = 0
 
-    def tell(self, error: object) -> None:
+    def report(self, error: object) -> None:
         """Count a failure; the first one above the patience is logged."""
         self._failures += 1
         if self._failures == self._patience + 1:
             log.warning("%s: %s; trying again, this is said once", self._what, error)
 
-    def over(self) -> None:
+    def clear(self) -> None:
         """Note a success; logged if failures were."""
         if self._failures > self._patience:
             log.info("%s: works again", self._what)

@@ -50,10 +50,10 @@ class Membership:
         self._routes = routes
         self._config = config
         self._data = data
-        self._alarm = Wakeup()
+        self._wakeup = Wakeup()
         self._known: set[str] = set()
-        self._troubles: dict[str, ErrorLogThrottle] = {}
-        self._told: set[str] = set()
+        self._throttles: dict[str, ErrorLogThrottle] = {}
+        self._informed: set[str] = set()
         """Addresses of brokers that got a heartbeat on their current connection."""
         self._joined: set[str] = set()
         """Addresses of brokers that acknowledged a heartbeat since a connection was last lost."""
@@ -72,31 +72,31 @@ class Membership:
         """Add a callback for when no broker grants access and none ever did: wrong keys."""
         self._on_denied.append(callback)
 
-    async def introduce(self, topic: str) -> None:
+    async def ensure_known(self, topic: str) -> None:
         """Make sure that a topic's brokers know this client before they have to call it."""
         wanted = {b.leader for b in self._routes.brokers_of(topic) if b.leader}
-        if not wanted <= self._told:
+        if not wanted <= self._informed:
             if self._telling is None or self._telling.done():
-                self._telling = asyncio.create_task(self.beat())
+                self._telling = asyncio.create_task(self.send_heartbeats())
             # Concurrent callers share one round; the timeout covers brokers that are down.
             await asyncio.wait({self._telling}, timeout=INTRODUCTION_MS / 1000)
 
     def trigger(self) -> None:
         """Send heartbeats now."""
-        self._alarm.ring()
+        self._wakeup.set()
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Send heartbeats for ever, or until access is denied and a callback handles that."""
         while True:
-            all_heard = await self.beat()
+            all_heard = await self.send_heartbeats()
             if self._is_shut_out and self._on_denied:
                 return
             hurried = not all_heard and self._denial is None
             pause_ms = TRIGGERED_PAUSE_MS if hurried else self._config.heartbeat_period_ms
-            if await self._alarm.wait(pause_ms):
+            if await self._wakeup.wait(pause_ms):
                 await self._config.clock.sleep(0)
 
-    async def beat(self) -> bool:
+    async def send_heartbeats(self) -> bool:
         """Send one heartbeat to every broker; return whether all of them acknowledged it."""
         data = self._data()
         body = codec.dumps(data)
@@ -136,18 +136,18 @@ class Membership:
         return ()
 
     async def _tell(self, address: str, body: bytes) -> bool:
-        trouble = self._troubles.setdefault(address, ErrorLogThrottle(f"heartbeat to {address}"))
+        throttle = self._throttles.setdefault(address, ErrorLogThrottle(f"heartbeat to {address}"))
         try:
             await self._pool.call(address, Heartbeat(body=body), self._config.timeout_ms)
         except RoquetError as error:  # the address may be invalid as well
-            trouble.tell(error)
+            throttle.report(error)
             self._routes.invalidate()
             if isinstance(error, CallRefused) and error.code == ResponseCode.NO_PERMISSION:
                 self._denial = error
             return False
         finally:
-            self._told.add(address)
-        trouble.over()
+            self._informed.add(address)
+        throttle.clear()
         if address not in self._joined:
             self._joined.add(address)
             log.info("%s is known to the broker at %s", self._data().client_id, address)
@@ -155,7 +155,7 @@ class Membership:
 
     def _connected(self, channel: Channel) -> None:
         """Clear the known brokers after a connect: a broker knows a client by its connection."""
-        self._told.clear()  # all of them: routes may name hosts where the channel has an ip
+        self._informed.clear()  # all of them: routes may name hosts where the channel has an ip
         channel.on_close(self._lost)
         self.trigger()
 

@@ -79,7 +79,7 @@ class Routes:
         self._asking: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._changed: list[RouteListener] = []
         self._invalidated = Wakeup()
-        self._trouble = ErrorLogThrottle("routes")
+        self._throttle = ErrorLogThrottle("routes")
 
     def on_change(self, callback: RouteListener) -> None:
         """Add a callback for each new or changed route."""
@@ -141,24 +141,24 @@ class Routes:
                 raise ConnectFailed(reason)
             await clock.sleep(min(SEARCH_PAUSE_MS, left_ms))
 
-    async def is_sure_of(self, queue: MessageQueue) -> bool:
+    async def is_still_writable(self, queue: MessageQueue) -> bool:
         """Refresh the route; return whether it still has this queue for writing."""
         await self.refresh(queue.topic)
         return queue.topic not in self._borrowed and queue in self._writable.get(queue.topic, ())
 
     def invalidate(self) -> None:
         """Refresh all routes soon: a call failed that a stale route may have caused."""
-        self._invalidated.ring()
+        self._invalidated.set()
 
-    async def keep(self) -> None:
+    async def refresh_forever(self) -> None:
         """Refresh all known topics periodically, for ever."""
         while True:
             await self._invalidated.wait(self._config.route_period_ms)
             try:
                 await self.refresh_all()
-                self._trouble.over()
+                self._throttle.clear()
             except RoquetError as error:
-                self._trouble.tell(error)
+                self._throttle.report(error)
             await self._config.clock.sleep(REFRESH_PAUSE_MS)
 
     async def refresh_all(self) -> None:

@@ -46,8 +46,8 @@ class Session:
         self.pool = ChannelPool(self.router, clock=config.clock, security=self.security)
         self.routes = Routes(NameServers(self.pool, self.addresses, config), config)
         self.membership = Membership(self.pool, self.routes, config, data)
-        self.background.keep(self.routes.keep, "routes", config.clock)
-        self.background.keep(self.membership.keep, "heartbeats", config.clock)
+        self.background.supervise(self.routes.refresh_forever, "routes", config.clock)
+        self.background.supervise(self.membership.run, "heartbeats", config.clock)
         self.is_open = True
 
     def check(self) -> None:

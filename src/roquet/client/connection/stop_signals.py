@@ -60,16 +60,16 @@ class StopSignals:
         if not self.is_read_here:
             self._end()
 
-    def reading(self) -> None:
+    def note_reader(self) -> None:
         """Note that messages are read here."""
         self.is_read_here = self.is_read_here or self._is_main()
 
-    def ended(self) -> None:
+    def raise_if_interrupted(self) -> None:
         """Raise KeyboardInterrupt when Ctrl-C was the reason that the messages ended."""
         if self.number == signal.SIGINT and self._is_main():
             raise KeyboardInterrupt
 
-    def empty(self) -> None:
+    def note_empty_read(self) -> None:
         """End a program that reads in a loop, when a signal is why a read returned nothing.
 
         After SIGTERM the first read returns nothing, as from a closed consumer, and the next one
@@ -77,7 +77,7 @@ class StopSignals:
         """
         if self.number is None:
             return
-        self.ended()
+        self.raise_if_interrupted()
         if self._was_empty:
             raise SystemExit(0) if self._is_main() else asyncio.CancelledError
         self._was_empty = True

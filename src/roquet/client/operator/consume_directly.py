@@ -47,7 +47,7 @@ class ResultRecorder:
         del message
         self.verdict = ConsumeResult.CR_SUCCESS
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         """Record a failure."""
         del message
         self.verdict = ConsumeResult.CR_LATER
@@ -85,7 +85,7 @@ class DirectConsumer:
         self._handler: MessageHandler | None = None
         self._count = 0
 
-    def ask(self, handler: MessageHandler, task: "asyncio.Task[None]") -> None:
+    def use_handler(self, handler: MessageHandler, task: "asyncio.Task[None]") -> None:
         """Use this handler until the task that runs it has ended."""
         self._handler = handler
         task.add_done_callback(partial(self._leave, handler))
@@ -109,7 +109,7 @@ class DirectConsumer:
         message = self._message(call, recorder)
         self._count += 1
         try:
-            return await self._judged(self._handler, message, recorder)
+            return await self._result(self._handler, message, recorder)
         finally:
             self._count -= 1
 
@@ -123,7 +123,7 @@ class DirectConsumer:
                 ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}"
             ) from error
 
-    async def _judged(
+    async def _result(
         self, handler: MessageHandler, message: ReceivedMessage, recorder: ResultRecorder
     ) -> ConsumeDirectlyResult:
         clock = self._config.clock

@@ -43,7 +43,7 @@ class ConsumerStatus:
         self.popped: Callable[[], Mapping[MessageQueue, PopInfo]] = dict
         """Prefetched messages by queue; set by consumers that pop."""
 
-    async def keep(self) -> None:
+    async def sample_forever(self) -> None:
         """Sample the consume rates periodically, for ever."""
         self._sample(self._clock.now_ms())
         await every(SAMPLE_MS, self._sample, self._clock)

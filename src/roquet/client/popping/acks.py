@@ -77,7 +77,7 @@ class PopAcks:
 
     # -- acknowledged ------------------------------------------------------------------------
 
-    def done(self, batch: PopBatch) -> None:
+    def ack(self, batch: PopBatch) -> None:
         """Acknowledge the newly finished messages of a batch."""
         broker = batch.target.broker
         pending = self._pending.get(broker)
@@ -91,7 +91,7 @@ class PopAcks:
 
     async def _tell(self, broker: str) -> None:
         """Send acknowledgements to one broker while there are any."""
-        trouble = ErrorLogThrottle(f"acknowledgements to {broker}")
+        throttle = ErrorLogThrottle(f"acknowledgements to {broker}")
         pending = self._pending[broker]
         try:
             await self._hurry.wait(LINGER_MS)
@@ -101,9 +101,9 @@ class PopAcks:
                 acks = [batch.take_acks() for batch in some]
                 try:
                     await self._send(broker, acks)
-                    trouble.over()
+                    throttle.clear()
                 except CallError as error:
-                    trouble.tell(error)
+                    throttle.report(error)
                     self._session.routes.invalidate()
                     self._put_back(some, acks)
                     await self._hurry.wait(PAUSE_MS)
@@ -145,7 +145,7 @@ class PopAcks:
 
     # -- retried -----------------------------------------------------------------------------
 
-    def again(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
         """Let a message come again after a delay, or give it up."""
         task = self._session.background.start(
             self._again(batch, message, delay_ms), f"next try of {message}"
@@ -239,7 +239,7 @@ class PopAcks:
         deadline_ms = clock.monotonic_ms() + timeout_ms
         # In rounds: messages that were given up are acknowledged last.
         while tasks := {*self._telling.values(), *self._changing}:
-            self._hurry.ring()
+            self._hurry.set()
             left_ms = deadline_ms - clock.monotonic_ms()
             if left_ms <= 0:
                 break

@@ -22,10 +22,10 @@ from roquet.wire.records.record import Record, decode_properties
 class PopAcknowledger(Protocol):
     """Tells the broker how messages were settled."""
 
-    def done(self, batch: "PopBatch") -> None:
+    def ack(self, batch: "PopBatch") -> None:
         """Acknowledge the newly finished messages of a batch."""
 
-    def again(self, batch: "PopBatch", message: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, batch: "PopBatch", message: InboundMessage, delay_ms: int | None) -> None:
         """Let a message come again after a delay, or give it up."""
 
     async def extend(self, batch: "PopBatch", message: "PoppedMessage", invisible_ms: int) -> None:
@@ -84,11 +84,11 @@ class PopBatch:
         self.acked |= 1 << message.queue_offset - self.handle.start
         if not self.is_listed:
             self.is_listed = True
-            self.target.acks.done(self)
+            self.target.acks.ack(self)
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         """Let the message come again after a delay; None takes the group's back-off."""
-        self.target.acks.again(self, message, delay_ms)
+        self.target.acks.retry(self, message, delay_ms)
 
     async def reply(
         self, message: InboundMessage, body: bytes, properties: Mapping[str, str]

@@ -55,7 +55,7 @@ class PopLoop:
         self._session = session
         self._config = config
         self._acks = acks
-        self._trouble = ErrorLogThrottle(f"pop of {target.topic} at {target.broker}")
+        self._throttle = ErrorLogThrottle(f"pop of {target.topic} at {target.broker}")
         self._task: asyncio.Task[None] | None = None
         self._is_asking = False
         self._is_left = False
@@ -91,7 +91,7 @@ class PopLoop:
         self._is_asking = True
         try:
             found = await self._take(await self._pop(count))
-            self._trouble.over()
+            self._throttle.clear()
         except Exception as error:
             self._say(error)
             self._session.routes.invalidate()
@@ -104,7 +104,7 @@ class PopLoop:
     def _say(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a bug: log its traceback
             log.error("pop of %s failed", self._target.topic, exc_info=error)
-        self._trouble.tell(error)
+        self._throttle.report(error)
 
     async def _pop(self, count: int) -> PopReply:
         config, wanted = self._config, self._message_filter.subscription

@@ -65,7 +65,7 @@ class PrefetchBuffer(Inbox):
             self._busy_ms += self._clock.monotonic_ms() - self._since_ms
             self._since_ms = None
 
-    def rest(self) -> list[ReceivedMessage]:
+    def take_unstarted(self) -> list[ReceivedMessage]:
         """Remove and return messages whose handlers have not started."""
         found = [message for message in self._messages if message.is_held]
         self._messages.clear()
@@ -87,7 +87,7 @@ class PrefetchBuffer(Inbox):
     def close(self) -> None:
         """Ask for no more; release messages whose handlers have not started to other members."""
         self.pause()
-        for message in self.rest():
+        for message in self.take_unstarted():
             message.fail(RELEASE_MS)
         super().close()
 

@@ -48,14 +48,14 @@ class GracefulStop:
         """Wait until handlers have ended, or are abandoned after a signal."""
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        self.signals.reading()
+        self.signals.note_reader()
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             if not self._was_left_behind(task):
                 raise
-        self.signals.ended()
+        self.signals.raise_if_interrupted()
 
     def _was_left_behind(self, task: asyncio.Task[None]) -> bool:
         """Whether a signal ended the handlers, and the waiting task was not cancelled itself."""

@@ -80,24 +80,24 @@ class LocalOffsets(GroupOffsets):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset in the file; None when there is none."""
-        self._heard[queue] = self._ids.get(queue)
+        self._latest_topic_ids[queue] = self._ids.get(queue)
         return self._table.get(queue)
 
-    async def begin(self, queue: MessageQueue) -> int:
+    async def start_offset(self, queue: MessageQueue) -> int:
         """Find the offset to start at; one without a topic id counts for the current topic."""
-        offset = await super().begin(queue)
+        offset = await super().start_offset(queue)
         if queue not in self.topic_ids:
             with contextlib.suppress(RoquetError):
-                await self.first(queue)
-                self._know(queue)
+                await self.min_offset(queue)
+                self._adopt_topic_id(queue)
         return offset
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Write an offset to the file now."""
-        await self.tell(queue, offset)
+        await self.commit_nowait(queue, offset)
         self.flush()
 
-    async def tell(self, queue: MessageQueue, offset: int) -> None:
+    async def commit_nowait(self, queue: MessageQueue, offset: int) -> None:
         """Note an offset, to be written by the next flush."""
         topic_id = self.topic_ids.get(queue)
         if self._table.get(queue) != offset or self._ids.get(queue) != topic_id:

@@ -35,7 +35,7 @@ class MessageOwner(Protocol):
     def finish(self, message: "InboundMessage") -> None:
         """Note that the message is handled."""
 
-    def again(self, message: "InboundMessage", delay_ms: int | None) -> None:
+    def retry(self, message: "InboundMessage", delay_ms: int | None) -> None:
         """Let the message come again after a delay; None leaves the delay to the owner.
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
@@ -203,13 +203,13 @@ class InboundMessage:
             raise UsageError(f"a message cannot come again after {delay_ms} ms")
         if not self._is_settled:
             self._is_settled = self.has_failed = True
-            self._owner.again(self, delay_ms)
+            self._owner.retry(self, delay_ms)
 
     def give_up(self) -> None:
         """Move the message to the group's dead letters."""
         if not self._is_settled:
             self._is_settled = self.has_failed = True
-            self._owner.again(self, DEAD_LETTER)
+            self._owner.retry(self, DEAD_LETTER)
 
     @property
     def is_settled(self) -> bool:

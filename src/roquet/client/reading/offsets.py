@@ -32,7 +32,7 @@ class GroupOffsets:
         self._group = group
         self.topic_ids: dict[MessageQueue, str] = {}
         """The topic id of each queue that is read, where it is known."""
-        self._heard: dict[MessageQueue, str | None] = {}
+        self._latest_topic_ids: dict[MessageQueue, str | None] = {}
         """The topic id in the latest reply about each queue."""
         since_ms = config.consume_timestamp_ms
         self._since_ms = config.clock.now_ms() - HALF_AN_HOUR_MS if since_ms is None else since_ms
@@ -51,7 +51,7 @@ class GroupOffsets:
         """Commit an offset, and wait for the broker's acknowledgement."""
         await self._ask(queue, self._update(queue, offset))
 
-    async def tell(self, queue: MessageQueue, offset: int) -> None:
+    async def commit_nowait(self, queue: MessageQueue, offset: int) -> None:
         """Commit an offset without waiting for an acknowledgement."""
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._update(queue, offset))
@@ -59,11 +59,11 @@ class GroupOffsets:
     def flush(self) -> None:
         """Do nothing: brokers write offsets to disk by themselves."""
 
-    async def first(self, queue: MessageQueue) -> int:
+    async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
         return await self._offset(queue, MinOffset(topic=queue.topic, queue_id=queue.queue_id))
 
-    async def end(self, queue: MessageQueue) -> int:
+    async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
         return await self._offset(queue, MaxOffset(topic=queue.topic, queue_id=queue.queue_id))
 
@@ -72,34 +72,34 @@ class GroupOffsets:
         call = OffsetByTime(topic=queue.topic, queue_id=queue.queue_id, timestamp=stored_ms)
         return await self._offset(queue, call)
 
-    async def begin(self, queue: MessageQueue) -> int:
+    async def start_offset(self, queue: MessageQueue) -> int:
         """Find the offset to start at: the committed one, else where a new group starts."""
-        self._heard.pop(queue, None)
-        offset = await self._begin(queue)
-        self._know(queue)
+        self._latest_topic_ids.pop(queue, None)
+        offset = await self._find_start(queue)
+        self._adopt_topic_id(queue)
         return offset
 
-    async def recreated(self, queue: MessageQueue) -> int | None:
+    async def restart_offset(self, queue: MessageQueue) -> int | None:
         """The first offset of a queue whose topic was deleted and created again, or None."""
-        known, first = self.topic_ids.get(queue), await self.first(queue)
-        if not is_other_topic(known, self._heard[queue]):
+        known, first = self.topic_ids.get(queue), await self.min_offset(queue)
+        if not is_other_topic(known, self._latest_topic_ids[queue]):
             return None
-        self._know(queue)
+        self._adopt_topic_id(queue)
         return first
 
-    def heard(self, queue: MessageQueue) -> str | None:
+    def latest_topic_id(self, queue: MessageQueue) -> str | None:
         """The topic id in the latest reply about a queue; None while unknown."""
-        return self._heard.get(queue)
+        return self._latest_topic_ids.get(queue)
 
-    def _know(self, queue: MessageQueue) -> None:
+    def _adopt_topic_id(self, queue: MessageQueue) -> None:
         """Take the topic id of the latest reply as that of the queue's reads from now on."""
-        topic_id = self._heard.get(queue)
+        topic_id = self._latest_topic_ids.get(queue)
         if topic_id is None:
             self.topic_ids.pop(queue, None)
         else:
             self.topic_ids[queue] = topic_id
 
-    async def _begin(self, queue: MessageQueue) -> int:
+    async def _find_start(self, queue: MessageQueue) -> int:
         """Find the offset to start at, by Java's rules.
 
         A retry topic has nothing but this group's own messages, so LAST starts at its beginning.
@@ -109,13 +109,13 @@ class GroupOffsets:
             return committed
         match self._config.consume_from:
             case ConsumeFrom.LAST:
-                return 0 if is_retry(queue.topic) else await self.end(queue)
+                return 0 if is_retry(queue.topic) else await self.max_offset(queue)
             case ConsumeFrom.FIRST:
-                await self.first(queue)  # to learn the topic id
+                await self.min_offset(queue)  # to learn the topic id
                 return 0
             case ConsumeFrom.TIMESTAMP:
                 if is_retry(queue.topic):
-                    return await self.end(queue)
+                    return await self.max_offset(queue)
                 return await self.by_time(queue, self._since_ms)
 
     def _update(self, queue: MessageQueue, offset: int) -> UpdateOffset:
@@ -124,12 +124,12 @@ class GroupOffsets:
             topic=queue.topic,
             queue_id=queue.queue_id,
             commit_offset=offset,
-            topic_id=self.topic_ids.get(queue) or self.heard(queue),
+            topic_id=self.topic_ids.get(queue) or self.latest_topic_id(queue),
         )
 
     async def _offset(self, queue: MessageQueue, call: Call[OffsetReply]) -> int:
         reply = await self._ask(queue, call)
-        self._heard[queue] = reply.topic_id
+        self._latest_topic_ids[queue] = reply.topic_id
         return reply.offset
 
     async def _ask(self, queue: MessageQueue, call: Call[R]) -> R:

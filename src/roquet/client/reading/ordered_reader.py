@@ -39,9 +39,9 @@ class OrderedReader(QueueReader):
             self._ended()
 
     @property
-    def is_over(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no message of the queue is handed out."""
-        return self._is_over.is_set() and (self._former is None or self._former.is_over)
+        return self._is_over.is_set() and (self._former is None or self._former.is_idle)
 
     async def ended(self) -> None:
         """Wait until no message of the queue is handed out."""

@@ -31,7 +31,7 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
     texts."""
 
     @classmethod
-    def of(cls, topic: str, expression: str, version: int) -> "SubscriptionFilter":
+    def by_tags(cls, topic: str, expression: str, version: int) -> "SubscriptionFilter":
         """Filter by a tag expression like `TagA || TagB`; `version` grows with each change."""
         wanted = parse_tags(expression)
         names = sorted(wanted or ())
@@ -45,7 +45,7 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
         return cls(subscription, wanted)
 
     @classmethod
-    def chosen(
+    def from_user(
         cls, topic: str, expression: str, sql: str | None, config: ConsumerConfig
     ) -> "SubscriptionFilter":
         """Filter by a user's tags or SQL expression; UsageError for both, or an invalid one."""
@@ -53,7 +53,7 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
         if not isinstance(expression, str):
             raise UsageError(f"tags are one text, as 'new || paid', not {expression!r:.100}")
         if sql is None:
-            return cls.of(topic, expression, version)
+            return cls.by_tags(topic, expression, version)
         if expression != ALL:
             raise UsageError(f"topic {topic}: choose messages by tags or by sql, not by both")
         sql92.parse(sql, genuine=config.sql_compatibility)

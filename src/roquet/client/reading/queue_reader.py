@@ -79,7 +79,7 @@ class QueueReader:
         """Messages held back while the queue is paused; None otherwise."""
         self._abandoned = 0
         """Messages that failed after the release."""
-        self._trouble = ErrorLogThrottle(f"pull of {queue}")
+        self._throttle = ErrorLogThrottle(f"pull of {queue}")
         self._clock = self._config.clock
         self.last_pull_ms = self.last_progress_ms = self._clock.monotonic_ms()
         """Time of the last pull, or of the last wait for room; silence since then is a fault."""
@@ -151,7 +151,7 @@ class QueueReader:
             self.last_pull_ms = before_ms = clock.monotonic_ms()
             try:
                 found = self._take(await self._pull())
-                self._trouble.over()
+                self._throttle.clear()
             except Exception as error:
                 if await self._is_recreated(error):
                     return
@@ -175,7 +175,7 @@ class QueueReader:
     def _say(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a bug: log its traceback
             log.error("pull of %s failed", self.queue, exc_info=error)
-        self._trouble.tell(error)
+        self._throttle.report(error)
 
     async def _until_there_is_room(self) -> None:
         window, limits = self.window, self._limits
@@ -262,9 +262,9 @@ class QueueReader:
         self.window.finish(message.queue_offset)
         if self._is_waiting:
             self._is_waiting = False
-            self._room.ring()
+            self._room.set()
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         """Settle a failed message by the retry policy."""
         if not self.is_held:
             self._abandon(message)
@@ -308,4 +308,4 @@ class QueueReader:
         """Drop a failed message of a revoked queue: the queue's new owner gets it."""
         del message
         self._abandoned += 1
-        self._room.ring()
+        self._room.set()

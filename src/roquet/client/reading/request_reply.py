@@ -94,7 +94,7 @@ class PendingRequests:
         answer: asyncio.Future[ReplyMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         try:
-            await self._session.membership.introduce(prepared.topic)
+            await self._session.membership.ensure_known(prepared.topic)
             await send(asked)
             async with asyncio.timeout(max(deadline_ms - clock.monotonic_ms(), 0) / 1000):
                 return await answer

@@ -26,13 +26,13 @@ from roquet.wire.records.record import encode_properties
 log = logger(__name__)
 
 SEND_BACK_TIMEOUT_MS: Final = 5_000
-"""Timeout of one send-back, as in Java."""
+"""Timeout of one send-sender, as in Java."""
 
 LOCAL_RETRY_MS: Final = 5_000
 """Pause before a message that could not be sent back is tried again locally, as in Java."""
 
 BROKERS_TRIED: Final = 2
-"""Number of brokers to try when a message's own broker does not take it back."""
+"""Number of brokers to try when a message's own broker does not take it sender."""
 
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 """The producer group under which RocketMQ's consumers send."""
@@ -151,10 +151,10 @@ class RetrySender:
 class RetryByBroker:
     """Policy of a clustering group: send the message back to the broker."""
 
-    def __init__(self, back: RetrySender, sent: Callable[[], object]) -> None:
-        self._back = back
+    def __init__(self, sender: RetrySender, sent: Callable[[], object]) -> None:
+        self._sender = sender
         self._sent = sent
-        self._trouble = ErrorLogThrottle("sending failed messages back")
+        self._throttle = ErrorLogThrottle("sending failed messages back")
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
         """See FailurePolicy."""
@@ -162,17 +162,17 @@ class RetryByBroker:
         try:
             await self._away(message, level)
         except RoquetError as error:
-            self._trouble.tell(f"{error}; failed messages are tried again here")
+            self._throttle.report(f"{error}; failed messages are tried again here")
             return LOCAL_RETRY_MS
-        self._trouble.over()
+        self._throttle.clear()
         self._sent()
         self._log(message, level)
         return None
 
     def _log(self, message: InboundMessage, level: int) -> None:
-        most = self._back.retries_max
+        most = self._sender.retries_max
         if level == DEAD_LETTER or (most is not None and message.tries >= most):
-            log_dead_letter(message, self._back.group)
+            log_dead_letter(message, self._sender.group)
         elif most is None:
             log.info("%r is sent back: it comes again, while its group allows more tries", message)
         else:
@@ -180,27 +180,27 @@ class RetryByBroker:
 
     async def _away(self, message: InboundMessage, level: int) -> None:
         try:
-            await self._back.send_back(message, level)
+            await self._sender.send_back(message, level)
         except RoquetError as error:
             log.info("%r is handed to another broker, its own does not take it: %s", message, error)
         else:
             return
         times = message.tries + 1
         if level == DEAD_LETTER:  # more tries than allowed: the broker stores it as a dead letter
-            await self._back.send_again(message, times, 0, retries_max=0)
+            await self._sender.send_again(message, times, 0, retries_max=0)
         else:
             level = level or retry_level(message.tries)
-            await self._back.send_again(message, times, level, self._back.retries_max)
+            await self._sender.send_again(message, times, level, self._sender.retries_max)
 
 
 class RetryOrdered:
     """Policy of ordered queues: retry in place; send the message away after its last try."""
 
-    def __init__(self, config: ConsumerConfig, back: RetrySender | None) -> None:
+    def __init__(self, config: ConsumerConfig, sender: RetrySender | None) -> None:
         self._config = config
-        self._back = back
+        self._sender = sender
         """None when broadcasting: the message is dropped after its last try."""
-        self._trouble = ErrorLogThrottle("giving up ordered messages")
+        self._throttle = ErrorLogThrottle("giving up ordered messages")
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
         """See FailurePolicy."""
@@ -213,38 +213,38 @@ class RetryOrdered:
         return delay_ms
 
     async def _has_left(self, message: InboundMessage, *, is_dead: bool) -> bool:
-        if self._back is None:
+        if self._sender is None:
             log.error("%r is dropped after %d tries", message, message.tries + 1)
             return True
         try:
             if is_dead:
-                await self._back.send_back(message, DEAD_LETTER)
+                await self._sender.send_back(message, DEAD_LETTER)
             else:  # as in Java: the broker sees by the group's locks that its tries are over
                 times, level = message.tries, retry_level(message.tries)
-                await self._back.send_again(message, times, level, self._config.retries_max)
+                await self._sender.send_again(message, times, level, self._config.retries_max)
         except RoquetError as error:
-            self._trouble.tell(error)
+            self._throttle.report(error)
             return False
-        self._trouble.over()
-        log_dead_letter(message, self._back.group)
+        self._throttle.clear()
+        log_dead_letter(message, self._sender.group)
         return True
 
 
 class RetryLocally:
     """Policy without a clustering group: retry locally after a growing pause."""
 
-    def __init__(self, back: RetrySender) -> None:
-        self._back = back
+    def __init__(self, sender: RetrySender) -> None:
+        self._sender = sender
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
         """See FailurePolicy."""
         if delay_ms == DEAD_LETTER:
             try:
-                await self._back.send_back(message, DEAD_LETTER)
+                await self._sender.send_back(message, DEAD_LETTER)
             except RoquetError as error:
                 log.warning("%r is no dead letter yet: %s", message, error)
                 return LOCAL_RETRY_MS
-            log_dead_letter(message, self._back.group)
+            log_dead_letter(message, self._sender.group)
             return None
         return retry_pause_ms(message.tries) if delay_ms is None else delay_ms
 

@@ -38,18 +38,18 @@ class QueueAllocator:
         self._config = config
         self._group = group
         self._strategy = config.find_strategy()
-        self._shares_all = config.message_model is MessageModel.CLUSTERING
+        self._is_shared = config.message_model is MessageModel.CLUSTERING
 
-    async def of(self, topic: str) -> Sequence[MessageQueue]:
+    async def queues_of(self, topic: str) -> Sequence[MessageQueue]:
         """This member's queues of a topic; RoquetError when they cannot be determined now."""
         routes = self._session.routes
         queues = await routes.find_readable(topic)
         if routes.readable(topic) is None:
             raise UsageError(f"topic {topic} does not exist yet")
-        if not queues or not self._shares_all:
+        if not queues or not self._is_shared:
             return queues
         if self._config.broker_strategy:
-            return await self._decided(topic)
+            return await self._broker_allocation(topic)
         members = await self._members(topic)
         mine = member_queues(self._client_id, queues, members, self._strategy or average)
         if mine is None:
@@ -62,20 +62,20 @@ class QueueAllocator:
         Brokers that cannot be reached are skipped: the rebalances that follow will tell.
         """
         self._warn_of_retries(topics)
-        if not self._config.broker_strategy or not self._shares_all:
+        if not self._config.broker_strategy or not self._is_shared:
             return
         routes, membership = self._session.routes, self._session.membership
         known = [topic for topic in topics if not is_retry(topic)]
         found = await asyncio.gather(*map(routes.find_readable, known), return_exceptions=True)
         if any(queues for queues in found if isinstance(queues, list)):
-            await membership.beat()
+            await membership.send_heartbeats()
         for topic, queues in zip(known, found, strict=True):
             if isinstance(queues, list) and queues:
                 await self._check(topic)
 
     def _warn_of_retries(self, topics: Sequence[str]) -> None:
         """Warn that a CONFIG list seldom names the retry topic; ordered messages do not need it."""
-        if not self._shares_all or self._config.ordered:
+        if not self._is_shared or self._config.ordered:
             return
         for topic in topics:
             if is_retry(topic) and leaves_out(self._strategy, topic):
@@ -107,16 +107,16 @@ class QueueAllocator:
         if self._client_id not in members:
             # The broker has not got a heartbeat from this client yet; once it has, it notifies all
             # members.
-            await membership.beat()
+            await membership.send_heartbeats()
             members = await membership.members(self._group, topic)
         return members
 
-    async def _decided(self, topic: str) -> Sequence[MessageQueue]:
+    async def _broker_allocation(self, topic: str) -> Sequence[MessageQueue]:
         """The queues that the topic's first broker by name allocates to this member."""
         found = await self._ask(topic)
         if not found:
             # Either no queue is left for this member, or the broker has got no heartbeat from it.
-            await self._session.membership.beat()
+            await self._session.membership.send_heartbeats()
             found = await self._ask(topic)
         if found is None:
             raise UsageError(f"broker {self._first(topic)} cannot tell yet")

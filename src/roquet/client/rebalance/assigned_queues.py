@@ -42,7 +42,7 @@ class AssignedQueues:
             )
         return reader
 
-    def hold(
+    def assign(
         self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter
     ) -> QueueReader:
         """Read a queue from an offset on; its former reader, if any, ends."""
@@ -61,7 +61,7 @@ class AssignedQueues:
         if offset < 0:
             raise UsageError(f"there is no offset {offset}")
         old = self.reader(queue)
-        new = self.hold(queue, offset, message_filter)
+        new = self.assign(queue, offset, message_filter)
         if old.is_paused:
             new.pause()
 
@@ -71,14 +71,14 @@ class AssignedQueues:
         Messages in flight do not count. Returns False when it is the same topic, or there is none.
         """
         queue = reader.queue
-        first = await self._offsets.recreated(queue)
+        first = await self._offsets.restart_offset(queue)
         if first is None or self.readers.get(queue) is not reader:
             return False
         log.warning(
             "topic %s was deleted and made anew: %s is read from offset %d on; of the one before it"
             " was read up to %d", queue.topic, queue, first, reader.window.next_offset,
         )  # fmt: skip
-        self.hold(queue, first, reader.message_filter)
+        self.assign(queue, first, reader.message_filter)
         return True
 
     def change(self, topic: str, message_filter: SubscriptionFilter) -> None:
@@ -127,7 +127,7 @@ class AssignedQueues:
             progress = reader.window.committable
             if reader.is_held and progress != reader.saved:
                 try:
-                    await self._offsets.tell(reader.queue, progress)
+                    await self._offsets.commit_nowait(reader.queue, progress)
                 except RoquetError as error:
                     log.debug("progress of %s will be saved later: %s", reader.queue, error)
                     continue
@@ -143,7 +143,7 @@ class AssignedQueues:
     async def lag(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Unhandled messages of each queue."""
         wanted = list(queues)
-        ends = await asyncio.gather(*map(self._offsets.end, wanted), return_exceptions=True)
+        ends = await asyncio.gather(*map(self._offsets.max_offset, wanted), return_exceptions=True)
         found: dict[MessageQueue, int] = {}
         for queue, end in zip(wanted, ends, strict=True):
             reader = self.readers.get(queue)

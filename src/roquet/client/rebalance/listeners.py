@@ -22,7 +22,7 @@ class RebalanceListeners:
         self.revoked: list[RebalanceListener] = []
         self.lost: list[RebalanceListener] = []
 
-    async def tell(
+    async def notify(
         self, listeners: Sequence[RebalanceListener], queues: Iterable[MessageQueue]
     ) -> None:
         """Call listeners one after the other; log the exception of one, and go on."""

@@ -51,7 +51,7 @@ def _take_again(
     message_filter: SubscriptionFilter,
 ) -> None:
     log.info("%s goes on at offset %d, as an operator wants it", former.queue, offset)
-    new = assigned_queues.hold(former.queue, offset, message_filter)
+    new = assigned_queues.assign(former.queue, offset, message_filter)
     if isinstance(former, OrderedReader) and isinstance(new, OrderedReader):
         new.begin_after(former)
     if former.is_paused:

@@ -43,13 +43,13 @@ class QueueLocks:
         self._clock = session.config.clock
         self._held: dict[MessageQueue, int] = {}
         """Each queue, with the last time at which its lock was known to be held."""
-        self._alarm = Wakeup()
-        self._trouble = ErrorLogThrottle(f"locks of {group}")
+        self._wakeup = Wakeup()
+        self._throttle = ErrorLogThrottle(f"locks of {group}")
 
     def start(self) -> None:
         """Renew the locks periodically, for ever, and at once after a connect."""
-        self._session.pool.on_connect(lambda _: self._alarm.ring())
-        self._session.background.keep(self._keep, f"locks of {self._group}", self._clock)
+        self._session.pool.on_connect(lambda _: self._wakeup.set())
+        self._session.background.supervise(self._run, f"locks of {self._group}", self._clock)
 
     @property
     def held(self) -> Sequence[MessageQueue]:
@@ -59,7 +59,7 @@ class QueueLocks:
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         """Lock queues; return those that are locked for this member now."""
         asked_ms = self._clock.monotonic_ms()
-        got, _ = await self._ask(queues)
+        got, _ = await self._lock(queues)
         self._held.update(dict.fromkeys(got, asked_ms))
         return got
 
@@ -78,16 +78,16 @@ class QueueLocks:
         ]
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         pause_ms = RENEW_MS
         while True:
-            await self._alarm.wait(pause_ms)
+            await self._wakeup.wait(pause_ms)
             pause_ms = RENEW_MS if await self._renew() else RENEW_RETRY_MS
 
     async def _renew(self) -> bool:
         """Renew all locks; return whether every broker answered."""
         held, asked_ms = list(self._held), self._clock.monotonic_ms()
-        got, refused = await self._ask(held)
+        got, refused = await self._lock(held)
         self._held.update((queue, asked_ms) for queue in got if queue in self._held)
         dead_ms = self._clock.monotonic_ms() - LOCK_LIFE_MS
         dead = [queue for queue, since_ms in self._held.items() if since_ms <= dead_ms]
@@ -98,12 +98,12 @@ class QueueLocks:
             self._lost(lost)
         return len(got) + len(refused) == len(held)
 
-    async def _ask(
+    async def _lock(
         self, queues: Sequence[MessageQueue]
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
         """Lock queues; return those granted and those refused. Others got no answer."""
         brokers = _by_broker(queues)
-        answers = await asyncio.gather(*(self._ask_one(b, some) for b, some in brokers.items()))
+        answers = await asyncio.gather(*(self._lock_at(b, some) for b, some in brokers.items()))
         got: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
         for some, answer in zip(brokers.values(), answers, strict=True):
@@ -112,7 +112,7 @@ class QueueLocks:
                 refused |= set(some) - answer
         return got, refused
 
-    async def _ask_one(
+    async def _lock_at(
         self, broker: str, queues: Sequence[MessageQueue]
     ) -> set[MessageQueue] | None:
         """Lock one broker's queues; None when it does not answer."""
@@ -124,9 +124,9 @@ class QueueLocks:
             )
             ours = set(codec.loads(reply.body, LockedQueues).lock_ok_mq_set) & set(queues)
         except RoquetError as error:
-            self._trouble.tell(error)
+            self._throttle.report(error)
             return None
-        self._trouble.over()
+        self._throttle.clear()
         return ours
 
     def _is_known(self, broker: str) -> bool:

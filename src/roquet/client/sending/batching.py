@@ -67,7 +67,7 @@ class BatchAccumulator:
                 )[0]
             key: str | MessageQueue = prepared.topic
         else:
-            key = await self.delivery.choose_in_line(prepared, deadline_ms, turn)
+            key = await self.delivery.choose_in_order(prepared, deadline_ms, turn)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = BatchQueue(self, key)

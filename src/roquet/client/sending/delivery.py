@@ -86,14 +86,14 @@ class MessageDelivery:
         self._session = session
         self._config = config
         self._group = group
-        self._turn = self.new_turn()
+        self._turn = self.new_round_robin()
         self.tracer: SendTracer | None = None
         self.tolerance = FaultTolerance(session, config)
         self.outstanding = OutstandingSends()
         self._routing = KeyOrder(config.clock)
         """Messages with a fixed queue whose route is unknown wait here, in order."""
 
-    def new_turn(self) -> RoundRobin:
+    def new_round_robin(self) -> RoundRobin:
         """A round-robin position that starts at a random queue."""
         return RoundRobin(self._config.rng.getrandbits(16))
 
@@ -136,18 +136,18 @@ class MessageDelivery:
         queue, turn.value = next_queue(queues, turn.value, avoid=avoid, usable=usable)
         return queue
 
-    async def choose_in_line(
+    async def choose_in_order(
         self, prepared: PreparedMessage, deadline_ms: int, turn: RoundRobin | None = None
     ) -> MessageQueue:
         """Choose a queue for an ordered message, also while its topic's route is unknown."""
         queues = self.known_queues(prepared.topic)
         line = (prepared.topic, 0)
         if queues is None or line in self._routing:
-            ticket = await self._routing.enter(line, deadline_ms)
+            ticket = await self._routing.acquire(line, deadline_ms)
             try:
                 queues = await self.queues(prepared.topic, deadline_ms)
             finally:
-                self._routing.leave(line, ticket)
+                self._routing.release(line, ticket)
         return self.choose(queues, prepared, turn=turn)
 
     async def send(
@@ -168,9 +168,9 @@ class MessageDelivery:
         try:
             found = await self._try(outgoing, queue, deadline_ms)
         except CallError as error:
-            return await self._again(outgoing, queue, deadline_ms, turn, error)
+            return await self._retry(outgoing, queue, deadline_ms, turn, error)
         if self._config.retry_less_durable and not found[0].ok:
-            return await self._elsewhere(outgoing, queue, deadline_ms, turn, found)
+            return await self._send_more_durably(outgoing, queue, deadline_ms, turn, found)
         return found
 
     async def send_oneway(self, outgoing: OutgoingBatch, turn: RoundRobin | None = None) -> None:
@@ -180,7 +180,7 @@ class MessageDelivery:
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._call(outgoing, queue))
 
-    async def _again(
+    async def _retry(
         self,
         outgoing: OutgoingBatch,
         queue: MessageQueue,
@@ -196,17 +196,17 @@ class MessageDelivery:
             if left_ms <= 0 or not (
                 is_retryable(error) or await self._has_stale_queue(error, outgoing, queue)
             ):
-                raise _told(error, outgoing, queue, tries)
+                raise _with_attempts(error, outgoing, queue, tries)
             failed = queue
             if not outgoing.lead.is_bound:
-                queue = await self._other(outgoing, failed, deadline_ms, turn)
+                queue = await self._another_queue(outgoing, failed, deadline_ms, turn)
             if queue.broker_name == failed.broker_name:
                 await clock.sleep(min(next(pauses_ms), left_ms))
             try:
                 return await self._try(outgoing, queue, deadline_ms, tries + 1)
             except CallError as next_error:
                 error = next_error
-        raise _told(error, outgoing, queue, self._config.retry_times + 1)
+        raise _with_attempts(error, outgoing, queue, self._config.retry_times + 1)
 
     async def _has_stale_queue(
         self, error: CallError, outgoing: OutgoingBatch, queue: MessageQueue
@@ -215,11 +215,11 @@ class MessageDelivery:
         if outgoing.lead.is_bound or retry_of(error) is not Retry.FRESH_ROUTE:
             return False
         try:
-            return not await self._session.routes.is_sure_of(queue)
+            return not await self._session.routes.is_still_writable(queue)
         except ConnectFailed:  # no fresh route
             return False
 
-    async def _elsewhere(
+    async def _send_more_durably(
         self,
         outgoing: OutgoingBatch,
         queue: MessageQueue,
@@ -232,7 +232,7 @@ class MessageDelivery:
             if outgoing.lead.is_bound or deadline_ms <= self._config.clock.monotonic_ms():
                 break
             failed = queue
-            queue = await self._other(outgoing, failed, deadline_ms, turn)
+            queue = await self._another_queue(outgoing, failed, deadline_ms, turn)
             if queue.broker_name == failed.broker_name:
                 break  # a second copy on this broker would be no more durable
             try:
@@ -243,7 +243,7 @@ class MessageDelivery:
                 return other
         return found
 
-    async def _other(
+    async def _another_queue(
         self,
         outgoing: OutgoingBatch,
         failed: MessageQueue,
@@ -265,12 +265,12 @@ class MessageDelivery:
             address = session.routes.leader(queue.broker_name)
             reply = await session.pool.call(address, self._call(outgoing, queue), timeout_ms)
         except CallError as error:
-            self._look_at(error)
+            self._doubt_route(error)
             if config.fault_tolerance:
-                self.tolerance.failed(queue, config.clock.monotonic_ms() - began_ms, error)
+                self.tolerance.record_failure(queue, config.clock.monotonic_ms() - began_ms, error)
             raise
         if config.fault_tolerance:
-            self.tolerance.answered(queue, config.clock.monotonic_ms() - began_ms)
+            self.tolerance.record_success(queue, config.clock.monotonic_ms() - began_ms)
         found = build_receipts(outgoing, queue, reply, tries)
         if self.tracer is not None:
             self.tracer.sent(outgoing, found, address, reply.region, began_ms)
@@ -300,7 +300,7 @@ class MessageDelivery:
             born_timestamp=first.born_ms,
         )
 
-    def _look_at(self, error: CallError) -> None:
+    def _doubt_route(self, error: CallError) -> None:
         """Invalidate the routes when the broker is gone, or does not know the topic or queue."""
         if needs_fresh_route(error):
             self._session.routes.invalidate()
@@ -343,7 +343,9 @@ def build_receipts(
     ]
 
 
-def _told(error: CallError, outgoing: OutgoingBatch, queue: MessageQueue, tries: int) -> CallError:
+def _with_attempts(
+    error: CallError, outgoing: OutgoingBatch, queue: MessageQueue, tries: int
+) -> CallError:
     """Add to an error which queue was tried, and how often."""
     text = f"queue {queue}, {tries} {'try' if tries == 1 else 'tries'}"
     if outgoing.lead.is_bound:

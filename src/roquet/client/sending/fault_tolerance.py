@@ -32,11 +32,11 @@ class FaultTolerance:
         """The brokers to avoid; None when there are none."""
         return brokers_to_avoid(self.faults, self._config.clock.monotonic_ms())
 
-    def answered(self, queue: MessageQueue, took_ms: int) -> None:
+    def record_success(self, queue: MessageQueue, took_ms: int) -> None:
         """Note the latency of a successful send."""
         self._note(queue, took_ms, penalty_ms(took_ms), reachable=True)
 
-    def failed(self, queue: MessageQueue, took_ms: int, error: CallError) -> None:
+    def record_failure(self, queue: MessageQueue, took_ms: int, error: CallError) -> None:
         """Note a refusal, or a failure of the network.
 
         As in Java: after a refusal the broker counts as unreachable until it answers well; after a
@@ -84,7 +84,7 @@ class FaultTolerance:
         except CallRefused:
             pass  # a refusal shows that the broker is reachable
         except CallError as error:
-            self.failed(queue, timeout_ms, error)
+            self.record_failure(queue, timeout_ms, error)
             return
         if (fault := self.faults.get(queue.broker_name)) is not None:
             self._note(queue, fault.latency_ms, 0, reachable=True)

@@ -31,7 +31,7 @@ class KeyOrder:
     def __contains__(self, key: OrderKey) -> bool:
         return key in self._last
 
-    async def enter(self, key: OrderKey, deadline_ms: int) -> OrderTicket:
+    async def acquire(self, key: OrderKey, deadline_ms: int) -> OrderTicket:
         """Wait until all earlier sends of the key have ended; CallError after the deadline."""
         mine: OrderTicket = asyncio.get_running_loop().create_future()
         before = self._last.get(key)
@@ -41,11 +41,11 @@ class KeyOrder:
                 await self._wait(before, deadline_ms)
             except BaseException:
                 # The next send must wait for the one before this one, although this one gives up.
-                before.add_done_callback(lambda _: self.leave(key, mine))
+                before.add_done_callback(lambda _: self.release(key, mine))
                 raise
         return mine
 
-    def leave(self, key: OrderKey, mine: OrderTicket) -> None:
+    def release(self, key: OrderKey, mine: OrderTicket) -> None:
         """Let the next send of the key go."""
         if self._last.get(key) is mine:
             del self._last[key]

@@ -27,7 +27,7 @@ class FlushEpoch:
             self._ended.set()
 
     @property
-    def is_over(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether all of them have ended."""
         return not self._count
 
@@ -48,7 +48,7 @@ class OutstandingSends:
 
     async def flushed(self, timeout_ms: int | None) -> bool:
         """Wait for all earlier sends, up to a timeout; return whether all have ended."""
-        self._past = [epoch for epoch in (*self._past, self.current) if not epoch.is_over]
+        self._past = [epoch for epoch in (*self._past, self.current) if not epoch.is_idle]
         self.current = FlushEpoch()
         waited = list(self._past)
         if not waited or timeout_ms == 0:

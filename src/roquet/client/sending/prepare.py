@@ -118,7 +118,7 @@ class MessagePreparer:
     ) -> PreparedMessage:
         """Check and encode a message; MessageIllegal or UsageError say what is wrong with it."""
         body, order_key = message.body, message.order_key
-        topic, is_unbatchable = self._topics.get(message.topic) or self._known(message.topic)
+        topic, is_unbatchable = self._topics.get(message.topic) or self._check_topic(message.topic)
         if type(body) is not bytes or not 0 < len(body) <= self._body_size_max:
             raise _wrong_body(body, self._body_size_max)
         message_id = self._keys.make(now_ms)
@@ -145,7 +145,7 @@ class MessagePreparer:
             None if selector is None else QueueSelection(selector, message),
         )
 
-    def _known(self, topic: str) -> tuple[str, bool]:
+    def _check_topic(self, topic: str) -> tuple[str, bool]:
         whole = wrap(self._namespace, topic)
         known = self._topics[topic] = whole, is_retry(_checked_topic(whole))
         return known

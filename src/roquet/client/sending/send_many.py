@@ -55,12 +55,12 @@ class SendMany:
         self._in_flight_max = max(in_flight, 1)
         self._in_flight = 0
         self._number = 0
-        self._held: PreparedMessage | None = None
+        self._without_route: PreparedMessage | None = None
         """A message that waits for its topic's route."""
         self._lanes: dict[MessageQueue, QueueBatcher] = {}
         self._queues: dict[str, Sequence[MessageQueue]] = {}
         self._sent: deque[Sequence[NumberedReceipt]] = deque()
-        self._moved = asyncio.Event()
+        self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._error: Exception | None = None
 
@@ -81,11 +81,11 @@ class SendMany:
 
     async def _batches(self) -> AsyncIterator[Sequence[NumberedReceipt]]:
         feeding = asyncio.create_task(self._feed(), name="send_many")
-        feeding.add_done_callback(lambda _: self._moved.set())
+        feeding.add_done_callback(lambda _: self._changed.set())
         try:
             while not feeding.done() or self._is_busy() or self._sent:
-                await self._moved.wait()
-                self._moved.clear()
+                await self._changed.wait()
+                self._changed.clear()
                 while self._sent:
                     yield self._sent.popleft()
                 if self._error is not None:
@@ -103,11 +103,11 @@ class SendMany:
         messages, prepare, put = self._messages, self._prepare, self._put
         if isinstance(messages, AsyncIterable):
             async for message in messages:
-                if not put(prepare(message)) and not await self._goes_on():
+                if not put(prepare(message)) and not await self._wait_for_room():
                     return
         else:  # the loop below saves a coroutine step for each message
             for message in messages:
-                if not put(prepare(message)) and not await self._goes_on():
+                if not put(prepare(message)) and not await self._wait_for_room():
                     return
 
     def _put(self, prepared: PreparedMessage) -> bool:
@@ -116,7 +116,7 @@ class SendMany:
             return False
         queues = self._delivery.known_queues(prepared.topic)
         if queues is None or queues is not self._queues.get(prepared.topic):
-            self._held = prepared
+            self._without_route = prepared
             return False
         queue = self._delivery.choose(queues, prepared)
         lane = self._lanes.get(queue)
@@ -129,10 +129,10 @@ class SendMany:
         self._in_flight += 1
         return self._in_flight < self._in_flight_max
 
-    async def _goes_on(self) -> bool:
+    async def _wait_for_room(self) -> bool:
         """Wait for a route, or until fewer are under way; False after a failure."""
-        while (prepared := self._held) is not None:
-            self._held = None
+        while (prepared := self._without_route) is not None:
+            self._without_route = None
             await self._new_route(prepared.topic)
             self._put(prepared)
         if self._in_flight >= self._in_flight_max:
@@ -179,7 +179,7 @@ class SendMany:
     def wake(self) -> None:
         """Wake the tasks that wait for a change."""
         self._room.set()
-        self._moved.set()
+        self._changed.set()
 
 
 class QueueBatcher:

@@ -72,12 +72,12 @@ class Tracer:
         self._waiting: deque[SentMessages | Trace] = deque()
         self._extra = 0
         """Waiting records beyond one for each entry; changed on the event loop only."""
-        self._alarm = Wakeup()
+        self._wakeup = Wakeup()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_rung = False
+        self._is_woken = False
         """Whether enough records wait for a message, and the wakeup was called."""
         self._writing = asyncio.Lock()
-        self._trouble = ErrorLogThrottle(f"trace of {group}")
+        self._throttle = ErrorLogThrottle(f"trace of {group}")
         self._request = session.identity.keys.make(config.clock.now_ms())
         self._requests = count(1)
         shared = {name: getattr(config, name) for name in ClientConfig.__struct_fields__}
@@ -88,7 +88,7 @@ class Tracer:
     def start(self) -> None:
         """Write collected records periodically, for ever."""
         self._loop = asyncio.get_running_loop()
-        self._session.background.keep(self._keep, f"trace of {self._group}", self._clock)
+        self._session.background.supervise(self._run, f"trace of {self._group}", self._clock)
 
     async def close(self) -> None:
         """Write the remaining records, within a time limit."""
@@ -223,20 +223,20 @@ class Tracer:
             self.lost += size
             return False
         self._waiting.append(what)
-        if self._count + size > BATCH_MAX and not self._is_rung and self._loop is not None:
-            self._is_rung = True
+        if self._count + size > BATCH_MAX and not self._is_woken and self._loop is not None:
+            self._is_woken = True
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._alarm.ring)
+                self._loop.call_soon_threadsafe(self._wakeup.set)
         return True
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await self._alarm.wait(LINGER_MS)
+            await self._wakeup.wait(LINGER_MS)
             await self._flush()
 
     async def _flush(self) -> None:
         async with self._writing:
-            self._is_rung = False
+            self._is_woken = False
             left = deque(split_batches(self._taken()))
             try:
                 while left:
@@ -255,7 +255,7 @@ class Tracer:
                     words = list(to_trace_records(what, self._group))
                 except Exception as error:  # do not lose the records behind it
                     self.lost += len(what.items)
-                    self._trouble.tell(error)
+                    self._throttle.report(error)
                 else:
                     yield from words
             else:
@@ -269,9 +269,9 @@ class Tracer:
             await self._delivery.send(OutgoingBatch((prepared,), prepared))
         except Exception as error:
             self.lost += len(batch)
-            self._trouble.tell(error)
+            self._throttle.report(error)
         else:
-            self._trouble.over()
+            self._throttle.clear()
 
 
 def _outcome(message: ReceivedMessage, result: object) -> ConsumeReturnType:
