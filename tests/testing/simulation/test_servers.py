@@ -30,6 +30,6 @@ async def test_a_broker_that_crashed_comes_back_with_what_it_had() -> None:
         await asyncio.sleep(6)
         assert machines.all_up
         assert returned == [HOST]
-        assert machines.brokers[HOST].broker.store.bounds("t", 0) == (0, 1)
+        assert machines.brokers[HOST].broker.log.store.bounds("t", 0) == (0, 1)
     assert [len(machines.began_ms[HOST]), len(machines.died_ms[HOST])] == [2, 1]
     assert machines.began_ms[HOST][1] == machines.died_ms[HOST][0] + 5_000

@@ -81,7 +81,7 @@ class TimedWorkload:
     @property
     def stores(self) -> dict[str, Store]:
         """What the brokers hold now, by host."""
-        return {host: server.broker.store for host, server in self.machines.brokers.items()}
+        return {host: server.broker.log.store for host, server in self.machines.brokers.items()}
 
     async def run(self) -> None:
         """From the first broker to the last line."""
@@ -158,7 +158,7 @@ class TimedWorkload:
         """Half messages that are neither committed nor rolled back nor given up."""
         found = []
         for host, server in self.machines.brokers.items():
-            transactions = server.broker.transactions
+            transactions = server.broker.delivery.transactions
             _, end = transactions.queue.bounds()
             if (first := transactions.halves.next_open(0)) < end:
                 found.append((host, first))
