@@ -46,7 +46,7 @@ def test_a_namespace_that_could_not_be_told_from_the_name_is_refused(namespace: 
 
 
 @given(NAMES, NAMES, st.sampled_from(["", "%RETRY%", "%DLQ%"]))
-def test_what_is_wrapped_is_unwrapped_again(namespace: str, name: str, prefix: str) -> None:
+def test_wrapped_names_are_unwrapped_again(namespace: str, name: str, prefix: str) -> None:
     wrapped = wrap(namespace, prefix + name)
     assert unwrap(namespace, wrapped) == prefix + name
     assert wrap(namespace, wrapped) == wrapped, "once is enough"

@@ -138,7 +138,7 @@ def test_an_edition_is_older_by_leadership_then_by_changes_then_by_time(
     assert routing.judge(known(sitting), same_address) is RegistrationVerdict.TAKEN
 
 
-def test_of_two_addresses_for_one_seat_the_newer_topics_win() -> None:
+def test_the_newer_topics_win_between_two_addresses_with_one_key() -> None:
     state = known(broker("a", edition=5, orders=4, x=1))
     assert (
         routing.judge(state, broker("a", port=7, edition=4, x=1, y=1))
@@ -233,7 +233,7 @@ def test_write_permission_is_taken_from_all_of_one_name_and_given_back() -> None
     assert routing.with_write_permission(wiped, "a", may_write=True) == known
 
 
-def test_what_operators_changed_stays_until_the_broker_has_other_topics() -> None:
+def test_operators_changes_stay_until_the_broker_has_other_topics() -> None:
     known = two_brokers()
     wiped = routing.with_write_permission(known, "a", may_write=False)
     same = known["a", 0]

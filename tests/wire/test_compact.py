@@ -99,7 +99,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=12).map(b"".join))
-def test_what_the_loop_can_read_is_never_read_otherwise(pairs: bytes) -> None:
+def test_the_fast_path_agrees_with_the_loop(pairs: bytes) -> None:
     expected = outcome(walk_pairs, pairs)
     if expected is not None:
         assert read(pairs) == expected
@@ -110,7 +110,7 @@ def test_more_pairs_than_a_client_sends_are_read_as_well() -> None:
     assert read_pairs(write_pairs(many)) == many
 
 
-def test_of_two_equal_names_the_last_counts() -> None:
+def test_the_last_of_two_equal_names_counts() -> None:
     assert read(write_pairs({"a": "x"}) + write_pairs({"a": "y"})) == {"a": "y"}
 
 

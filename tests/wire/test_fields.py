@@ -251,7 +251,7 @@ def test_any_fields_are_a_call_or_a_field_error(call: Any, data: st.DataObject) 
         assert decode_call(command, call).body == b"body"
 
 
-def test_what_is_neither_true_nor_false_is_named() -> None:
+def test_values_that_are_neither_true_nor_false_are_reported() -> None:
     with pytest.raises(FieldError, match="committed is 'perhaps', neither true nor false"):
         decode_call(request('{"topic":"t","queueId":0,"committed":"perhaps"}', 30), MaxOffset)
 

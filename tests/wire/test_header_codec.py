@@ -75,6 +75,6 @@ def test_a_shape_is_found_out_once() -> None:
     assert HEADER_CODECS[Sample] is HEADER_CODECS[Sample]
 
 
-def test_what_is_no_text_number_or_truth_cannot_travel_in_a_header() -> None:
+def test_other_types_than_text_number_and_truth_cannot_be_header_fields() -> None:
     with pytest.raises(TypeError, match="cannot be a header field"):
         HEADER_CODECS[Unfit]

@@ -56,7 +56,7 @@ def test_both_serialisations_carry_a_signature_that_holds(kind: int) -> None:
     assert ext["Signature"] == expected(ext, call.body)
 
 
-def test_what_nobody_waits_for_is_signed_as_well() -> None:
+def test_oneway_calls_are_signed_as_well() -> None:
     frame = Signer(KEYS).encode_call(MinOffset(topic="t", queue_id=0), opaque=1, oneway=True)
     (whole,) = FrameReader().feed(frame)
     command = decode(whole)

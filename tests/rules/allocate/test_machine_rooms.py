@@ -34,7 +34,7 @@ def test_machine_room_takes_queues_of_its_rooms_only() -> None:
     assert queue_texts(shares) == {"m": ["west0", "west1"], "n": ["west2", "west3"]}
 
 
-def test_what_is_left_over_is_dealt_one_by_one() -> None:
+def test_the_remainder_is_dealt_one_by_one() -> None:
     shares = allocate(queues_of(r=7), ["a", "b", "c"], machine_room(["r"]))
     assert queue_texts(shares) == {"a": ["r0", "r1", "r6"], "b": ["r2", "r3"], "c": ["r4", "r5"]}
 
@@ -80,7 +80,7 @@ def test_the_inner_strategy_is_any() -> None:
     assert queue_texts(shares) == {"east@1": ["east0", "east2"], "east@2": ["east1", "east3"]}
 
 
-def test_who_is_in_no_room_is_named() -> None:
+def test_a_name_without_a_room_is_reported() -> None:
     with pytest.raises(UsageError, match="t@@x:0 is in no room"):
         allocate([MessageQueue("t", "@x", 0)], ["east@1"], near())
     with pytest.raises(UsageError, match="@1 is in no room"):

@@ -42,7 +42,7 @@ def test_sets_of_offsets_come_back(steps: set[int], start: int) -> None:
     assert offsets_of(bits_of(offsets, start), start) == offsets
 
 
-def test_what_is_acknowledged_is_over() -> None:
+def test_acknowledged_messages_are_finished() -> None:
     flight, popped = OpenCheckpoints(), checkpoint()
     flight.add(popped)
     assert flight.settle(popped, popped.bit(100)) == 1
@@ -54,7 +54,7 @@ def test_what_is_acknowledged_is_over() -> None:
     assert flight.take_due(10_000) is None
 
 
-def test_what_is_left_is_due_when_its_time_has_passed() -> None:
+def test_remaining_messages_are_due_after_their_time() -> None:
     flight, late, early = OpenCheckpoints(), checkpoint(invisible_ms=900), checkpoint(0, (0,))
     flight.add(late)
     flight.add(early)
@@ -144,7 +144,7 @@ def test_a_member_takes_what_it_handles_in_a_moment(
     assert next_batch_size(count, taken, handled_in_ms) == expected
 
 
-def test_what_is_over_does_not_wait_for_its_time() -> None:
+def test_finished_checkpoints_do_not_wait_for_their_time() -> None:
     flight = OpenCheckpoints()
     kept = checkpoint(7, (7,), invisible_ms=10**9)
     flight.add(kept)

@@ -62,7 +62,7 @@ def test_a_client_that_names_no_size_gets_the_genuine_one() -> None:
     assert reply_limits(32, None) == (32, BYTES_DEFAULT)
 
 
-def test_what_a_client_asks_for_is_granted_up_to_a_limit() -> None:
+def test_a_clients_wishes_are_granted_up_to_a_limit() -> None:
     assert reply_limits(10_000, 4_000_000) == (10_000, 4_000_000)
     assert reply_limits(10**9, 10**9) == (COUNT_MAX, BYTES_MAX)
 

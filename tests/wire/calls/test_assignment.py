@@ -25,7 +25,7 @@ def test_the_codes_are_the_genuine_ones() -> None:
     assert (int(QueryAssignment.code), int(SetRequestMode.code)) == (400, 401)
 
 
-def test_what_java_asks_is_read() -> None:
+def test_java_requests_are_read() -> None:
     one, another, nothing = (
         codec.loads(text, AssignmentQuery) for text in texts("QueryAssignmentRequestBody")
     )
@@ -41,7 +41,7 @@ def test_what_java_asks_is_read() -> None:
     assert nothing.message_model is MessageModel.CLUSTERING
 
 
-def test_what_java_answers_is_read_and_written_to_the_byte() -> None:
+def test_java_answers_are_read_and_written_to_the_byte() -> None:
     _, text, nothing = texts("QueryAssignmentResponseBody")
     assignments = codec.loads(text, QueueAssignments)
     assert codec.dumps(assignments).decode() == text

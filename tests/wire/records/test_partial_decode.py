@@ -209,7 +209,7 @@ def test_a_property_is_found_as_if_all_were_decoded(
     assert property_finder(name)(properties) == decode_properties(properties).get(name)
 
 
-def test_of_two_properties_with_one_name_the_last_with_a_value_counts() -> None:
+def test_the_last_value_of_two_properties_with_one_name_counts() -> None:
     find = property_finder("a")
     assert find(b"a\x01x\x02a\x01y\x02") == "y"
     assert find(b"a\x01x\x02a\x01\x02") == "x"
