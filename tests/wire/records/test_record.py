@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import MessageIllegal, RecordError
+from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.wire.records import record
 from roquet.wire.records.record import Record
 
@@ -256,3 +257,9 @@ def test_a_run_is_its_records_one_behind_the_other() -> None:
         )
         assert run == b"".join(records)
         assert entries == expected
+
+
+def test_a_batch_with_properties_over_the_limit_is_refused() -> None:
+    parts = record.BatchColumns([0], [b"body"], [bytes(PROPERTIES_SIZE_MAX + 1)], [0])
+    with pytest.raises(MessageIllegal, match=f"{PROPERTIES_SIZE_MAX} fit"):
+        record.pack_batch(2, 40, 1000, 0, 6, bytes(8), 7, bytes(8), 8, 9, b"orders", parts)
