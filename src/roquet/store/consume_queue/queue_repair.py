@@ -57,9 +57,9 @@ class QueueRepair:
 
     # -- one record after the other ----------------------------------------------------------
 
-    def compare(self, position: int, found: PartialRecord) -> bool:
+    def compare(self, position: int, record: PartialRecord) -> bool:
         """Correct a record's entry if it is wrong; False once a step has loaded enough queues."""
-        _, queue_id, _, sys_flag, _, topic, _ = found
+        _, queue_id, _, sys_flag, _, topic, _ = record
         if not has_entry(sys_flag) or position < self._deleted.positions.get(topic, 0):
             return True
         try:
@@ -67,7 +67,7 @@ class QueueRepair:
         except KeyError:
             queue = self._known[topic, queue_id] = self._look_up(topic, queue_id)
         if queue is not None:
-            self._set_right(queue, position, found)
+            self._set_right(queue, position, record)
         return self._loads < LOADS_MAX
 
     def _look_up(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
@@ -79,17 +79,17 @@ class QueueRepair:
             self._loaded.append(queue)
         return queue
 
-    def _set_right(self, queue: ConsumeQueue, position: int, found: PartialRecord) -> None:
-        size, _, offset, _, stored_ms, topic, properties = found
+    def _set_right(self, queue: ConsumeQueue, position: int, record: PartialRecord) -> None:
+        size, _, offset, _, stored_ms, topic, properties = record
         if not queue.begin <= offset < queue.checked_from:
             return
-        held = queue.entry(offset)
+        entry = queue.entry(offset)
         code = self._code_of(topic, properties, stored_ms)
         # The stored delivery time of a delayed message is better than a computed one.
-        is_code = held[2] == code or (held[2] > 0 and queue.name == SCHEDULE_TOPIC)
-        if held[:2] == (position, size) and is_code:
+        is_code = entry[2] == code or (entry[2] > 0 and queue.name == SCHEDULE_TOPIC)
+        if entry[:2] == (position, size) and is_code:
             return
-        if held[0] != position and self.leads_to_record(queue, offset):
+        if entry[0] != position and self.leads_to_record(queue, offset):
             return  # two records claim this offset: it belongs to the first one
         self._overwrite(queue, offset, (position, size, code))
 
@@ -192,20 +192,20 @@ class QueueRepair:
         """Correct entries from the log between the nearest correct ones."""
         low, high = self._bound(queue, first, -1), self._bound(queue, stop - 1, 1)
         start, position, seen = low, low, dict[int, int]()
-        for _, position, found in self._log.walk(low, high, high, check_crc=True):
-            _, queue_id, offset, sys_flag, _, topic, _ = found
+        for _, position, record in self._log.walk(low, high, high, check_crc=True):
+            _, queue_id, offset, sys_flag, _, topic, _ = record
             if topic == queue.name and queue_id == queue.queue_id and has_entry(sys_flag):
-                self._set_right(queue, position, found)
+                self._set_right(queue, position, record)
                 seen.setdefault(offset, position)
             if position - start >= WALK_BYTES:
                 start = position
                 yield
         after = high
         for offset in range(stop - 1, first - 1, -1):
-            held = queue.entry(offset)
+            entry = queue.entry(offset)
             if offset in seen:
                 after = seen[offset]
-            elif not (low <= held[0] < after and held[1] > 0):
+            elif not (low <= entry[0] < after and entry[1] > 0):
                 # The record is lost: the offset stays, and leads nowhere.
                 self._overwrite(queue, offset, (after, FILLER_SIZE, 0))
 

@@ -235,8 +235,8 @@ class RecordReader:
 
         None when other records lie between, or damage is known there: read one queue at a time.
         """
-        asked = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
-        queues = {queue: at for queue, at in asked.items() if queue is not None}
+        requested = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
+        queues = {queue: at for queue, at in requested.items() if queue is not None}
         for queue, at in queues.items():
             if at < queue.checked_from:
                 self._repair.ensure(queue, at, at + 4 * CHECK_ENTRIES)

@@ -28,7 +28,7 @@ from roquet.rules.recovery import (
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue_check import find_faults, is_last_entry_wrong
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import QueueRebuilder
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.key_index.index_check import drop_misleading_files, lacks_keys
@@ -145,16 +145,13 @@ def remove_deleted_queues(queues: ConsumeQueues, deleted: Mapping[bytes, int]) -
     """Delete the queues of deleted topics again if a loss of power brought them back."""
     for topic, position in deleted.items():
         name = topic.decode()
-        held = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
-        used = [queue for queue in held if queue is not None and queue.end > queue.begin]
-        if used and all(_ends_before(queue, position) for queue in used):
+        known_queues = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
+        used_queues = [
+            queue for queue in known_queues if queue is not None and queue.end > queue.begin
+        ]
+        if used_queues and all(queue.entry(queue.end - 1)[0] < position for queue in used_queues):
             log.warning("the queues of deleted topic %s came back: they are deleted again", name)
             queues.remove(name)
-
-
-def _ends_before(queue: ConsumeQueue, position: int) -> bool:
-    """Whether a queue's last entry leads to a position in front of this one."""
-    return queue.entry(queue.end - 1)[0] < position
 
 
 def choose_start(
