@@ -153,18 +153,18 @@ class RecordColumns:
         """The bodies, restored if compressed; `RecordError` for one that cannot be restored."""
         parts = self._parts
         stored = slice_column(parts.block, parts.body_at, parts.body_end, pa.binary())
-        squeezed = self._squeezed
+        squeezed = self._is_compressed
         if not squeezed.any():
             return stored
         rows = np.flatnonzero(squeezed)
-        restored = pa.array([self._restored(row) for row in rows.tolist()], pa.binary())
+        restored = pa.array([self._restore_body(row) for row in rows.tolist()], pa.binary())
         return pc.replace_with_mask(stored, pa.array(squeezed), restored)
 
     def unreadable(self) -> Iterator[tuple[int, str]]:
         """The rows whose body cannot be restored, and the reasons; `bodies` raises for them."""
-        for row in np.flatnonzero(self._squeezed).tolist():
+        for row in np.flatnonzero(self._is_compressed).tolist():
             try:
-                self._restored(row)
+                self._restore_body(row)
             except RecordError as error:
                 yield row, str(error)
 
@@ -237,12 +237,12 @@ class RecordColumns:
         )
 
     @cached_property
-    def _squeezed(self) -> NDArray[np.bool_]:
+    def _is_compressed(self) -> NDArray[np.bool_]:
         """Which bodies are to be restored."""
         squeezed: NDArray[np.bool_] = (self._parts.head["sys_flag"] & SysFlag.COMPRESSED) != 0
         return squeezed & self._restore
 
-    def _restored(self, row: int) -> bytes:
+    def _restore_body(self, row: int) -> bytes:
         parts, head = self._parts, self._parts.head[row]
         stored = bytes(parts.block[parts.body_at[row] : parts.body_end[row]])
         try:

@@ -63,7 +63,7 @@ def find_faults(
 
     Loaded queues may have got entries since; others must end where they did.
     """
-    faults = _strangers(queues, commit_log, known)
+    faults = _unknown_queues(queues, commit_log, known)
     for name, end in known.items():
         queue = queues.loaded.get(name)
         fault = _fault(queues, name, end) if queue is None else _fault_of_loaded(queue, end)
@@ -98,7 +98,7 @@ def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | Non
     return None
 
 
-def _strangers(
+def _unknown_queues(
     queues: ConsumeQueues, commit_log: CommitLog, known: Mapping[QueueName, QueueEnd]
 ) -> dict[QueueName, str]:
     """Queues that neither the recorded ends nor the log know: perhaps copied from elsewhere."""

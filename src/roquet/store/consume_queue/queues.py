@@ -284,7 +284,7 @@ class ConsumeQueue:
 
         Fewer come at the end of a file, and never more than `UNPACK_MAX`.
         """
-        view, at, count = self._together(offset, count)
+        view, at, count = self._unpackable(offset, count)
         row = _entries(count).unpack_from(view, at)
         return row[::3], row[1::3], row[2::3]
 
@@ -308,7 +308,7 @@ class ConsumeQueue:
 
     def span(self, offset: int, count: int) -> EntrySpan:
         """The extent of `count` entries, or of fewer, in a third of the time of `columns`."""
-        view, at, count = self._together(offset, count)
+        view, at, count = self._unpackable(offset, count)
         size = sum(_sizes(count).unpack_from(view, at))
         last, last_size, _ = ENTRY.unpack_from(view, at + (count - 1) * ENTRY_SIZE)
         (first,) = POSITION.unpack_from(view, at)
@@ -333,7 +333,7 @@ class ConsumeQueue:
             (offset + n, pos, size) for n, pos, size, code in candidates if code in codes
         ]
 
-    def _together(self, offset: int, count: int) -> tuple[memoryview | bytes, int, int]:
+    def _unpackable(self, offset: int, count: int) -> tuple[memoryview | bytes, int, int]:
         """Memory that holds entries, the first one's index there, and how many can be unpacked."""
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
@@ -498,12 +498,12 @@ class ConsumeQueues:
             self._forget(topic, queue_id)
         self._ids.pop(topic, None)
         try:
-            self._put_away(self.directory / topic)
+            self._move_away(self.directory / topic)
         except StoreError:  # deleting does as well, slowly when there are many
             self._pool.files.remove(self.directory / topic)
         self._pool.files.sync(self.directory)
 
-    def _put_away(self, path: Path) -> None:
+    def _move_away(self, path: Path) -> None:
         names = self._pool.files.list(self._removed)
         number = len(names) + 1
         while str(number) in names:
