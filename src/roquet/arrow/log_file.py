@@ -86,9 +86,8 @@ class LogFile:
             ahead = self.boundary(min(at + BLOCK, stop))
             if ahead is None:
                 end = self._end_of_chain(at)
-                ahead = self.boundary(
-                    end + 1
-                )  # a record behind damage shows that this is not the end
+                # A record behind damage shows that the log does not end here.
+                ahead = self.boundary(end + 1)
             if ahead is not None:
                 end = ahead
             if end > at:
@@ -127,29 +126,29 @@ class LogFile:
 
     def _is_torn(self, at: int, end: int) -> bool:
         try:
-            parts = RecordLayout(self._view[at:end], np.zeros(1, np.int64))
+            layout = RecordLayout(self._view[at:end], np.zeros(1, np.int64))
         except RecordError:
             return True
-        topic_at, topic_end = int(parts.topic_at[0]), int(parts.topic_end[0])
-        block, properties_at = parts.block, int(parts.properties_at[0])
+        topic_at, topic_end = int(layout.topic_at[0]), int(layout.topic_end[0])
+        block, properties_at = layout.block, int(layout.properties_at[0])
         torn = is_torn(bytes(block[topic_at:topic_end]), bytes(block[properties_at:]))
-        return torn or not _has_valid_body(parts).all()
+        return torn or not _has_valid_body(layout).all()
 
     def _block(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
-        """The bytes between two records: mostly nothing but records."""
+        """A range between two records as one block, if it holds nothing but valid records."""
         try:
-            parts = RecordLayout.of(self._view[at:end])
+            layout = RecordLayout.of(self._view[at:end])
         except RecordError:
             yield from self._record_by_record(at, end)
             return
-        in_place = ((parts.head["position"] - parts.starts) == self.position + at).all()
-        if in_place and _has_valid_body(parts).all() and _have_valid_topics(parts):
-            yield parts
+        in_place = ((layout.head["position"] - layout.starts) == self.position + at).all()
+        if in_place and _has_valid_body(layout).all() and _have_valid_topics(layout):
+            yield layout
         else:
             yield from self._record_by_record(at, end)
 
     def _record_by_record(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
-        """The same range, record by record, since something in it is wrong."""
+        """Examine a range record by record, since something in it is wrong."""
         while at < end:
             result = self._record_at(at, end)
             if isinstance(result, RecordLayout):
@@ -167,15 +166,15 @@ class LogFile:
         if stop is None or stop > end:
             return "no record begins here"
         try:
-            parts = RecordLayout(self._view[at:stop], np.zeros(1, np.int64))
+            layout = RecordLayout(self._view[at:stop], np.zeros(1, np.int64))
         except RecordError as error:
             return str(error)
-        if not _has_valid_body(parts).all():
+        if not _has_valid_body(layout).all():
             return "the checksum of the body disagrees"
-        return parts if _have_valid_topics(parts) else "the topic is not UTF-8"
+        return layout if _have_valid_topics(layout) else "the topic is not UTF-8"
 
     def _tail(self, at: int) -> Iterator[LogFileDamage]:
-        """What follows the last record: a blank up to the file's end, zeros, or a torn record."""
+        """Damage behind the last record, unless only a blank or zeros follow."""
         size = len(self._view)
         if self._is_blank(at):
             at = size
@@ -217,21 +216,23 @@ class LogFile:
         )
 
 
-def _has_valid_body(parts: RecordLayout) -> NDArray[np.bool_]:
+def _has_valid_body(layout: RecordLayout) -> NDArray[np.bool_]:
     """Which records' bodies match their checksums; an empty body has none."""
-    block = memoryview(parts.block)
-    bodies = zip(parts.body_at.tolist(), parts.body_end.tolist(), strict=True)
+    block = memoryview(layout.block)
+    bodies = zip(layout.body_at.tolist(), layout.body_end.tolist(), strict=True)
     sums = [crc32(block[at:end]) & _CRC_MASK for at, end in bodies]
-    stored = parts.gather(parts.starts + _CHECKSUM_AT, ">u4").astype(np.int64)
-    is_empty = parts.body_at == parts.body_end
+    stored = layout.gather(layout.starts + _CHECKSUM_AT, ">u4").astype(np.int64)
+    is_empty = layout.body_at == layout.body_end
     sound: NDArray[np.bool_] = (stored == np.array(sums, np.int64)) | is_empty
     return sound
 
 
-def _have_valid_topics(parts: RecordLayout) -> bool:
+def _have_valid_topics(layout: RecordLayout) -> bool:
     """Whether all topics are valid text."""
     try:
-        slice_column(parts.block, parts.topic_at, parts.topic_end, pa.string()).validate(full=True)
+        slice_column(layout.block, layout.topic_at, layout.topic_end, pa.string()).validate(
+            full=True
+        )
     except pa.ArrowInvalid:
         return False
     return True

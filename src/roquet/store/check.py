@@ -62,7 +62,7 @@ def check(
 
 
 class _QueueInLog:
-    """What the log says of one queue."""
+    """The records of one queue, as the log has them."""
 
     __slots__ = ("absent", "gaps", "next", "odd", "queue")
 
@@ -78,6 +78,8 @@ class _QueueInLog:
 
 
 class _Check:
+    """One examination of a directory."""
+
     def __init__(
         self, directory: Path, config: StoreConfig, files: Files, *, is_closed: bool
     ) -> None:

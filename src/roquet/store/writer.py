@@ -23,7 +23,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     queue_id: int
     body: bytes
     properties: bytes
-    """As wire.records.record.encode_properties makes them; never ending in a zero byte."""
+    """Encoded by wire.records.record.encode_properties; never ending in a zero byte."""
     tag_code: int = 0
     """The tag code of the queue entry: the tag's hash, or a delayed message's delivery time."""
     flag: int = 0
