@@ -15,7 +15,7 @@ from typing import Any, Final
 
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000
-"""Linux's values on every processor that runs Python; the module mmap lacks them."""
+"""Linux's values on every processor known to run Python; the module mmap lacks them."""
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3

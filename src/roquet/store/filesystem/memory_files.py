@@ -36,9 +36,8 @@ class MemoryFiles:
         """See Files."""
         sizes: dict[str, int | None] = {}
         prefix = f"{directory}/"
-        for path, content in tuple(
-            self.contents.items()
-        ):  # a flush in another thread may add files
+        # A copy: a flush in another thread may add files.
+        for path, content in tuple(self.contents.items()):
             if (text := str(path)).startswith(prefix):
                 name, inner, _ = text[len(prefix) :].partition("/")
                 sizes[name] = None if inner else len(content)

@@ -66,7 +66,7 @@ class EntryScan:
         return offsets, positions, sizes
 
     def _search(self, codes: frozenset[int], left: int) -> ScannedEntries:
-        # The longer little is found, the more are searched together, but not many in vain.
+        # The fewer matches so far, the more entries are searched at once, but not many in vain.
         step = min(max(SEARCH_MIN, 4 * self._searched_count), SEARCH_MAX)
         if self._match_count:
             step = min(step, left * self._searched_count // self._match_count + UNPACK_MIN)
