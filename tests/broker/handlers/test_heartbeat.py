@@ -358,8 +358,8 @@ async def test_a_member_among_many_is_compared_without_its_own_and_their_wishes(
         looks.append(len(wishes))
         return without_retry_topics(wishes)
 
-    monkeypatch.setattr(clients, "own_topics", counted)
-    monkeypatch.setattr(handlers, "own_topics", counted)
+    monkeypatch.setattr(clients, "without_retry_topics", counted)
+    monkeypatch.setattr(handlers, "without_retry_topics", counted)
     members = 20
     for number in range(members):
         wishes = [Subscription(topic=f"t{n}", sub_string="*") for n in range(1_000)]

@@ -27,7 +27,7 @@ def reads(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(position)
         return decode_partly(view, at, limit, position, check_crc)
 
-    monkeypatch.setattr(log, "skim", counting)
+    monkeypatch.setattr(log, "decode_partly", counting)
     return seen
 
 
