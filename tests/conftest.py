@@ -51,6 +51,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: tests wait for Java, for other processes and for clocks."""
     return (os.cpu_count() or 1) + 1
