@@ -1,4 +1,4 @@
-"""What a client logs: its own loggers below `roquet`, shaped as the program wants them.
+"""Logs of a client: its own loggers below `roquet`, shaped as the program wants them.
 
 Needs a cluster: `roquet dev`, and NAMESRV_ADDR=127.0.0.1:9876 in the environment.
 """
