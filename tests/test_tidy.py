@@ -43,24 +43,7 @@ SAME_NAMES = {
 """Public names that more than one module may define."""
 
 NOT_PLAIN_YET = {
-    f"roquet/{name}"
-    for name in (
-        "admin",
-        "arrow",
-        "broker",
-        "cli",
-        "client",
-        "lab",
-        "model",
-        "namesrv",
-        "net",
-        "pictures",
-        "rules",
-        "spark",
-        "store",
-        "testing",
-        "wire",
-    )
+    f"roquet/{name}" for name in ("broker", "cli", "lab", "namesrv", "net", "spark", "testing")
 }
 """Packages below src whose docstrings may still begin as `house.BANNED_BEGINNINGS` do."""
 

@@ -62,7 +62,7 @@ def check(
 
 
 class _Seen:
-    """What the log says of one queue."""
+    """Facts of one queue, from the log's records."""
 
     __slots__ = ("absent", "gaps", "next", "odd", "queue")
 
