@@ -43,7 +43,8 @@ SAME_NAMES = {
 """Public names that more than one module may define."""
 
 NOT_PLAIN_YET = {
-    f"roquet/{name}" for name in ("broker", "cli", "lab", "namesrv", "net", "spark", "testing")
+    f"roquet/{name}"
+    for name in ("arrow", "broker", "cli", "lab", "namesrv", "net", "spark", "store", "testing")
 }
 """Packages below src whose docstrings may still begin as `house.BANNED_BEGINNINGS` do."""
 

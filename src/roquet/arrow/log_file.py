@@ -149,7 +149,7 @@ class LogFile:
             yield from self._closely(at, end)
 
     def _closely(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
-        """Records and damage of a range in which something is wrong, record by record."""
+        """The same range, record by record, since something in it is wrong."""
         while at < end:
             result = self._one(at, end)
             if isinstance(result, RecordLayout):
@@ -175,7 +175,7 @@ class LogFile:
         return parts if _are_named(parts) else "the topic is not UTF-8"
 
     def _rest(self, at: int) -> Iterator[LogFileDamage]:
-        """Damage after the last record: none where a blank, or zeros up to the end, follow."""
+        """What follows the last record: a blank up to the file's end, zeros, or a torn record."""
         size = len(self._view)
         if self._is_blank(at):
             at = size

@@ -125,7 +125,7 @@ class RecordColumns:
         return self._like(self._parts.between(first, last))
 
     def keeping_unreadable(self) -> "RecordColumns":
-        """Rows in which a body that cannot be restored stays as it is stored."""
+        """The same rows, where a body that cannot be restored stays as it is stored."""
         return RecordColumns(self._parts, broker=self._broker, restore=self._restore, lenient=True)
 
     def batch(self, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:

@@ -62,7 +62,7 @@ def check(
 
 
 class _Seen:
-    """Facts of one queue, from the log's records."""
+    """What the log says of one queue."""
 
     __slots__ = ("absent", "gaps", "next", "odd", "queue")
 
