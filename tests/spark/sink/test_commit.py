@@ -60,9 +60,9 @@ def test_an_abort_shows_nothing_ever(sea: Any, tmp_path: Path) -> None:
 
 
 def end_all(found: Any, record: Any) -> Any:
-    with commits._committer(found, found.group, 5_000) as (wait, ending):
+    with commits._committer(found, found.group, 5_000) as (wait, committer):
         halves = refs_at(record.halves, range(record.halves.num_rows))
-        return wait(ending.all(halves))
+        return wait(committer.commit(halves))
 
 
 def test_an_abort_after_the_decision_changes_nothing(sea: Any, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_an_abort_after_the_decision_changes_nothing(sea: Any, tmp_path: Path) -
     halves = written(found)
     decided(sea, found, halves)
     abort(found, "q", 0, halves)
-    finish_decided(found, settled_ms=0)
+    finish_decided(found, quiet_ms=0)
     assert sea.bodies("too-late") == BODIES
 
 
@@ -79,12 +79,12 @@ def test_a_driver_that_died_half_way_is_finished_without_doubles(sea: Any, tmp_p
     halves = written(found)
     record = decided(sea, found, halves)
     first = refs_at(record.halves, range(25))
-    with commits._committer(found, found.group, 5_000) as (wait, ending):
-        wait(ending.all(first))
+    with commits._committer(found, found.group, 5_000) as (wait, committer):
+        wait(committer.commit(first))
     assert sea.bodies("half-way") == BODIES[:25]
-    finish_decided(found, settled_ms=0)
+    finish_decided(found, quiet_ms=0)
     assert sea.bodies("half-way") == BODIES
-    finish_decided(found, settled_ms=0)
+    finish_decided(found, quiet_ms=0)
     assert sea.bodies("half-way") == BODIES
 
 
@@ -93,9 +93,9 @@ def test_a_batch_that_is_run_again_is_finished_and_its_new_halves_go(
 ) -> None:
     found = options(sea, "again", tmp_path)
     decided(sea, found, written(found))
-    commit(found, "q", 0, written(found), settled_ms=0)
+    commit(found, "q", 0, written(found), quiet_ms=0)
     assert sea.bodies("again") == BODIES
-    commit(found, "q", 0, written(found), settled_ms=0)
+    commit(found, "q", 0, written(found), quiet_ms=0)
     assert sea.bodies("again") == BODIES
 
 
@@ -106,12 +106,12 @@ def test_halves_that_a_broker_gave_up_are_sent_anew(hasty: Any, tmp_path: Path) 
     batch: dict[str, Any] = {"key": [f"k{at}" for at in range(60)], "flag": list(range(60))}
     record = decided(hasty, found, written(found, **batch))
     first = refs_at(record.halves, range(25))
-    with commits._committer(found, found.group, 5_000) as (wait, ending):
-        wait(ending.all(first))
+    with commits._committer(found, found.group, 5_000) as (wait, committer):
+        wait(committer.commit(first))
     wait_until(
         lambda: len(hasty.read("given-up")) + len(hasty.read("TRANS_CHECK_MAX_TIME_TOPIC")) == 60
     )
-    finish_decided(found, settled_ms=0)
+    finish_decided(found, quiet_ms=0)
     table = hasty.read("given-up")
     assert sorted(table["body"].to_pylist()) == BODIES
     for row in table.to_pylist():
@@ -168,7 +168,7 @@ def test_a_half_message_that_is_nowhere_is_an_outcry_and_stays_open(
     lost = table.set_column(
         table.schema.get_field_index("position"), "position", pa.array([7] * 60, pa.int64())
     )
-    with pytest.raises(RecordError, match="no half message at 7 any more"):
-        commit(found, "q", 0, [to_bytes(lost)], settled_ms=0)
+    with pytest.raises(RecordError, match="no longer has the half message at 7"):
+        commit(found, "q", 0, [to_bytes(lost)], quiet_ms=0)
     assert len(CommitRecords(tmp_path).open()) == 1
     roll_back(found, table)

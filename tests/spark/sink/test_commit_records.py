@@ -116,7 +116,9 @@ def test_a_damaged_record_is_an_outcry(tmp_path: Path, change: str, monkeypatch:
     path = tmp_path / "q.000000000003.open"
     if change == "cut":
         path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(RecordError, match=r"q\.000000000003\.open cannot be read .*in part"):
+    with pytest.raises(
+        RecordError, match=r"q\.000000000003\.open cannot be read .*partly committed"
+    ):
         here.open()
 
 

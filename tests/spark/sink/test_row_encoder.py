@@ -22,17 +22,17 @@ class Shaping:
 
     def __init__(self, **options: Any) -> None:
         self._options = SinkOptions(**{"namesrv": ("a:1",), "topic": "orders", **options})
-        self._shaper: RowEncoder | None = None
+        self._encoder: RowEncoder | None = None
 
     def __call__(self, **columns: Any) -> list[TopicRows]:
         batch = pa.RecordBatch.from_pydict(columns)
-        if self._shaper is None:
+        if self._encoder is None:
             keys = unique_keys(b"\x7f\0\0\1", 1, 1, 0)
             origin = PartitionOrigin("q", 4, 2)
-            self._shaper = RowEncoder(
+            self._encoder = RowEncoder(
                 self._options, batch.schema.names, origin, keys, lambda _: QUEUES
             )
-        return list(self._shaper.rows(batch))
+        return list(self._encoder.rows(batch))
 
 
 def properties(rows: TopicRows) -> list[dict[str, str]]:
@@ -96,9 +96,9 @@ def test_half_messages_say_so() -> None:
         ({"body": ["a", "b"], "topic": ["k", "a b"]}, "row 1 .* an illegal topic: .*'a b'"),
         ({"body": ["a"], "topic": ["RMQ_SYS_TRANS_HALF_TOPIC"]}, "row 0 .* the broker's own"),
         ({"body": ["a", "b"], "delay": [1, -1]}, "row 1 .* a delay before now"),
-        ({"body": ["a", "b"], "delay": [1.0, float("nan")]}, "row 1 .* delay that is no time"),
-        ({"body": ["a"], "delay": [float("inf")]}, "row 0 .* delay that is no time"),
-        ({"body": ["a"], "delay": [2**62]}, "row 0 .* delay that is no time"),
+        ({"body": ["a", "b"], "delay": [1.0, float("nan")]}, "row 1 .* delay that is not finite"),
+        ({"body": ["a"], "delay": [float("inf")]}, "row 0 .* delay that is not finite"),
+        ({"body": ["a"], "delay": [2**62]}, "row 0 .* delay that is not finite"),
         ({"body": ["a"], "delay": [1], "delay_level": [1]}, "row 0 .* two delays"),
         ({"body": ["a", "b"], "tag": ["", "x" * 33_000]}, "row 1 .* properties of 33.* 32767 fit"),
         ({"body": ["a"], "tag": ["\x02"]}, "row 0 of partition 2 of batch 4: .* separate"),

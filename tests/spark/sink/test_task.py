@@ -105,7 +105,7 @@ def test_what_a_broker_refuses_for_good_is_told_with_its_rows(sea: Any) -> None:
         write(options, {"body": [b"a", body]})
     (note,) = caught.value.__notes__
     assert "row 1 of this partition could not be sent" in note
-    assert "if the broker takes less than usual, say so: maxMessageSize, batchBytes" in note
+    assert "if the broker's limits are lower, set maxMessageSize and batchBytes" in note
 
 
 def test_half_messages_are_invisible_and_their_places_are_known(sea: Any) -> None:
@@ -130,7 +130,7 @@ def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
     monkeypatch.setattr(task, "refs_of", seen)
     sea.create("lean")
     write(sea.options(topic="lean", transactional=True), {"body": ["a" * 1000, "b" * 1000]})
-    assert [(one.parcel.body, one.parcel.properties) for one in kept] == [(b"", None)] * 2
+    assert [(one.request.body, one.request.properties) for one in kept] == [(b"", None)] * 2
 
 
 def test_a_task_without_rows_sends_nothing(sea: Any) -> None:

@@ -35,7 +35,7 @@ def test_placing_twice_is_placing_once(staging: Staging) -> None:
 
 
 def test_a_file_that_is_nowhere_is_said(staging: Staging) -> None:
-    with pytest.raises(TableDamaged, match=r"roquet-1\.parquet is neither there nor in"):
+    with pytest.raises(TableDamaged, match=r"roquet-1\.parquet is missing, and so is"):
         staging.place(staging.begin().name, [FILE])
 
 
@@ -52,9 +52,9 @@ def test_what_was_placed_is_taken_back_unless_the_commit_was_made(
     commit = TableState(0, {}).then({}, waiting(staging), [FILE], ())
     staging.intend(commit)
     staging.place(commit.attempt, commit.added)
-    staging.settle(number)
+    staging.undo_unless_committed(number)
     assert staging.path(FILE).exists() == is_there
-    staging.settle(0)
+    staging.undo_unless_committed(0)
     assert staging.path(FILE).exists() == is_there, "it is settled once and for all"
 
 
