@@ -46,6 +46,11 @@ def spark() -> "Iterator[SparkSession]":
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_LOCAL_IP"):
             patch.setenv(name, os.environ.get(name, ""))  # `session` sets them; put back after us
-        running = session("tests", master="local[2]", **{"spark.sql.shuffle.partitions": "2"})
+        conf = {
+            "spark.sql.shuffle.partitions": "2",
+            # The second compiler and the parallel collector cost more than they save in tests.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        }
+        running = session("tests", master="local[2]", **conf)
         yield running
         running.stop()

@@ -261,7 +261,7 @@ def test_a_directory_without_a_log_is_named(tmp_path: Path) -> None:
 def test_a_file_that_went_away_is_named(ours: Path) -> None:
     settings = parse_store({"store": str(ours)}, NOW)
     part = LogSplit(str(ours / "commitlog" / ("9" * 20)), 0, 0, 10)
-    with pytest.raises(RecordError, match="is gone: retention took it meanwhile"):
+    with pytest.raises(RecordError, match="is gone: retention deleted it meanwhile"):
         list(store_files.LogSplitReader(settings, ("body",), part).batches())
 
 

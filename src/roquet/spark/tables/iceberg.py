@@ -153,8 +153,8 @@ class IcebergTable:
             raise ConfigError(
                 f"the table {self._name} of {root} is not an archive: give another name"
             )
-        found = msgspec.json.decode(text, type=ArchiveIdentity)
-        return table, agree_identity(wanted, found, f"the table {self._name} of {root}")
+        existing = msgspec.json.decode(text, type=ArchiveIdentity)
+        return table, agree_identity(wanted, existing, f"the table {self._name} of {root}")
 
     def _made(self, identity: ArchiveIdentity) -> "IceTable":
         from pyiceberg.transforms import DayTransform

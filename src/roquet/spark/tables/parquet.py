@@ -93,11 +93,11 @@ class ParquetTable:
     def _identified(self, root: Path, wanted: ArchiveIdentity) -> ArchiveIdentity:
         """The archive's identity; written to a new directory."""
         note = root / KIND_MARKERS["parquet"]
-        found = None
+        existing = None
         if note.exists():
-            found = msgspec.json.decode(note.read_bytes(), type=ArchiveIdentity)
-        identity = agree_identity(wanted, found, root)
-        if found is None:
+            existing = msgspec.json.decode(note.read_bytes(), type=ArchiveIdentity)
+        identity = agree_identity(wanted, existing, root)
+        if existing is None:
             self._disk.create(note, msgspec.json.encode(identity))
         return identity
 

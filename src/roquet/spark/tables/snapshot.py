@@ -142,16 +142,16 @@ def _delta(root: Path) -> TableSnapshot:
     except ConfigError:  # no archive, but perhaps with the right columns
         return TableSnapshot(kind="delta", paths=paths)
     notes = [entry["roquet"] for entry in log.history() if "roquet" in entry]
-    found = [msgspec.convert(note, TableNote) for note in notes]
+    entries = [msgspec.convert(note, TableNote) for note in notes]
     app = f"roquet/{topic}"
-    queues = from_json(found[0].offsets) if found else {}
+    queues = from_json(entries[0].offsets) if entries else {}
     ends = {q: log.transaction_version(f"{app}/{q[1]}/{q[2]}") for q in queues}
     return TableSnapshot(
         topic=topic,
         kind="delta",
         paths=paths,
         end={queue: end for queue, end in ends.items() if end is not None},
-        begin=next((from_json(one.offsets) for one in found if one.number == 1), None),
+        begin=next((from_json(entry.offsets) for entry in entries if entry.number == 1), None),
         number=log.transaction_version(app) or 0,
         topic_ids=delta.topic_ids(log, topic, queues),
     )
@@ -161,8 +161,8 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> T
     from roquet.spark.tables import iceberg
 
     iceberg.check_installed()
-    with closing(iceberg.catalog_of(root, catalog)) as found:
-        table = _table(found, root, name or (iceberg.name_of(topic) if topic else ""))
+    with closing(iceberg.catalog_of(root, catalog)) as opened:
+        table = _table(opened, root, name or (iceberg.name_of(topic) if topic else ""))
     paths = []
     for task in table.scan().plan_files():
         if task.delete_files:

@@ -153,24 +153,24 @@ def check_base(commit: TableCommit, state: TableState) -> None:
 
 
 def agree_identity(
-    wanted: ArchiveIdentity, found: ArchiveIdentity | None, where: object
+    wanted: ArchiveIdentity, existing: ArchiveIdentity | None, where: object
 ) -> ArchiveIdentity:
     """The identity of a new or existing table; ConfigError when topic, columns or format differ.
 
-    `found` is None for a new table. Without wanted columns the table's own are used.
+    `existing` is None for a new table. Without wanted columns the table's own are used.
     """
-    if found is None:
+    if existing is None:
         return msgspec.structs.replace(wanted, columns=archive_columns(wanted.columns))
-    if found.format > FORMAT:
-        raise ConfigError(f"{where} was written by a newer Roquet (format {found.format})")
-    if found.topic != wanted.topic:
+    if existing.format > FORMAT:
+        raise ConfigError(f"{where} was written by a newer Roquet (format {existing.format})")
+    if existing.topic != wanted.topic:
         raise ConfigError(
-            f"{where} is the archive of topic {found.topic!r}, not of {wanted.topic!r}: "
+            f"{where} is the archive of topic {existing.topic!r}, not of {wanted.topic!r}: "
             "give another directory"
         )
-    if wanted.columns and found.columns != wanted.columns:
+    if wanted.columns and existing.columns != wanted.columns:
         raise ConfigError(
-            f"{where} has the columns {','.join(found.columns)}: ask for these, or for none, "
+            f"{where} has the columns {','.join(existing.columns)}: name these, or none, "
             "or give another directory"
         )
-    return found
+    return existing
