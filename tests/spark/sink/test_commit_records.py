@@ -1,4 +1,4 @@
-"""A commit record is there whole or not at all, and decides a batch once."""
+"""Commit records are written completely or not at all, and decide a batch once."""
 
 from pathlib import Path
 from typing import Any

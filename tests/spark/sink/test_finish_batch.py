@@ -1,4 +1,4 @@
-"""Each row becomes visible once, whatever brokers answer and whoever died before."""
+"""Finishing a batch: each row becomes visible once, whatever brokers answer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,8 +34,8 @@ def record(count: int) -> CommitRecord:
 class ScriptedBroker:
     """A broker with a script: how it answers each commit, and whether it carries it out."""
 
-    def __init__(self, moods: Sequence[str] = ()) -> None:
-        self.moods = iter(moods)
+    def __init__(self, script: Sequence[str] = ()) -> None:
+        self.script = iter(script)
         self.visible: list[int] = []
         self.discarded: set[int] = set()
         self.late: list[int] = []
@@ -47,14 +47,14 @@ class ScriptedBroker:
 
     def _end(self, half: HalfMessageRef) -> CommitOutcome:
         self.commits.append((half.number, half.is_discarded))
-        mood = next(self.moods, "done")
-        if mood == "refused" and not half.is_discarded:
+        step = next(self.script, "done")
+        if step == "refused" and not half.is_discarded:
             self.discarded.add(half.number)
             return REFUSED
-        if mood in ("done", "lost", "slow"):
+        if step in ("done", "lost", "slow"):
             # An Apache broker commits again when it is asked again.
-            (self.late if mood == "slow" else self.visible).append(half.number)
-        return DONE if mood == "done" else NOT_ASKED if mood == "not asked" else UNKNOWN
+            (self.late if step == "slow" else self.visible).append(half.number)
+        return DONE if step == "done" else NOT_ASKED if step == "not asked" else UNKNOWN
 
     def since(self, ends: Any, prefix: str) -> VisibleRows:
         assert prefix == "q/1/"
@@ -97,14 +97,14 @@ def test_what_was_given_up_is_sent_anew() -> None:
     assert broker.commits == [(0, False), (1, True), (2, False)]
 
 
-moods = st.lists(st.sampled_from(["done", "lost", "slow", "nothing", "refused", "not asked"]))
+script = st.lists(st.sampled_from(["done", "lost", "slow", "nothing", "refused", "not asked"]))
 
 
-@given(st.integers(0, 12), moods, st.booleans(), st.sets(st.integers(0, 11)))
+@given(st.integers(0, 12), script, st.booleans(), st.sets(st.integers(0, 11)))
 def test_whatever_happens_each_row_is_there_once(
-    count: int, given_moods: list[str], fresh: bool, seen: set[int]
+    count: int, given_script: list[str], fresh: bool, seen: set[int]
 ) -> None:
-    broker = ScriptedBroker(given_moods)
+    broker = ScriptedBroker(given_script)
     if not fresh:
         broker.visible = sorted(number for number in seen if number < count)
     broker.finisher().finish(record(count), fresh=fresh)

@@ -1,4 +1,4 @@
-"""Where half messages lie survives its way from task to driver, and to the disk."""
+"""References to half messages survive serialization between task, driver and disk."""
 
 import pyarrow as pa
 import pytest

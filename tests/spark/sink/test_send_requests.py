@@ -1,4 +1,4 @@
-"""Rows become as few requests as fit; what cannot be in a batch goes alone, in its place."""
+"""Send requests: as few as fit; single messages keep their place in the order."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Parcels leave several at a time, those of one queue in turn, and a failure ends the task."""
+"""Sender: concurrent requests, ordered ones one by one, and a failure ends the task."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ OTHER = MessageQueue("orders", "broker-a", 1)
 QUEUES = [MessageQueue("orders", "broker-a", at % 4) for at in range(20)]
 
 
-class Slow:
+class SlowDelivery:
     """Stands in for `Delivery`: takes its time, and notes what was under way together."""
 
     def __init__(self, *_: Any) -> None:
@@ -55,8 +55,8 @@ class Slow:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
-    made = Slow()
+def slow(monkeypatch: pytest.MonkeyPatch) -> SlowDelivery:
+    made = SlowDelivery()
     monkeypatch.setattr(sender, "RequestDelivery", lambda *_: made)
     return made
 
@@ -70,7 +70,7 @@ def requests(
     return [SendRequest("orders", row, 1, b"x", queue, text) for row in range(count)]
 
 
-def test_two_batches_are_under_way_for_each_broker(slow: Slow) -> None:
+def test_two_batches_are_under_way_for_each_broker(slow: SlowDelivery) -> None:
     with Sender(OPTIONS) as sending:
         sending.put(requests(20))
         sending.finish()
@@ -78,7 +78,7 @@ def test_two_batches_are_under_way_for_each_broker(slow: Slow) -> None:
     assert slow.most == sender.BATCHES_MAX
 
 
-def test_many_messages_that_go_alone_are_under_way(slow: Slow) -> None:
+def test_many_messages_that_go_alone_are_under_way(slow: SlowDelivery) -> None:
     on_stored: list[int] = []
     with Sender(OPTIONS, on_stored=lambda sent: on_stored.append(sent.request.row)) as sending:
         sending.put(requests(600, text=""))
@@ -87,7 +87,7 @@ def test_many_messages_that_go_alone_are_under_way(slow: Slow) -> None:
     assert 64 < slow.most <= sender.SINGLES_MAX
 
 
-def test_a_queue_of_an_order_gets_one_after_the_other(slow: Slow) -> None:
+def test_a_queue_of_an_order_gets_one_after_the_other(slow: SlowDelivery) -> None:
     with Sender(OPTIONS) as sending:
         assert sending.queues("orders") == [QUEUE, OTHER]
         mixed = [
@@ -99,14 +99,14 @@ def test_a_queue_of_an_order_gets_one_after_the_other(slow: Slow) -> None:
     assert slow.most == 2
 
 
-def test_half_messages_need_no_order_yet(slow: Slow) -> None:
+def test_half_messages_need_no_order_yet(slow: SlowDelivery) -> None:
     with Sender(msgspec.structs.replace(OPTIONS, transactional=True)) as sending:
         sending.put([replaced for at in range(20) for replaced in requests(1, QUEUES[at], "")])
         sending.finish()
     assert slow.most == 20
 
 
-def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: Slow) -> None:
+def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: SlowDelivery) -> None:
     bad = SendRequest("orders", 2, 1, b"bad", QUEUE)
     lane = [*requests(2, QUEUE), bad, *requests(20, QUEUE)[3:]]
 
@@ -120,7 +120,9 @@ def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: Slow) -> 
     assert slow.order == [0, 1, 2]
 
 
-def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(tmp_path: Path, sea_of: Any) -> None:
+def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(
+    tmp_path: Path, cluster_type: Any
+) -> None:
     bodies = [b"%d" % at for at in range(3_000)]
     batch = pa.RecordBatch.from_pydict({"body": bodies, "order_key": ["k"] * 3_000})
     with BlockingCluster(store=tmp_path) as running:
@@ -144,7 +146,7 @@ def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(tmp_path: Path, se
             == 3_000
         )
         thread.join()
-        table = sea_of(running).read("away")
+        table = cluster_type(running).read("away")
     rows: dict[int, int] = {}
     for row in table.to_pylist():
         rows.setdefault(int(row["body"]), row["queue_offset"])

@@ -1,4 +1,4 @@
-"""A Delta table: its log is the truth, and others may write to it as well."""
+"""Delta table: its log decides, and other writers may add entries."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""An Iceberg table: a snapshot and the offsets in one change, in this catalog or another."""
+"""Iceberg table: snapshot and offsets in one change, in this catalog or another."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A Parquet directory: the newest commit decides, whatever has become of its files."""
+"""Parquet directory: the newest commit decides, wherever its files are."""
 
 import itertools
 import json
@@ -69,7 +69,7 @@ def test_committed_files_that_were_lost_are_said(kinds: Any) -> None:
         parquet.root = root / str(steps)
         with (
             suppress(parquet.crash),
-            parquet.open(parquet.ending(steps, last_is_done=True)) as table,
+            parquet.open(parquet.crashing_disk(steps, last_is_done=True)) as table,
         ):
             parquet.archive(table, 0, 4)
         waiting = list(parquet.root.glob("_roquet/staging/*/*.parquet"))

@@ -1,4 +1,4 @@
-"""A table is looked at while an archive holds it, and nothing of it is changed."""
+"""Snapshots are read while an archive holds the table, and change nothing."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files wait unseen, go to their days once, and are taken back when their commit was not made."""
+"""Staging: files wait hidden, move to their days once, and are removed without a commit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,3 +90,4 @@ def test_nothing_an_empty_directory_and_one_that_was_begun_are_targets(tmp_path:
     check_target(tmp_path, "delta")
     (tmp_path / "_roquet").mkdir()
     check_target(tmp_path, "delta")
+    assert [path.name for path in tmp_path.iterdir()] == ["_roquet"], "a check changes nothing"
