@@ -5,7 +5,7 @@ properties in a map of properties are dropped: a frame that was read from a topi
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -143,12 +143,21 @@ def _epoch_ms(times: pa.Array) -> pa.Array:
     return pc.divide(pc.add(micros, 999), 1_000)
 
 
-DELAY_COLUMNS: Final[tuple[tuple[str, str, Callable[[pa.Array], pa.Array]], ...]] = (
-    ("delay_level", names.DELAY, _as_int64),
-    ("delay", names.TIMER_DELAY_MS, _seconds_to_ms),
-    ("deliver_at", names.TIMER_DELIVER_MS, _epoch_ms),
+class DelayColumn(NamedTuple):
+    """A column that delays messages."""
+
+    column: str
+    property: str
+    as_number: Callable[[pa.Array], pa.Array]
+    """Converts the column to the property's numbers."""
+
+
+DELAY_COLUMNS: Final = (
+    DelayColumn("delay_level", names.DELAY, _as_int64),
+    DelayColumn("delay", names.TIMER_DELAY_MS, _seconds_to_ms),
+    DelayColumn("deliver_at", names.TIMER_DELIVER_MS, _epoch_ms),
 )
-"""The columns that delay a message, the properties that say so, and their numbers."""
+"""The columns that delay messages."""
 
 
 def delay_texts(numbers: pa.Array, name: str) -> pa.Array:

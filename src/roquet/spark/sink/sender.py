@@ -147,15 +147,13 @@ class _LoopSender:
 
     async def _wait_for_capacity(self, request: SendRequest) -> None:
         brokers = max(len(self._routes.brokers), 1)
-        most = SINGLES_MAX if request.properties is not None else BATCHES_MAX * brokers
-        if request.queue is not None and request.properties is None:
+        is_batch = request.properties is None
+        most = BATCHES_MAX * brokers if is_batch else SINGLES_MAX
+        if request.queue is not None and is_batch:
             most += len(self._ordered)  # each ordered queue sends one at a time
-        while self._error is None and self._in_flight(request) >= most:
+        while self._error is None and (self._batches if is_batch else self._singles) >= most:
             await self._wait()
         self._check()
-
-    def _in_flight(self, request: SendRequest) -> int:
-        return self._batches if request.properties is None else self._singles
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
