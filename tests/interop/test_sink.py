@@ -117,8 +117,8 @@ def died(options: SinkOptions, ended: int) -> None:
     table = concat([from_bytes(written(options))])
     record = commits._record(options, "q", 0, table)
     CommitRecords(Path(options.commits or "")).write(record)
-    with commits._committer(options, options.group, 20_000) as (wait, ending):
-        wait(ending.all(refs_at(table, range(ended))))
+    with commits._committer(options, options.group, 20_000) as (wait, committer):
+        wait(committer.commit(refs_at(table, range(ended))))
 
 
 def test_a_commit_shows_all_rows(theirs: Theirs, tmp_path: Path) -> None:

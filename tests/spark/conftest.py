@@ -1,4 +1,4 @@
-"""A cluster that answers from a dict, with moods."""
+"""A fake cluster with canned replies and scripted failures."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -39,32 +39,32 @@ class CannedQueue:
         return self.first + len(self.records)
 
     def forget(self, count: int) -> None:
-        """What retention does."""
+        """Delete the first messages, as retention does."""
         self.first += count
         del self.records[:count], self.positions[:count]
 
 
 class CannedCluster:
-    """A topic of two queues on each broker; `moods` are failures that the next calls meet."""
+    """A topic of two queues on each broker; `failures` are failures that the next calls meet."""
 
     def __init__(self, addresses: Mapping[str, str], topic: str = "orders") -> None:
         self.topic = topic
         self.namesrv = NAMESRV
         self.addresses = dict(addresses)
         self.queues = {(name, queue_id): CannedQueue() for name in addresses for queue_id in (0, 1)}
-        self.moods: deque[CallError] = deque()
+        self.failures: deque[CallError] = deque()
         self.calls: list[Any] = []
         self.asked_ahead: list[Any] = []
         self.pull_max = 32
         self.gives_together = False
         self.topic_ids: dict[str, str] = {}
-        """Of the brokers that give ids."""
+        """Topic ids of the brokers that report them."""
         self.broker_ids: dict[str, int] = {}
-        """Of brokers that are no leaders."""
+        """Broker ids of followers."""
         self.position = 0
 
     def send(self, broker: str, queue_id: int, *bodies: bytes, **properties: str) -> None:
-        """More messages at a queue's end."""
+        """Append messages to a queue."""
         queue, text = self.queues[broker, queue_id], record.encode_properties(properties)
         for body in bodies:
             packed = record.pack(
@@ -79,7 +79,7 @@ class CannedCluster:
         return {queue: canned.end for queue, canned in self.queues.items()}
 
     def route(self, call: Any) -> Reply:
-        """What the name server answers."""
+        """The name server's reply."""
         if not isinstance(call, GetRoute):
             topics = [self.topic] if isinstance(call, GetAllTopics) else []
             return Reply(body=dumps(TopicList(topic_list=topics)))
@@ -102,7 +102,7 @@ class CannedCluster:
         return Reply(body=dumps(route, standard=True))
 
     def answer(self, broker: str, call: Any) -> Reply:
-        """What a broker answers."""
+        """A broker's reply."""
         if isinstance(call, GetTopicStats):
             return self._stats(broker)
         queue = self.queues[broker, call.queue_id]
@@ -128,7 +128,7 @@ class CannedCluster:
         return Reply(body=dumps(TopicStats(offset_table=table, topic_id=topic_id)))
 
     def recreate(self, broker: str, topic_id: str) -> None:
-        """The topic is deleted there, and made anew."""
+        """Delete the topic on a broker and create it again."""
         self.topic_ids[broker] = topic_id
         for name, queue_id in self.queues:
             if name == broker:
@@ -146,7 +146,7 @@ class CannedCluster:
         return PullReply(next_begin_offset=at + len(found), body=b"".join(found), **edges)
 
     def _together(self, broker: str, call: Pull) -> PullReply:
-        """What a broker of ours answers: all that lies in the log from the first offset on."""
+        """A Roquet broker's reply for several queues: the log as it is, from an offset on."""
         offsets = {call.queue_id: call.queue_offset} | loads(call.body, MultiQueueOffsets).offsets
         queues = {queue_id: self.queues[broker, queue_id] for queue_id in offsets}
         start = min(
@@ -181,8 +181,8 @@ class CannedChannel:
     def call(self, call: Any, _timeout_ms: int) -> Any:
         assert self.is_open
         self.cluster.calls.append(call)
-        if self.cluster.moods:
-            raise self.cluster.moods.popleft()
+        if self.cluster.failures:
+            raise self.cluster.failures.popleft()
         if self.address == NAMESRV:
             return self.cluster.route(call)
         for name, address in self.cluster.addresses.items():
@@ -200,7 +200,7 @@ class CannedChannel:
 
 @pytest.fixture
 def canned(monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
-    """Two brokers, reached without a network."""
+    """A fake cluster of two brokers, without a network."""
     found = CannedCluster(BROKERS)
     monkeypatch.setattr(CannedChannel, "cluster", found, raising=False)
     monkeypatch.setattr(cluster_client, "BlockingChannel", CannedChannel)

@@ -1,4 +1,4 @@
-"""The machine's Java is taken when it is new enough, else the wheel's, which starts."""
+"""The machine's Java is used when it is new enough, otherwise the wheel's."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a query tells is lag and rate by topic, and a group's progress."""
+"""Query listeners: lag and rate by topic, and a group's progress."""
 
 import json
 import logging
@@ -33,11 +33,11 @@ def told(**changes: Any) -> dict[str, Any]:
 
 
 def event(progress: Any) -> Any:
-    """What Spark hands to a listener."""
+    """An event as Spark passes it to a listener."""
     return SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress)))
 
 
-class Publisher:
+class RecordingPublisher:
     """Stands in for `progress.Publisher`."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def test_what_goes_wrong_in_a_listener_leaves_the_query_alone(
     ("query", "is_meant"), [(None, True), ("lake", True), ("8f3a", True), ("other", False)]
 )
 def test_ends_of_the_query_that_is_meant_are_published(query: str | None, is_meant: bool) -> None:
-    publisher: Any = Publisher()
+    publisher: Any = RecordingPublisher()
     PublishListener(publisher, query).onQueryProgress(event(told()))
     assert publisher.published == ([END] if is_meant else [])
 
@@ -123,7 +123,7 @@ def test_a_session_gets_the_listener_once_the_group_is_free(
         def addListener(self, one: Any) -> None:  # noqa: N802
             self.added.append(one)
 
-    class Checked(Publisher):
+    class Checked(RecordingPublisher):
         def __init__(self, settings: Any, group: str) -> None:
             super().__init__()
             self.asked: tuple[Any, ...] = (settings.namesrv, settings.topics, group)

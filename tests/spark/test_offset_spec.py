@@ -1,4 +1,4 @@
-"""Where a read begins and ends is said in many ways; each means an offset for every queue."""
+"""Offset specs: every form gives an offset for every queue, and errors name what is wrong."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ LATEST: QueueOffsets = {A0: 90, A1: 0, B0: 50}
 NOW = 1_800_000_000_000
 
 
-class Asked:
+class FakeLookup:
     """Queues whose message `n` was stored at NOW - 1000 + n ms; `billing` has read some of them."""
 
     def now_ms(self) -> int:
@@ -33,7 +33,7 @@ class Asked:
 
 def starts(text: str) -> QueueOffsets:
     edge = offset_spec.check_topics(offset_spec.parse(text, "x"), ("orders", "paid"), "x")
-    return offset_spec.starting_offsets(edge, EARLIEST, LATEST, Asked())
+    return offset_spec.starting_offsets(edge, EARLIEST, LATEST, FakeLookup())
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,12 @@ def test_every_way_to_say_it(text: str, meant: QueueOffsets) -> None:
 
 def test_an_end_that_is_not_said_is_the_latest() -> None:
     edge = offset_spec.parse('{"orders": {"a": {"0": 23}}}', "x")
-    assert offset_spec.ending_offsets(edge, EARLIEST, LATEST, Asked()) == {A0: 23, A1: 0, B0: 50}
-    assert offset_spec.ending_offsets(TimeAgo(950), EARLIEST, LATEST, Asked()) == {
+    assert offset_spec.ending_offsets(edge, EARLIEST, LATEST, FakeLookup()) == {
+        A0: 23,
+        A1: 0,
+        B0: 50,
+    }
+    assert offset_spec.ending_offsets(TimeAgo(950), EARLIEST, LATEST, FakeLookup()) == {
         A0: 50,
         A1: 0,
         B0: 50,
@@ -154,7 +158,8 @@ def test_an_offset_that_there_is_not_yet_is_named() -> None:
 def test_offsets_that_are_there_no_more_are_kept_so_that_their_loss_is_noticed() -> None:
     assert starts('{"orders": {"a": {"0": 3}}}')[A0] == 3
     assert (
-        offset_spec.starting_offsets(GroupProgress("billing"), EARLIEST, LATEST, Asked())[B0] == 2
+        offset_spec.starting_offsets(GroupProgress("billing"), EARLIEST, LATEST, FakeLookup())[B0]
+        == 2
     )
 
 

@@ -1,4 +1,4 @@
-"""Spark's strings become settings, and what cannot be used is named."""
+"""Source options: Spark's strings become settings, and errors name what is wrong."""
 
 import pickle
 

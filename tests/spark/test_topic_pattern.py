@@ -1,4 +1,4 @@
-"""A pattern means users' topics; the system's only where it says so."""
+"""Topic patterns select users' topics, and system topics only by name or prefix."""
 
 import pytest
 

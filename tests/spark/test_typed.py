@@ -1,4 +1,4 @@
-"""JSON bodies become typed columns, and what cannot be one is named."""
+"""JSON bodies become typed columns, and errors name what is wrong."""
 
 from typing import Any
 

@@ -1,9 +1,10 @@
-"""Another pyspark than the one the source was made for is named, with what to install."""
+"""Unsupported pyspark versions are refused with the command to install the right one."""
 
 import importlib
 import re
 import sys
 
+import pyspark
 import pytest
 
 from roquet.spark import versions
@@ -13,6 +14,7 @@ from roquet.spark.versions import require_spark
 def test_the_installed_one_will_do() -> None:
     require_spark()
     require_spark("4.3.7")
+    assert pyspark.__version__.startswith("4.3.")
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.2.9", "4.4.0", "4.30.0", "5.0"])

@@ -151,9 +151,9 @@ def test_a_log_with_a_file_missing_is_no_smaller_table(place: Place, tmp_path: P
 @pytest.mark.parametrize(
     ("columns", "options", "text"),
     [
-        (["'x' as tag"], {}, "there is no column 'body'"),
+        (["'x' as tag"], {}, "the column 'body' is missing"),
         (["'x' as body", "1.0 as price"], {}, "no column 'price' in a message"),
-        (["id as body"], {}, "column 'body' is bigint, binary or string is wanted"),
+        (["id as body"], {}, "column 'body' is bigint, not binary or string"),
         (["'x' as body"], {"topics": "a"}, "no option 'topics' of a write; did you mean 'topic'"),
         (["'x' as body"], {"transactional": "true"}, "transactional=true keeps a record"),
     ],

@@ -1,4 +1,4 @@
-"""Brokers are asked patiently, and an answer that will not come is an error that says so."""
+"""Cluster client: calls are retried, and errors say what failed."""
 
 import logging
 from typing import Any
@@ -85,11 +85,11 @@ def test_a_busy_broker_is_asked_the_same_again(canned: Any) -> None:
     cluster = cluster_of(canned)
     cluster.bounds()
     canned.calls.clear()
-    whole, moods = canned.answer, [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")]
+    whole, failures = canned.answer, [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")]
 
     def busy(broker: str, call: Any) -> Any:
-        if isinstance(call, GetTopicStats) and moods:
-            raise moods.pop()
+        if isinstance(call, GetTopicStats) and failures:
+            raise failures.pop()
         return whole(broker, call)
 
     canned.answer = busy
@@ -110,7 +110,7 @@ def test_a_topic_that_a_broker_has_forgotten_is_empty_there(canned: Any) -> None
 
 
 def test_failures_that_may_pass_are_waited_out(canned: Any) -> None:
-    canned.moods += [
+    canned.failures += [
         ConnectionLost("gone"),
         CallTimeout("slow"),
         CallRefused(ResponseCode.SYSTEM_BUSY, "busy"),
@@ -147,7 +147,7 @@ def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: Any) -> None:
     pauses: list[int] = []
     cluster = cluster_of(canned, pauses)
     cluster.latest()
-    canned.moods.append(CallRefused(ResponseCode.NO_PERMISSION, "not readable"))
+    canned.failures.append(CallRefused(ResponseCode.NO_PERMISSION, "not readable"))
     with pytest.raises(CallRefused, match="not readable"):
         cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0))
     assert pauses == []
@@ -155,7 +155,7 @@ def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: Any) -> None:
 
 def test_time_runs_out(canned: Any) -> None:
     cluster = cluster_of(canned, timeout_ms=0)
-    canned.moods += [ConnectFailed("nobody there")] * 9
+    canned.failures += [ConnectFailed("nobody there")] * 9
     with pytest.raises(ConnectFailed, match="nobody there"):
         cluster.latest()
 
@@ -225,7 +225,7 @@ def test_a_groups_progress(canned: Any) -> None:
 def test_a_topic_that_was_there_is_waited_for(canned: Any) -> None:
     cluster = cluster_of(canned)
     cluster.latest()
-    canned.moods.append(CallRefused(ResponseCode.TOPIC_NOT_EXIST, "just started"))
+    canned.failures.append(CallRefused(ResponseCode.TOPIC_NOT_EXIST, "just started"))
     assert cluster.latest() == ends(canned)
 
 

@@ -1,4 +1,4 @@
-"""The first message of a key is kept, and deduplicator go as long as their batch is remembered."""
+"""Deduplication: the first message of a key is kept, and duplicates go while it is remembered."""
 
 import pyarrow as pa
 from hypothesis import given

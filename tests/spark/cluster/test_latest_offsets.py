@@ -1,4 +1,4 @@
-"""Looks at brokers: one call each, and those that are away hold up nobody."""
+"""Latest offsets: one call per broker, and absent brokers do not delay the others."""
 
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ from roquet.wire.codes import ResponseCode
 A0, B1 = ("orders", "broker-a", 0), ("orders", "broker-b", 1)
 
 
-class Now:
+class FakeClock:
     """A clock that goes on only while somebody pauses, or a call takes time."""
 
     def __init__(self) -> None:
@@ -30,14 +30,14 @@ class Now:
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> Now:
-    found = Now()
+def now(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    found = FakeClock()
     for module in (latest_offsets, cluster_client):
         monkeypatch.setattr(module, "SYSTEM_CLOCK", found)
     return found
 
 
-def watching(canned: Any, now: Now, **options: str) -> OffsetWatcher:
+def watching(canned: Any, now: FakeClock, **options: str) -> OffsetWatcher:
     found = OffsetWatcher(parse({"namesrv": canned.namesrv, "topic": "orders", **options}, {}))
     found._cluster.pause = now.pause
     return found
@@ -49,7 +49,7 @@ def mood(canned: Any, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     monkeypatch.setattr(canned, "answer", lambda b, c: answer(b, c) or usual(b, c))
 
 
-def test_a_look_tells_both_ends_of_every_queue(canned: Any, now: Now) -> None:
+def test_a_look_tells_both_ends_of_every_queue(canned: Any, now: FakeClock) -> None:
     canned.send("broker-a", 0, b"1", b"2", b"3")
     canned.queues["broker-a", 0].forget(1)
     look = watching(canned, now).observe({})
@@ -59,7 +59,7 @@ def test_a_look_tells_both_ends_of_every_queue(canned: Any, now: Now) -> None:
     assert not look.unfound
 
 
-def test_routes_are_asked_for_again_after_a_second(canned: Any, now: Now) -> None:
+def test_routes_are_asked_for_again_after_a_second(canned: Any, now: FakeClock) -> None:
     found = watching(canned, now)
     found.observe({})
     del canned.calls[:]
@@ -71,7 +71,7 @@ def test_routes_are_asked_for_again_after_a_second(canned: Any, now: Now) -> Non
 
 
 def test_a_broker_that_swallows_packets_costs_a_tenth_of_the_time(
-    canned: Any, now: Now, monkeypatch: pytest.MonkeyPatch
+    canned: Any, now: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 
@@ -91,7 +91,7 @@ def test_a_broker_that_swallows_packets_costs_a_tenth_of_the_time(
 
 
 def test_what_is_missing_in_one_answer_for_all_is_asked_for_by_queue(
-    canned: Any, now: Now, monkeypatch: pytest.MonkeyPatch
+    canned: Any, now: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canned.send("broker-a", 0, b"1")
 
@@ -106,7 +106,7 @@ def test_what_is_missing_in_one_answer_for_all_is_asked_for_by_queue(
 
 
 def test_a_busy_broker_is_away_for_a_moment(
-    canned: Any, now: Now, monkeypatch: pytest.MonkeyPatch
+    canned: Any, now: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = {"broker-b"}
 
@@ -122,7 +122,9 @@ def test_a_busy_broker_is_away_for_a_moment(
     assert not found.observe({}).away_ms
 
 
-def test_queues_that_were_read_are_looked_at_even_without_a_route(canned: Any, now: Now) -> None:
+def test_queues_that_were_read_are_looked_at_even_without_a_route(
+    canned: Any, now: FakeClock
+) -> None:
     canned.topic = "other"
     look = watching(canned, now).observe({A0: 3})
     assert list(look.unfound) == ["orders"]
@@ -131,7 +133,7 @@ def test_queues_that_were_read_are_looked_at_even_without_a_route(canned: Any, n
 
 
 def test_it_waits_for_all_brokers_when_it_is_told_to(
-    canned: Any, now: Now, monkeypatch: pytest.MonkeyPatch
+    canned: Any, now: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(broker: str, call: Any) -> None:
         if broker == "broker-b" and now.ms < 1_002_000:
@@ -144,12 +146,12 @@ def test_it_waits_for_all_brokers_when_it_is_told_to(
     assert B1 in look.latest
 
 
-def test_the_size_of_messages_is_a_mean_of_the_next_ones(canned: Any, now: Now) -> None:
+def test_the_size_of_messages_is_a_mean_of_the_next_ones(canned: Any, now: FakeClock) -> None:
     canned.send("broker-a", 0, b"x" * 100, b"x" * 300)
     size = sum(map(len, canned.queues["broker-a", 0].records)) / 2
     found = watching(canned, now)
     found.observe({})
     assert found.mean_size(A0, 0) == size
     assert found.mean_size(A0, 2) is None, "there is none"
-    canned.moods.append(ConnectFailed("away"))
+    canned.failures.append(ConnectFailed("away"))
     assert found.mean_size(A0, 0) is None

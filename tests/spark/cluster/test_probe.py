@@ -1,4 +1,4 @@
-"""A glance takes whatever is there, and waits for nothing."""
+"""Probe: an unfiltered pull without long polling."""
 
 from roquet.spark.cluster.probe import probe_call
 

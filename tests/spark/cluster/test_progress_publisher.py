@@ -1,4 +1,4 @@
-"""A stream's progress is a group's, for operators to see."""
+"""Progress publisher: a stream's offsets become a consumer group's."""
 
 import time
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def publisher(running: BlockingCluster, group: str) -> ProgressPublisher:
 
 
 def progress(running: BlockingCluster, group: str) -> dict[int, tuple[int, int]]:
-    """What the command of the genuine tool asks: committed and lag by queue."""
+    """The calls of `mqadmin consumerProgress`: committed offset and lag by queue."""
     with closing(BlockingChannel(running.broker_addrs[0])) as channel:
         reply = channel.call(GetConsumeStats(consumer_group=group))
         table = loads(bytes(reply.body), ConsumeStats).offset_table

@@ -1,4 +1,4 @@
-"""Fronts go on without gaps, and others are asked for only where that is worth it."""
+"""Queue cursors advance without gaps; several queues share a pull only when it pays."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ranges are read whole, in order, whatever the broker gives at a time; or it says what is gone."""
+"""Range reader: complete and ordered, however little a reply holds; lost offsets are reported."""
 
 import logging
 from typing import Any
@@ -77,7 +77,7 @@ def test_a_connection_that_breaks_costs_nothing(filled: Any) -> None:
     filled.pull_max = 10
     source = reader(filled)
     batches = source.batches([OffsetRange("orders", "broker-a", 0, 0, 100)])
-    filled.moods += [ConnectionLost("gone")] * 3
+    filled.failures += [ConnectionLost("gone")] * 3
     assert sum(batch.num_rows for batch in batches) == 100
 
 
@@ -263,7 +263,7 @@ def test_what_retention_took_is_lost_though_a_filter_is_there(
         rows(tagged, piece, tags=("wanted",))
     found = rows(tagged, piece, tags=("wanted",), fail_on_data_loss=False)
     assert [row[2] for row in found] == [30, 40, 50, 60, 70, 80, 90]
-    assert "lacks 20 of its messages: offsets 5 to 24; going on" in caplog.text
+    assert "lacks 20 of its messages: offsets 5 to 24; continuing" in caplog.text
 
 
 def test_an_end_that_never_comes_is_lost_though_a_filter_is_there(tagged: Any) -> None:

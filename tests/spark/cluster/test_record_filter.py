@@ -1,4 +1,4 @@
-"""What a filter takes: told to brokers as an expression, and looked at again as text."""
+"""Record filter: an expression for brokers, and a check of tags as text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The first message since a time is found to the message, however roughly a broker searches."""
+"""Search by time is exact, however roughly a broker searches."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ Search = Callable[[Sequence[int], int], int]
 
 
 def exact(times: Sequence[int], ms: int) -> int:
-    """As ours and genuine ones of version 5 search."""
+    """The search of Roquet brokers and of Apache brokers from version 5."""
     return bisect_left(times, ms)
 
 
 def nearest(times: Sequence[int], ms: int) -> int:
-    """As genuine ones of version 4: any of several equals, else whichever neighbour is nearer."""
+    """The search of Apache brokers of version 4: one of several equals, or the nearer neighbour."""
     low, high = 0, len(times) - 1
     left, right = -1, -1
     while low <= high:
@@ -44,7 +44,7 @@ def nearest(times: Sequence[int], ms: int) -> int:
     return right if ms - times[left] > times[right] - ms else left
 
 
-class Broker:
+class TimedBroker:
     """A queue whose messages were stored at these times; the first `gone` of them are deleted."""
 
     def __init__(self, times: Sequence[int], search: Search, gone: int = 0) -> None:
@@ -75,7 +75,7 @@ TIMES = st.lists(st.integers(1_000, 1_030), max_size=40).map(sorted)
 @given(TIMES, st.integers(990, 1_040), st.sampled_from([exact, nearest]), st.integers(0, 5))
 def test_any_queue_any_time(times: list[int], ms: int, search: Search, gone: int) -> None:
     gone = min(gone, len(times))
-    broker: Any = Broker(times, search, gone)
+    broker: Any = TimedBroker(times, search, gone)
     expected = max(bisect_left(times, ms), gone)
     assert first_since(broker.ask, "lake", QUEUE, (gone, len(times)), ms) == expected
 
@@ -85,7 +85,7 @@ def test_any_queue_any_time(times: list[int], ms: int, search: Search, gone: int
 def test_the_answer_stays_within_the_span(times: list[int], ms: int, low: int, more: int) -> None:
     low = min(low, len(times))
     high = min(low + more, len(times))
-    broker: Any = Broker(times, exact)
+    broker: Any = TimedBroker(times, exact)
     expected = min(max(bisect_left(times, ms), low), high)
     assert first_since(broker.ask, "lake", QUEUE, (low, high), ms) == expected
 
@@ -95,7 +95,7 @@ def test_what_retention_takes_meanwhile_does_not_end_the_search(
     times: list[int], ms: int, search: Search, gone: int
 ) -> None:
     gone = min(gone, len(times))
-    broker: Any = Broker(times, search, gone)
+    broker: Any = TimedBroker(times, search, gone)
     asked = broker.ask
 
     def late(name: str, call: Any) -> Any:
@@ -113,7 +113,7 @@ def test_what_retention_takes_meanwhile_does_not_end_the_search(
 
 
 def test_an_exact_search_costs_two_calls() -> None:
-    broker: Any = Broker([1_000 + at // 50 for at in range(1_000)], exact)
+    broker: Any = TimedBroker([1_000 + at // 50 for at in range(1_000)], exact)
     assert first_since(broker.ask, "lake", QUEUE, (0, 1_000), 1_009) == 450
     assert broker.calls == 2
 
@@ -122,5 +122,5 @@ def test_a_queue_that_gives_nothing_is_read_rather_than_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(time_search, "_stored_times", lambda *_: ({}, 0))
-    broker: Any = Broker([1_000, 1_001, 1_002], exact)
+    broker: Any = TimedBroker([1_000, 1_001, 1_002], exact)
     assert first_since(broker.ask, "lake", QUEUE, (0, 3), 1_002) == 1

@@ -1,4 +1,4 @@
-"""A cluster of two brokers, and what its topics hold."""
+"""A cluster of two brokers to write to, and reads of its topics."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,15 +21,15 @@ from roquet.wire.calls.admin.topic import CreateTopic
 COLUMNS = ("broker", "queue_id", "queue_offset", "body", "properties", "flag", "stored_at")
 
 
-class Sea:
-    """A cluster that rows sink into."""
+class SinkCluster:
+    """A running cluster to write rows to."""
 
     def __init__(self, running: BlockingCluster) -> None:
         self.running = running
         self.namesrv = running.namesrv_addr
 
     def create(self, topic: str, queues: int = 2) -> None:
-        """A topic with so many queues on each broker."""
+        """Create a topic with so many queues on each broker."""
         for address in self.running.broker_addrs:
             with BlockingChannel(address) as channel:
                 channel.call(
@@ -39,7 +39,7 @@ class Sea:
                 )
 
         cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
-        for _ in range(100):  # brokers tell name servers in a moment
+        for _ in range(100):  # until the name servers know the topic
             with suppress(UsageError):
                 if len(cluster.latest()) == queues * len(self.running.broker_addrs):
                     return
@@ -63,25 +63,25 @@ class Sea:
 
 
 @pytest.fixture
-def sea_of() -> type[Sea]:
-    """To look into a cluster of one's own."""
-    return Sea
+def cluster_type() -> type[SinkCluster]:
+    """The class, for a cluster of the test's own."""
+    return SinkCluster
 
 
 @pytest.fixture(scope="module")
-def sea() -> Iterator[Sea]:
-    """Two brokers in memory; the first check of a half message is far away."""
+def sink_cluster() -> Iterator[SinkCluster]:
+    """Two brokers in memory that do not check half messages during a test."""
     with BlockingCluster(brokers=2) as running:
-        yield Sea(running)
+        yield SinkCluster(running)
 
 
 @pytest.fixture
-def hasty() -> Iterator[Sea]:
-    """One broker that asks about half messages at once, and gives them up at the second time."""
+def impatient_cluster() -> Iterator[SinkCluster]:
+    """One broker that checks half messages at once, and discards them at the second check."""
     settings: dict[str, Any] = {
         "transaction_timeout": 0,
         "transaction_check_interval": 50,
         "transaction_check_max": 1,
     }
     with BlockingCluster(brokers=1, **settings) as running:
-        yield Sea(running)
+        yield SinkCluster(running)

@@ -1,4 +1,4 @@
-"""Ends are told with patience, and what became of each is known."""
+"""Commits of half messages are retried, and the outcome of each is known."""
 
 import asyncio
 from itertools import repeat
@@ -38,7 +38,7 @@ def half(number: int, *, ordered: bool = False) -> HalfMessageRef:
     )
 
 
-class Net:
+class FakeNetwork:
     """Routes and connections in one: each half message has its own list of answers."""
 
     def __init__(self, answers: dict[int, list[CallError]] | None = None) -> None:
@@ -69,7 +69,9 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_half_messages, "retry_pauses", lambda: repeat(0))
 
 
-def work(net: Net, what: str, halves: list[HalfMessageRef], timeout_ms: int = 60_000) -> Any:
+def work(
+    net: FakeNetwork, what: str, halves: list[HalfMessageRef], timeout_ms: int = 60_000
+) -> Any:
     async def run() -> Any:
         made = HalfMessageCommitter(net, net, "g", timeout_ms, SYSTEM_CLOCK)  # type: ignore[arg-type]
         return await getattr(made, what)(halves)
@@ -78,8 +80,8 @@ def work(net: Net, what: str, halves: list[HalfMessageRef], timeout_ms: int = 60
 
 
 def test_an_end_says_which_half_message_it_ends() -> None:
-    net = Net()
-    assert work(net, "all", [half(3)]) == {3: CommitOutcome.DONE}
+    net = FakeNetwork()
+    assert work(net, "commit", [half(3)]) == {3: CommitOutcome.DONE}
     (call,) = net.calls
     assert (call.topic, call.producer_group, call.half_offset, call.position) == (
         "orders", "g", 53, 300,
@@ -89,7 +91,7 @@ def test_an_end_says_which_half_message_it_ends() -> None:
 
 
 def test_each_answer_means_something() -> None:
-    net = Net(
+    net = FakeNetwork(
         {
             0: [BUSY, ConnectFailed("away")],
             1: [ENDED],
@@ -99,7 +101,7 @@ def test_each_answer_means_something() -> None:
             5: [LATE, ENDED],
         }
     )
-    assert work(net, "all", [half(number) for number in range(6)]) == {
+    assert work(net, "commit", [half(number) for number in range(6)]) == {
         0: CommitOutcome.DONE, 1: CommitOutcome.REFUSED, 2: CommitOutcome.UNKNOWN,
         3: CommitOutcome.UNKNOWN, 4: CommitOutcome.DONE, 5: CommitOutcome.REFUSED,
     }  # fmt: skip
@@ -108,7 +110,7 @@ def test_each_answer_means_something() -> None:
 
 
 def test_a_name_server_that_is_away_for_a_moment_is_no_error() -> None:
-    class Nowhere(Net):
+    class Nowhere(FakeNetwork):
         async def refresh(self, topic: str) -> None:
             await super().refresh(topic)
             if self.refreshed == 1:
@@ -119,11 +121,11 @@ def test_a_name_server_that_is_away_for_a_moment_is_no_error() -> None:
                 raise ConnectFailed("no address")
             return super().leader(broker)
 
-    assert work(Nowhere(), "all", [half(1)]) == {1: CommitOutcome.DONE}
+    assert work(Nowhere(), "commit", [half(1)]) == {1: CommitOutcome.DONE}
 
 
 def test_a_broker_that_is_busy_is_asked_again_for_what_it_gave_up() -> None:
-    class Busy(Net):
+    class Busy(FakeNetwork):
         async def call(self, _address: str, call: Any, _timeout_ms: int) -> Any:
             self.calls.append(call)
             if len(self.calls) == 1:
@@ -131,20 +133,25 @@ def test_a_broker_that_is_busy_is_asked_again_for_what_it_gave_up() -> None:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, "there is nothing")
 
     net, lost = Busy(), HalfMessageRef(1, "orders", "a", 1, 51, 100, "U1", False, True)
-    with pytest.raises(RecordError, match="no half message at 100 any more"):
-        work(net, "all", [lost])
+    with pytest.raises(RecordError, match="no longer has the half message at 100"):
+        work(net, "commit", [lost])
     assert [type(call) for call in net.calls] == [ViewMessage, ViewMessage, QueryByKey]
 
 
 def test_a_broker_that_stays_away_is_an_error() -> None:
     with pytest.raises(ConnectFailed, match="away"):
-        work(Net({1: [ConnectFailed("away")] * 9}), "all", [half(0), half(1)], timeout_ms=-1)
+        work(
+            FakeNetwork({1: [ConnectFailed("away")] * 9}),
+            "commit",
+            [half(0), half(1)],
+            timeout_ms=-1,
+        )
 
 
 def test_what_is_ordered_stops_where_something_is_not_known() -> None:
-    net = Net({2: [ConnectionLost("gone")]})
+    net = FakeNetwork({2: [ConnectionLost("gone")]})
     halves = [half(number, ordered=True) for number in range(8)]
-    found = work(net, "all", halves)
+    found = work(net, "commit", halves)
     assert {number for number, outcome in found.items() if outcome is CommitOutcome.DONE} == {
         0, 1, 3, 5, 7,
     }  # fmt: skip
@@ -154,7 +161,7 @@ def test_what_is_ordered_stops_where_something_is_not_known() -> None:
 
 
 def test_rolling_back_asks_everybody_once_and_minds_nothing() -> None:
-    net = Net({0: [ENDED], 1: [ConnectFailed("away")]})
-    work(net, "abandon", [half(number) for number in range(300)])
+    net = FakeNetwork({0: [ENDED], 1: [ConnectFailed("away")]})
+    work(net, "roll_back", [half(number) for number in range(300)])
     assert sorted(net.told) == list(range(300))
     assert {call.commit_or_rollback for call in net.calls} == {ROLL_BACK}

@@ -1,4 +1,4 @@
-"""A commit record is there whole or not at all, and decides a batch once."""
+"""Commit records are written completely or not at all, and decide a batch once."""
 
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,9 @@ def test_a_damaged_record_is_an_outcry(tmp_path: Path, change: str, monkeypatch:
     path = tmp_path / "q.000000000003.open"
     if change == "cut":
         path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(RecordError, match=r"q\.000000000003\.open cannot be read .*in part"):
+    with pytest.raises(
+        RecordError, match=r"q\.000000000003\.open cannot be read .*partly committed"
+    ):
         here.open()
 
 

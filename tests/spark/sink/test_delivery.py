@@ -1,4 +1,4 @@
-"""A parcel is sent until a broker has it: around those at fault, or again where it is bound."""
+"""Delivery: retries avoid failed brokers, or wait for the one that an order key requires."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ ILLEGAL = CallRefused(ResponseCode.MESSAGE_ILLEGAL, "too long")
 NO_QUEUE = CallRefused(ResponseCode.INVALID_PARAMETER, "no such queue")
 
 
-class Net:
-    """Routes and connections in one: answers are taken from a list, then all is well."""
+class FakeNetwork:
+    """Routes and connections in one: answers are on_stored from a list, then all is well."""
 
     def __init__(self, *answers: CallError | SendReply) -> None:
         self.answers = list(answers)
@@ -67,31 +67,33 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def sending(net: Net, parcels: Sequence[SendRequest], turn: int = 0, **given: Any) -> list[str]:
+def sending(
+    net: FakeNetwork, requests: Sequence[SendRequest], turn: int = 0, **given: Any
+) -> list[str]:
     """The brokers that took them."""
     options = SinkOptions(**{"namesrv": ("n:1",), "timeout_ms": 60_000, **given})
 
     async def work() -> list[str]:
         made = RequestDelivery(net, net, options, SYSTEM_CLOCK, turn)  # type: ignore[arg-type]
-        return [(await made.send(parcel)).broker for parcel in parcels]
+        return [(await made.send(request)).broker for request in requests]
 
     return asyncio.run(work())
 
 
-def parcel(queue: MessageQueue | None = None, properties: str | None = None) -> SendRequest:
+def request(queue: MessageQueue | None = None, properties: str | None = None) -> SendRequest:
     return SendRequest("orders", 10, 5, b"body", queue, properties, 3)
 
 
 def test_queues_have_their_turns_and_neighbours_are_of_other_brokers() -> None:
-    net = Net()
-    sending(net, [parcel()] * 5, turn=1)
+    net = FakeNetwork()
+    sending(net, [request()] * 5, turn=1)
     assert net.places == [("b:1", 0), ("a:1", 1), ("b:1", 1), ("a:1", 0), ("b:1", 0)]
 
 
 def test_a_batch_and_a_message_alone_have_their_own_requests() -> None:
-    net = Net()
+    net = FakeNetwork()
     net.known = False
-    sending(net, [parcel(), parcel(properties="K\x01v\x02")])
+    sending(net, [request(), request(properties="K\x01v\x02")])
     (_, batch), (_, alone) = net.calls
     assert isinstance(batch, SendBatch)
     assert batch.batch
@@ -105,52 +107,52 @@ def test_a_batch_and_a_message_alone_have_their_own_requests() -> None:
 
 
 def test_others_take_what_a_broker_at_fault_does_not(pauses: list[float]) -> None:
-    net = Net(ConnectionLost("gone"))
-    assert sending(net, [parcel()] * 4) == ["b", "b", "b", "b"]
+    net = FakeNetwork(ConnectionLost("gone"))
+    assert sending(net, [request()] * 4) == ["b", "b", "b", "b"]
     assert pauses == []
     assert net.refreshed == 1
 
 
 def test_what_is_bound_waits_for_its_broker(pauses: list[float]) -> None:
-    net = Net(BUSY, ConnectFailed("restarting"), CallTimeout("slow"))
-    assert sending(net, [parcel(QUEUES[1])]) == ["a"]
+    net = FakeNetwork(BUSY, ConnectFailed("restarting"), CallTimeout("slow"))
+    assert sending(net, [request(QUEUES[1])]) == ["a"]
     assert net.places == [("a:1", 1)] * 4
     assert pauses == [0.02, 0.05, 0.1]
 
 
 def test_a_refusal_for_good_is_told_at_once() -> None:
     with pytest.raises(CallRefused, match="too long") as caught:
-        sending(Net(ILLEGAL), [parcel()])
+        sending(FakeNetwork(ILLEGAL), [request()])
     assert "rows from 10 to about 14" in caught.value.__notes__[0]
 
 
 def test_a_topic_that_one_broker_lacks_goes_to_the_other() -> None:
-    assert sending(Net(NO_TOPIC), [parcel()]) == ["b"]
+    assert sending(FakeNetwork(NO_TOPIC), [request()]) == ["b"]
     with pytest.raises(CallRefused, match="no such topic"):
-        sending(Net(NO_TOPIC, NO_TOPIC), [parcel()])
+        sending(FakeNetwork(NO_TOPIC, NO_TOPIC), [request()])
 
 
 def test_a_queue_that_is_not_known_yet_is_tried_again_unless_an_order_is_at_stake() -> None:
-    net = Net(NO_QUEUE, NO_QUEUE)
-    assert sending(net, [parcel()]) == ["a"]
+    net = FakeNetwork(NO_QUEUE, NO_QUEUE)
+    assert sending(net, [request()]) == ["a"]
     assert net.refreshed == 2
     with pytest.raises(CallRefused, match="no such queue"):
-        sending(Net(NO_QUEUE), [parcel(QUEUES[0])])
+        sending(FakeNetwork(NO_QUEUE), [request(QUEUES[0])])
     with pytest.raises(CallRefused, match="no such queue"):
-        sending(Net(*[NO_QUEUE] * 100), [parcel()])
+        sending(FakeNetwork(*[NO_QUEUE] * 100), [request()])
 
 
 def test_the_time_ends_all_tries() -> None:
     with pytest.raises(CallRefused, match="busy"):
-        sending(Net(BUSY), [parcel()], timeout_ms=0)
+        sending(FakeNetwork(BUSY), [request()], timeout_ms=0)
 
 
 def test_a_half_message_wants_the_whole_promise() -> None:
     weak = SendReply(code=ResponseCode.FLUSH_DISK_TIMEOUT)
-    net = Net(weak)
-    sending(net, [parcel(properties="TRAN_MSG\x01true\x02")], transactional=True)
+    net = FakeNetwork(weak)
+    sending(net, [request(properties="TRAN_MSG\x01true\x02")], transactional=True)
     assert len(net.calls) == 2
     assert net.calls[0][1].sys_flag == 4
-    net = Net(weak)
-    sending(net, [parcel()])
+    net = FakeNetwork(weak)
+    sending(net, [request()])
     assert len(net.calls) == 1

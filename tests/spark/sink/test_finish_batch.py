@@ -1,4 +1,4 @@
-"""Each row becomes visible once, whatever brokers answer and whoever died before."""
+"""Finishing a batch: each row becomes visible once, whatever brokers answer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +14,7 @@ from roquet.spark.sink.commit_half_messages import CommitOutcome, HalfMessageRef
 from roquet.spark.sink.commit_records import CommitRecord
 from roquet.spark.sink.finish_batch import BatchFinisher, refs_at
 from roquet.spark.sink.half_message_refs import PARTITION_SHIFT, SCHEMA
+from roquet.spark.sink.visibility import VisibleRows
 
 DONE, REFUSED, UNKNOWN, NOT_ASKED = CommitOutcome
 
@@ -30,36 +31,36 @@ def record(count: int) -> CommitRecord:
     return CommitRecord("q", 1, "g", ("a:1",), ends, pa.Table.from_pydict(rows, SCHEMA))
 
 
-class World:
-    """A broker with moods: what it answers, and whether it does it."""
+class ScriptedBroker:
+    """A broker with a script: how it answers each commit, and whether it carries it out."""
 
-    def __init__(self, moods: Sequence[str] = ()) -> None:
-        self.moods = iter(moods)
+    def __init__(self, script: Sequence[str] = ()) -> None:
+        self.script = iter(script)
         self.visible: list[int] = []
-        self.given_up: set[int] = set()
+        self.discarded: set[int] = set()
         self.late: list[int] = []
-        self.told: list[tuple[int, bool]] = []
+        self.commits: list[tuple[int, bool]] = []
         self.pauses: list[int] = []
 
     def end(self, halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
         return {half.number: self._end(half) for half in halves}
 
     def _end(self, half: HalfMessageRef) -> CommitOutcome:
-        self.told.append((half.number, half.given_up))
-        mood = next(self.moods, "done")
-        if mood == "refused" and not half.given_up:
-            self.given_up.add(half.number)
+        self.commits.append((half.number, half.is_discarded))
+        step = next(self.script, "done")
+        if step == "refused" and not half.is_discarded:
+            self.discarded.add(half.number)
             return REFUSED
-        if mood in ("done", "lost", "slow"):
-            # A genuine broker does it again for who asks again.
-            (self.late if mood == "slow" else self.visible).append(half.number)
-        return DONE if mood == "done" else NOT_ASKED if mood == "not asked" else UNKNOWN
+        if step in ("done", "lost", "slow"):
+            # An Apache broker commits again when it is asked again.
+            (self.late if step == "slow" else self.visible).append(half.number)
+        return DONE if step == "done" else NOT_ASKED if step == "not asked" else UNKNOWN
 
-    def since(self, ends: Any, prefix: str) -> Any:
+    def since(self, ends: Any, prefix: str) -> VisibleRows:
         assert prefix == "q/1/"
         codes = [self._code(number) for number in self.visible]
-        laid = [self._code(number) for number in self.given_up]
-        return np.array(codes, np.int64), np.array(laid, np.int64), ends
+        discarded = [self._code(number) for number in self.discarded]
+        return VisibleRows(np.array(codes, np.int64), np.array(discarded, np.int64), ends)
 
     def pause(self, pause_ms: int) -> None:
         self.pauses.append(pause_ms)
@@ -69,51 +70,51 @@ class World:
     def _code(self, number: int) -> int:
         return (number % 2) << PARTITION_SHIFT | number
 
-    def settler(self, timeout_ms: int = 60_000) -> BatchFinisher:
+    def finisher(self, timeout_ms: int = 60_000) -> BatchFinisher:
         return BatchFinisher(self.end, self, self.pause, timeout_ms)
 
 
 def test_a_fresh_batch_is_ended_and_nobody_waits() -> None:
-    world = World()
-    world.settler().settle(record(5), fresh=True)
-    assert world.visible == [0, 1, 2, 3, 4]
-    assert world.pauses == []
+    broker = ScriptedBroker()
+    broker.finisher().finish(record(5), fresh=True)
+    assert broker.visible == [0, 1, 2, 3, 4]
+    assert broker.pauses == []
 
 
 def test_after_a_death_only_what_cannot_be_seen_is_ended() -> None:
-    world = World()
-    world.visible = [0, 3]
-    world.settler().settle(record(5), fresh=False)
-    assert [number for number, _ in world.told] == [1, 2, 4]
-    assert sorted(world.visible) == [0, 1, 2, 3, 4]
-    assert len(world.pauses) == 1
+    broker = ScriptedBroker()
+    broker.visible = [0, 3]
+    broker.finisher().finish(record(5), fresh=False)
+    assert [number for number, _ in broker.commits] == [1, 2, 4]
+    assert sorted(broker.visible) == [0, 1, 2, 3, 4]
+    assert len(broker.pauses) == 1
 
 
 def test_what_was_given_up_is_sent_anew() -> None:
-    world = World()
-    world.given_up = {1}
-    world.settler().settle(record(3), fresh=False)
-    assert world.told == [(0, False), (1, True), (2, False)]
+    broker = ScriptedBroker()
+    broker.discarded = {1}
+    broker.finisher().finish(record(3), fresh=False)
+    assert broker.commits == [(0, False), (1, True), (2, False)]
 
 
-moods = st.lists(st.sampled_from(["done", "lost", "slow", "nothing", "refused", "not asked"]))
+script = st.lists(st.sampled_from(["done", "lost", "slow", "nothing", "refused", "not asked"]))
 
 
-@given(st.integers(0, 12), moods, st.booleans(), st.sets(st.integers(0, 11)))
+@given(st.integers(0, 12), script, st.booleans(), st.sets(st.integers(0, 11)))
 def test_whatever_happens_each_row_is_there_once(
-    count: int, given_moods: list[str], fresh: bool, seen: set[int]
+    count: int, given_script: list[str], fresh: bool, seen: set[int]
 ) -> None:
-    world = World(given_moods)
+    broker = ScriptedBroker(given_script)
     if not fresh:
-        world.visible = sorted(number for number in seen if number < count)
-    world.settler().settle(record(count), fresh=fresh)
-    assert sorted(world.visible + world.late) == list(range(count))
+        broker.visible = sorted(number for number in seen if number < count)
+    broker.finisher().finish(record(count), fresh=fresh)
+    assert sorted(broker.visible + broker.late) == list(range(count))
 
 
 def test_who_gets_nowhere_says_so() -> None:
-    world = World(["nothing"] * 100)
+    broker = ScriptedBroker(["nothing"] * 100)
     with pytest.raises(CallTimeout, match="2 rows of batch 1 could not be made visible"):
-        world.settler(timeout_ms=-1).settle(record(2), fresh=True)
+        broker.finisher(timeout_ms=-1).finish(record(2), fresh=True)
 
 
 def test_halves_are_values_of_their_table() -> None:

@@ -1,4 +1,4 @@
-"""Where half messages lie survives its way from task to driver, and to the disk."""
+"""References to half messages survive serialization between task, driver and disk."""
 
 import pyarrow as pa
 import pytest
@@ -21,10 +21,10 @@ from roquet.wire.records.message_id import offset_message_id
 
 def sent(row: int, *, ordered: bool = False) -> DeliveredRequest:
     queue = MessageQueue("orders", "broker-a", 3) if ordered else None
-    parcel = SendRequest("orders", row, 1, b"x", queue, "")
+    request = SendRequest("orders", row, 1, b"x", queue, "")
     place = offset_message_id(b"\x7f\0\0\1\0\0\x2a\x9f", 1_000 + row)
     reply = SendReply(msg_id=place, queue_id=3, queue_offset=50 + row, transaction_id=f"U{row}")
-    return DeliveredRequest(parcel, "broker-a", reply)
+    return DeliveredRequest(request, "broker-a", reply)
 
 
 def test_what_ends_a_half_message_is_kept_in_the_order_of_the_rows() -> None:

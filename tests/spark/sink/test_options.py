@@ -1,4 +1,4 @@
-"""Spark's strings become settings, or one error that says what to do."""
+"""Sink options: Spark's strings become settings, or an error that says what to do."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a message says of itself: keys that nobody else has, and the user's properties alone."""
+"""Property columns: unique keys, row keys, and the user's properties without system ones."""
 
 from typing import Any
 

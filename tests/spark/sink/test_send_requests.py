@@ -1,4 +1,4 @@
-"""Rows become as few requests as fit; what cannot be in a batch goes alone, in its place."""
+"""Send requests: as few as fit; single messages keep their place in the order."""
 
 import numpy as np
 import pyarrow as pa
@@ -32,11 +32,11 @@ def rows(
     )
 
 
-def numbers(parcel: SendRequest) -> list[int]:
+def numbers(request: SendRequest) -> list[int]:
     """Which rows it carries, by their flags."""
-    if parcel.properties is not None:
-        return [parcel.flag]
-    return [item.flag for item in decode_batch(parcel.body)]
+    if request.properties is not None:
+        return [request.flag]
+    return [item.flag for item in decode_batch(request.body)]
 
 
 def test_rows_are_one_batch_when_they_fit() -> None:
@@ -51,12 +51,12 @@ def test_rows_are_one_batch_when_they_fit() -> None:
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=30), st.integers(200, 2_000))
 def test_every_row_is_carried_once_and_in_order(bodies: list[bytes], size: int) -> None:
     made = list(cut_requests(rows(bodies), QUEUES, size, alone=False))
-    assert [number for parcel in made for number in numbers(parcel)] == list(range(len(bodies)))
-    assert [parcel.row for parcel in made] == [100 + numbers(parcel)[0] for parcel in made]
-    for parcel in made:
-        assert parcel.count == len(numbers(parcel))
-        stored = len(parcel.body) + parcel.count * (RECORD_OVERHEAD_BYTES + len("orders") - 22)
-        assert stored <= size or parcel.count == 1
+    assert [number for request in made for number in numbers(request)] == list(range(len(bodies)))
+    assert [request.row for request in made] == [100 + numbers(request)[0] for request in made]
+    for request in made:
+        assert request.count == len(numbers(request))
+        stored = len(request.body) + request.count * (RECORD_OVERHEAD_BYTES + len("orders") - 22)
+        assert stored <= size or request.count == 1
 
 
 def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
@@ -75,7 +75,7 @@ def test_delayed_messages_go_alone_with_what_delays_them() -> None:
 
 def test_all_go_alone_when_that_is_wanted() -> None:
     made = list(cut_requests(rows([b"a", b"b"]), [], 9_000, alone=True))
-    assert [(parcel.properties, parcel.body, parcel.flag) for parcel in made] == [
+    assert [(request.properties, request.body, request.flag) for request in made] == [
         ("K\x010\x02", b"a", 0), ("K\x011\x02", b"b", 1),
     ]  # fmt: skip
 
@@ -89,6 +89,6 @@ def test_rows_with_an_order_keep_it_within_their_queues() -> None:
             alone=False,
         )
     )
-    assert [(parcel.queue, numbers(parcel)) for parcel in made] == [
+    assert [(request.queue, numbers(request)) for request in made] == [
         (QUEUES[0], [1, 4]), (QUEUES[1], [3]), (QUEUES[2], [0, 2, 5]),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Parcels leave several at a time, those of one queue in turn, and a failure ends the task."""
+"""Sender: concurrent requests, ordered ones one by one, and a failure ends the task."""
 
 import asyncio
 import threading
@@ -26,11 +26,11 @@ OTHER = MessageQueue("orders", "broker-a", 1)
 QUEUES = [MessageQueue("orders", "broker-a", at % 4) for at in range(20)]
 
 
-class Slow:
+class SlowDelivery:
     """Stands in for `Delivery`: takes its time, and notes what was under way together."""
 
     def __init__(self, *_: Any) -> None:
-        self.under_way: list[int] = []
+        self.in_flight: list[int] = []
         self.most = 0
         self.order: list[int] = []
         self.together: list[set[object]] = []
@@ -39,24 +39,24 @@ class Slow:
     async def queues(self, _topic: str) -> list[MessageQueue]:
         return [QUEUE, OTHER]
 
-    async def send(self, parcel: SendRequest) -> DeliveredRequest:
-        self.under_way.append(parcel.row)
-        is_free = parcel.queue is None or parcel.properties is not None
-        assert is_free or parcel.queue not in self._queues, "two of one queue"
-        self._queues.append(parcel.queue)
-        self.most = max(self.most, len(self.under_way))
-        await asyncio.sleep(0.001 * (5 - parcel.row % 5))
-        self.under_way.remove(parcel.row)
-        self._queues.remove(parcel.queue)
-        self.order.append(parcel.row)
-        if parcel.body == b"bad":
+    async def send(self, request: SendRequest) -> DeliveredRequest:
+        self.in_flight.append(request.row)
+        is_free = request.queue is None or request.properties is not None
+        assert is_free or request.queue not in self._queues, "two of one queue"
+        self._queues.append(request.queue)
+        self.most = max(self.most, len(self.in_flight))
+        await asyncio.sleep(0.001 * (5 - request.row % 5))
+        self.in_flight.remove(request.row)
+        self._queues.remove(request.queue)
+        self.order.append(request.row)
+        if request.body == b"bad":
             raise CallRefused(13, "too long")
-        return DeliveredRequest(parcel, "broker-a", SendReply())
+        return DeliveredRequest(request, "broker-a", SendReply())
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
-    made = Slow()
+def slow(monkeypatch: pytest.MonkeyPatch) -> SlowDelivery:
+    made = SlowDelivery()
     monkeypatch.setattr(sender, "RequestDelivery", lambda *_: made)
     return made
 
@@ -64,34 +64,34 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
 OPTIONS = SinkOptions(namesrv=("127.0.0.1:1",), topic="orders")
 
 
-def parcels(
+def requests(
     count: int, queue: MessageQueue | None = None, text: str | None = None
 ) -> list[SendRequest]:
     return [SendRequest("orders", row, 1, b"x", queue, text) for row in range(count)]
 
 
-def test_two_batches_are_under_way_for_each_broker(slow: Slow) -> None:
+def test_two_batches_are_under_way_for_each_broker(slow: SlowDelivery) -> None:
     with Sender(OPTIONS) as sending:
-        sending.put(parcels(20))
+        sending.put(requests(20))
         sending.finish()
     assert sorted(slow.order) == list(range(20))
     assert slow.most == sender.BATCHES_MAX
 
 
-def test_many_messages_that_go_alone_are_under_way(slow: Slow) -> None:
-    taken: list[int] = []
-    with Sender(OPTIONS, taken=lambda sent: taken.append(sent.parcel.row)) as sending:
-        sending.put(parcels(600, text=""))
+def test_many_messages_that_go_alone_are_under_way(slow: SlowDelivery) -> None:
+    on_stored: list[int] = []
+    with Sender(OPTIONS, on_stored=lambda sent: on_stored.append(sent.request.row)) as sending:
+        sending.put(requests(600, text=""))
         sending.finish()
-    assert sorted(taken) == list(range(600))
+    assert sorted(on_stored) == list(range(600))
     assert 64 < slow.most <= sender.SINGLES_MAX
 
 
-def test_a_queue_of_an_order_gets_one_after_the_other(slow: Slow) -> None:
+def test_a_queue_of_an_order_gets_one_after_the_other(slow: SlowDelivery) -> None:
     with Sender(OPTIONS) as sending:
         assert sending.queues("orders") == [QUEUE, OTHER]
         mixed = [
-            one for pair in zip(parcels(9, QUEUE), parcels(9, OTHER), strict=True) for one in pair
+            one for pair in zip(requests(9, QUEUE), requests(9, OTHER), strict=True) for one in pair
         ]
         sending.put(mixed)
         sending.finish()
@@ -99,16 +99,16 @@ def test_a_queue_of_an_order_gets_one_after_the_other(slow: Slow) -> None:
     assert slow.most == 2
 
 
-def test_half_messages_need_no_order_yet(slow: Slow) -> None:
+def test_half_messages_need_no_order_yet(slow: SlowDelivery) -> None:
     with Sender(msgspec.structs.replace(OPTIONS, transactional=True)) as sending:
-        sending.put([replaced for at in range(20) for replaced in parcels(1, QUEUES[at], "")])
+        sending.put([replaced for at in range(20) for replaced in requests(1, QUEUES[at], "")])
         sending.finish()
     assert slow.most == 20
 
 
-def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: Slow) -> None:
+def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: SlowDelivery) -> None:
     bad = SendRequest("orders", 2, 1, b"bad", QUEUE)
-    lane = [*parcels(2, QUEUE), bad, *parcels(20, QUEUE)[3:]]
+    lane = [*requests(2, QUEUE), bad, *requests(20, QUEUE)[3:]]
 
     def everything() -> None:
         with Sender(OPTIONS) as sending:
@@ -120,7 +120,9 @@ def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: Slow) -> 
     assert slow.order == [0, 1, 2]
 
 
-def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(tmp_path: Path, sea_of: Any) -> None:
+def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(
+    tmp_path: Path, cluster_type: Any
+) -> None:
     bodies = [b"%d" % at for at in range(3_000)]
     batch = pa.RecordBatch.from_pydict({"body": bodies, "order_key": ["k"] * 3_000})
     with BlockingCluster(store=tmp_path) as running:
@@ -144,7 +146,7 @@ def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(tmp_path: Path, se
             == 3_000
         )
         thread.join()
-        table = sea_of(running).read("away")
+        table = cluster_type(running).read("away")
     rows: dict[int, int] = {}
     for row in table.to_pylist():
         rows.setdefault(int(row["body"]), row["queue_offset"])

@@ -1,4 +1,4 @@
-"""A task's rows are all there afterwards: in batches, alone, in their order, in two topics."""
+"""A task sends all its rows: in batches, singly, in order, and to two topics."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,13 +21,13 @@ def write(options: Any, *batches: dict[str, Any]) -> tuple[int, bytes]:
     return send_partition(iter(made), options, made[0].schema.names, ORIGIN)
 
 
-def test_rows_are_spread_over_all_queues_and_none_is_missing(sea: Any) -> None:
-    sea.create("spread")
+def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: Any) -> None:
+    sink_cluster.create("spread")
     bodies = [b"%05d" % at for at in range(3_000)]
     halves = {"body": bodies[:1_500]}, {"body": bodies[1_500:]}
-    options = sea.options(topic="spread", batch_bytes=20_000)
+    options = sink_cluster.options(topic="spread", batch_bytes=20_000)
     assert write(options, *halves) == (3_000, b"")
-    table = sea.read("spread")
+    table = sink_cluster.read("spread")
     assert sorted(table["body"].to_pylist()) == bodies
     used = set(zip(table["broker"].to_pylist(), table["queue_id"].to_pylist(), strict=True))
     assert len(used) == 4
@@ -36,19 +36,19 @@ def test_rows_are_spread_over_all_queues_and_none_is_missing(sea: Any) -> None:
     assert len({dict(pairs)["UNIQ_KEY"] for pairs in table["properties"].to_pylist()}) == 3_000
 
 
-def test_what_a_row_says_arrives(sea: Any) -> None:
-    sea.create("said")
+def test_what_a_row_says_arrives(sink_cluster: Any) -> None:
+    sink_cluster.create("said")
     properties = pa.array([[("colour", "red")]], pa.map_(pa.string(), pa.string()))
     row = {"body": ["é"], "key": ["k"], "tag": ["t"], "flag": [7], "properties": properties}
-    write(sea.options(topic="said"), row)
-    (found,) = sea.read("said").to_pylist()
+    write(sink_cluster.options(topic="said"), row)
+    (found,) = sink_cluster.read("said").to_pylist()
     assert (found["body"], found["flag"]) == ("é".encode(), 7)
     said = {"KEYS": "k", "TAGS": "t", "colour": "red", "ROQUET_ROW": "q/0/3/0"}
     assert said.items() <= dict(found["properties"]).items()
 
 
-def test_rows_of_one_order_key_stay_in_their_order(sea: Any) -> None:
-    sea.create("ordered", 3)
+def test_rows_of_one_order_key_stay_in_their_order(sink_cluster: Any) -> None:
+    sink_cluster.create("ordered", 3)
     count = 4_000
     columns = {
         "body": [b"%d" % at for at in range(count)],
@@ -57,10 +57,13 @@ def test_rows_of_one_order_key_stay_in_their_order(sea: Any) -> None:
     batch = pa.RecordBatch.from_pydict(columns)
     batches = [batch.slice(at, 900) for at in range(0, count, 900)]
     send_partition(
-        iter(batches), sea.options(topic="ordered", batch_bytes=3_000), batch.schema.names, ORIGIN
+        iter(batches),
+        sink_cluster.options(topic="ordered", batch_bytes=3_000),
+        batch.schema.names,
+        ORIGIN,
     )
     lines: dict[str, list[tuple[str, int, int, int]]] = {}
-    for row in sea.read("ordered").to_pylist():
+    for row in sink_cluster.read("ordered").to_pylist():
         key = dict(row["properties"])["__SHARDINGKEY"]
         place = (row["broker"], row["queue_id"], row["queue_offset"], int(row["body"]))
         lines.setdefault(key, []).append(place)
@@ -71,55 +74,57 @@ def test_rows_of_one_order_key_stay_in_their_order(sea: Any) -> None:
         assert numbers == sorted(numbers)
 
 
-def test_delayed_rows_wait_and_others_do_not(sea: Any) -> None:
-    sea.create("later")
+def test_delayed_rows_wait_and_others_do_not(sink_cluster: Any) -> None:
+    sink_cluster.create("later")
     delays = [None, 3_600, None]
-    write(sea.options(topic="later"), {"body": ["a", "b", "c"], "delay": delays})
-    assert sea.bodies("later") == [b"a", b"c"]
-    write(sea.options(topic="later"), {"body": ["d"], "delay_level": [18]})
-    assert sea.bodies("later") == [b"a", b"c"]
+    write(sink_cluster.options(topic="later"), {"body": ["a", "b", "c"], "delay": delays})
+    assert sink_cluster.bodies("later") == [b"a", b"c"]
+    write(sink_cluster.options(topic="later"), {"body": ["d"], "delay_level": [18]})
+    assert sink_cluster.bodies("later") == [b"a", b"c"]
     at = pa.array([1_000_000], pa.timestamp("us", "UTC"))
-    write(sea.options(topic="later"), {"body": ["past"], "deliver_at": at})
-    assert sea.bodies("later") == [b"a", b"c", b"past"]
+    write(sink_cluster.options(topic="later"), {"body": ["past"], "deliver_at": at})
+    assert sink_cluster.bodies("later") == [b"a", b"c", b"past"]
 
 
-def test_topics_come_from_their_column(sea: Any) -> None:
+def test_topics_come_from_their_column(sink_cluster: Any) -> None:
     for topic in ("left", "right"):
-        sea.create(topic)
-    write(sea.options(), {"body": ["a", "b", "c"], "topic": ["left", "right", "left"]})
-    assert (sea.bodies("left"), sea.bodies("right")) == ([b"a", b"c"], [b"b"])
+        sink_cluster.create(topic)
+    write(sink_cluster.options(), {"body": ["a", "b", "c"], "topic": ["left", "right", "left"]})
+    assert (sink_cluster.bodies("left"), sink_cluster.bodies("right")) == ([b"a", b"c"], [b"b"])
 
 
-def test_a_batch_with_a_wrong_row_is_not_sent_at_all(sea: Any) -> None:
-    sea.create("wrong")
+def test_a_batch_with_a_wrong_row_is_not_sent_at_all(sink_cluster: Any) -> None:
+    sink_cluster.create("wrong")
     with pytest.raises(MessageIllegal, match="row 3 of partition 3 of batch 0 has no body"):
-        write(sea.options(topic="wrong"), {"body": ["a", "b"]}, {"body": ["c", None]})
-    assert sea.bodies("wrong") in ([b"a", b"b"], [])
+        write(sink_cluster.options(topic="wrong"), {"body": ["a", "b"]}, {"body": ["c", None]})
+    assert sink_cluster.bodies("wrong") in ([b"a", b"b"], [])
 
 
-def test_what_a_broker_refuses_for_good_is_told_with_its_rows(sea: Any) -> None:
-    sea.create("small")
+def test_what_a_broker_refuses_for_good_is_told_with_its_rows(sink_cluster: Any) -> None:
+    sink_cluster.create("small")
     body = b"x" * (4 * 1024 * 1024 + 1)
-    options = sea.options(topic="small", body_bytes_max=8 * 1024 * 1024)
+    options = sink_cluster.options(topic="small", body_bytes_max=8 * 1024 * 1024)
     with pytest.raises(CallRefused, match="this broker takes") as caught:
         write(options, {"body": [b"a", body]})
     (note,) = caught.value.__notes__
     assert "row 1 of this partition could not be sent" in note
-    assert "if the broker takes less than usual, say so: maxMessageSize, batchBytes" in note
+    assert "if the broker's limits are lower, set maxMessageSize and batchBytes" in note
 
 
-def test_half_messages_are_invisible_and_their_places_are_known(sea: Any) -> None:
-    sea.create("halves")
-    count, data = write(sea.options(topic="halves", transactional=True), {"body": ["a", "b"]})
+def test_half_messages_are_invisible_and_their_places_are_known(sink_cluster: Any) -> None:
+    sink_cluster.create("halves")
+    count, data = write(
+        sink_cluster.options(topic="halves", transactional=True), {"body": ["a", "b"]}
+    )
     assert count == 2
-    assert sea.bodies("halves") == []
+    assert sink_cluster.bodies("halves") == []
     table = from_bytes(data)
     assert table["row"].to_pylist() == [0, 1]
     assert set(table["broker"].to_pylist()) <= {"broker-a", "broker-b"}
 
 
 def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
-    sea: Any, monkeypatch: pytest.MonkeyPatch
+    sink_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[DeliveredRequest] = []
 
@@ -128,16 +133,20 @@ def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
         return refs_of(sent, partition)
 
     monkeypatch.setattr(task, "refs_of", seen)
-    sea.create("lean")
-    write(sea.options(topic="lean", transactional=True), {"body": ["a" * 1000, "b" * 1000]})
-    assert [(one.parcel.body, one.parcel.properties) for one in kept] == [(b"", None)] * 2
+    sink_cluster.create("lean")
+    write(
+        sink_cluster.options(topic="lean", transactional=True), {"body": ["a" * 1000, "b" * 1000]}
+    )
+    assert [(one.request.body, one.request.properties) for one in kept] == [(b"", None)] * 2
 
 
-def test_a_task_without_rows_sends_nothing(sea: Any) -> None:
+def test_a_task_without_rows_sends_nothing(sink_cluster: Any) -> None:
     names = ["body"]
-    assert send_partition(iter([]), sea.options(topic="none"), names, ORIGIN) == (0, b"")
+    assert send_partition(iter([]), sink_cluster.options(topic="none"), names, ORIGIN) == (0, b"")
     assert (
-        send_partition(iter([]), sea.options(topic="none", transactional=True), names, ORIGIN)[0]
+        send_partition(
+            iter([]), sink_cluster.options(topic="none", transactional=True), names, ORIGIN
+        )[0]
         == 0
     )
 

@@ -1,4 +1,4 @@
-"""The rows of a batch are known again by their keys, wherever they were stored."""
+"""Visibility: the rows of a batch are recognized by their keys."""
 
 from typing import Any
 
@@ -26,49 +26,52 @@ def test_rows_of_other_batches_are_passed_over() -> None:
     assert rows_of(pa.array([[], None], MAP), "q/1/").tolist() == []
 
 
-def test_only_what_was_stored_since_is_looked_at(sea: Any) -> None:
-    sea.create("watched")
-    options = sea.options(topic="watched")
+def test_only_what_was_stored_since_is_looked_at(sink_cluster: Any) -> None:
+    sink_cluster.create("watched")
+    options = sink_cluster.options(topic="watched")
 
     def write(batch: int, count: int) -> None:
         rows = pa.RecordBatch.from_pydict({"body": ["x"] * count})
         send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", batch, 0))
 
     write(1, 3)
-    watch = VisibilityReader(options.namesrv, ["watched"], 5_000)
-    ends = watch.ends(["broker-a", "broker-b"])
+    reader = VisibilityReader(options.namesrv, ["watched"], 5_000)
+    ends = reader.ends(["broker-a", "broker-b"])
     assert set(ends) == {"watched", CHECK_MAX_TIME_TOPIC}
     write(1, 2)
     write(2, 2)
-    seen, given_up, ends = watch.since(ends, "q/1/")
-    assert (sorted(seen.tolist()), given_up.tolist()) == ([0, 1], [])
-    assert watch.since(ends, "q/1/")[0].tolist() == []
+    rows = reader.since(ends, "q/1/")
+    assert (sorted(rows.visible.tolist()), rows.discarded.tolist()) == ([0, 1], [])
+    assert reader.since(rows.ends, "q/1/").visible.tolist() == []
 
 
-def test_a_queue_that_is_not_there_any_more_is_not_taken_for_empty(sea: Any) -> None:
-    sea.create("gone")
-    watch = VisibilityReader((sea.namesrv,), ["gone"], 0)
-    ends = watch.ends(["broker-a"])
+def test_a_queue_that_is_not_there_any_more_is_not_taken_for_empty(sink_cluster: Any) -> None:
+    sink_cluster.create("gone")
+    reader = VisibilityReader((sink_cluster.namesrv,), ["gone"], 0)
+    ends = reader.ends(["broker-a"])
     ends["gone"]["broker-z"] = {"0": 0}
     with pytest.raises(ConnectFailed, match="queue 0 of broker 'broker-z' is not in the route"):
-        watch.since(ends, "q/1/")
+        reader.since(ends, "q/1/")
 
 
-def test_a_topic_whose_broker_is_away_is_waited_for(sea: Any) -> None:
-    watch = VisibilityReader((sea.namesrv,), ["away"], 5_000)
-    watch._cluster.pause = lambda _ms: sea.create("away")
-    assert set(watch.ends(["broker-a"])) == {"away", CHECK_MAX_TIME_TOPIC}
+def test_a_topic_whose_broker_is_away_is_waited_for(sink_cluster: Any) -> None:
+    reader = VisibilityReader((sink_cluster.namesrv,), ["away"], 5_000)
+    reader._cluster.pause = lambda _ms: sink_cluster.create("away")
+    assert set(reader.ends(["broker-a"])) == {"away", CHECK_MAX_TIME_TOPIC}
     with pytest.raises(ConnectFailed, match="topic 'not-there' is unknown"):
-        VisibilityReader((sea.namesrv,), ["not-there"], 0).since({}, "q/1/")
+        VisibilityReader((sink_cluster.namesrv,), ["not-there"], 0).since({}, "q/1/")
 
 
-def test_a_queue_that_is_new_is_read_from_its_first_message(sea: Any) -> None:
-    sea.create("grown")
-    watch = VisibilityReader((sea.namesrv,), ["grown"], 5_000)
-    ends = watch.ends(["broker-a"])
+def test_a_queue_that_is_new_is_read_from_its_first_message(sink_cluster: Any) -> None:
+    sink_cluster.create("grown")
+    reader = VisibilityReader((sink_cluster.namesrv,), ["grown"], 5_000)
+    ends = reader.ends(["broker-a"])
     del ends["grown"]["broker-b"]
     rows = pa.RecordBatch.from_pydict({"body": ["x"] * 4, "order_key": ["1", "2", "3", "4"]})
     send_partition(
-        iter([rows]), sea.options(topic="grown"), rows.schema.names, PartitionOrigin("q", 1, 0)
+        iter([rows]),
+        sink_cluster.options(topic="grown"),
+        rows.schema.names,
+        PartitionOrigin("q", 1, 0),
     )
-    assert sorted(watch.since(ends, "q/1/")[0].tolist()) == [0, 1, 2, 3]
+    assert sorted(reader.since(ends, "q/1/").visible.tolist()) == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""Spark drives the writers: what they refuse, what they say, and that a batch is committed once."""
+"""Spark's writers: refusals, commit messages, and one commit per batch."""
 
 import pickle
 from pathlib import Path
@@ -26,13 +26,13 @@ def rows(*bodies: bytes) -> Any:
     return iter([pa.RecordBatch.from_pydict({"body": list(bodies)})])
 
 
-class Context:
+class FakeTaskContext:
     """Stands in for Spark's `TaskContext` of a stream."""
 
     def __init__(self, query: str | None, batch: str | None) -> None:
         self._known = {writers.QUERY_ID: query, writers.BATCH_ID: batch}
 
-    def get(self) -> "Context":
+    def get(self) -> "FakeTaskContext":
         return self
 
     def partitionId(self) -> int:  # noqa: N802
@@ -44,7 +44,7 @@ class Context:
 
 @pytest.fixture
 def batch_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "TaskContext", Context("query", "3"))
+    monkeypatch.setattr(writers, "TaskContext", FakeTaskContext("query", "3"))
 
 
 def test_the_source_gives_a_writer_of_each_kind() -> None:
@@ -55,9 +55,9 @@ def test_the_source_gives_a_writer_of_each_kind() -> None:
 
 def test_a_topic_cannot_be_overwritten() -> None:
     options = {"namesrv": "here:1", "topic": "orders"}
-    with pytest.raises(ConfigError, match=r"a topic only grows: mode\('append'\)"):
+    with pytest.raises(ConfigError, match=r"a topic only grows: use mode\('append'\)"):
         BatchWriter(options, BODY, overwrite=True)
-    with pytest.raises(ConfigError, match="a topic only grows: outputMode"):
+    with pytest.raises(ConfigError, match="a topic only grows: use outputMode"):
         StreamWriter(options, BODY, overwrite=True)
 
 
@@ -65,7 +65,7 @@ def test_a_wrong_frame_is_refused_before_anything_is_sent() -> None:
     schema = StructType([*BODY.fields, StructField("queue_id", IntegerType())])
     with pytest.raises(ConfigError, match="no column 'queue_id'"):
         BatchWriter({"namesrv": "here:1", "topic": "orders"}, schema, overwrite=False)
-    with pytest.raises(ConfigError, match="no column 'body'"):
+    with pytest.raises(ConfigError, match="column 'body' is missing"):
         StreamWriter(
             {"namesrv": "here:1", "topic": "orders"},
             StructType([StructField("key", StringType())]),
@@ -78,76 +78,84 @@ def test_a_stream_is_no_job() -> None:
         StreamWriter({"namesrv": "h:1", "topic": "t", "job": "j"}, BODY, overwrite=False)
 
 
-def test_a_batch_write_goes_to_the_topic(sea: Any) -> None:
-    sea.create("batch")
-    writer = BatchWriter({"namesrv": sea.namesrv, "topic": "batch"}, BODY, overwrite=False)
+def test_a_batch_write_goes_to_the_topic(sink_cluster: Any) -> None:
+    sink_cluster.create("batch")
+    writer = BatchWriter({"namesrv": sink_cluster.namesrv, "topic": "batch"}, BODY, overwrite=False)
     writer = pickle.loads(pickle.dumps(writer))
     message = writer.write(rows(b"a", b"b"))
     assert (message.rows, message.halves) == (2, b"")
     writer.commit([message])
-    assert sea.bodies("batch") == [b"a", b"b"]
-    properties = [dict(pairs) for pairs in sea.read("batch")["properties"].to_pylist()]
+    assert sink_cluster.bodies("batch") == [b"a", b"b"]
+    properties = [dict(pairs) for pairs in sink_cluster.read("batch")["properties"].to_pylist()]
     assert {one["ROQUET_ROW"].rpartition("/")[0] for one in properties} == {f"{writer._job}/0/0"}
 
 
-def test_a_named_job_that_is_committed_writes_nothing_again(sea: Any, tmp_path: Path) -> None:
-    sea.create("job")
+def test_a_named_job_that_is_committed_writes_nothing_again(
+    sink_cluster: Any, tmp_path: Path
+) -> None:
+    sink_cluster.create("job")
     options = {
-        "namesrv": sea.namesrv, "topic": "job", "transactional": "true", "commits": str(tmp_path),
-        "job": "nightly",
+        "namesrv": sink_cluster.namesrv, "topic": "job", "transactional": "true",
+        "commits": str(tmp_path), "job": "nightly",
     }  # fmt: skip
     for _ in range(2):
         writer = BatchWriter(options, BODY, overwrite=False)
         message = writer.write(rows(b"a", b"b"))
         writer.commit([message])
     assert message.rows == 0
-    assert sea.bodies("job") == [b"a", b"b"]
+    assert sink_cluster.bodies("job") == [b"a", b"b"]
 
 
-def test_a_job_without_a_name_leaves_no_record(sea: Any, tmp_path: Path) -> None:
-    sea.create("nameless")
+def test_a_job_without_a_name_leaves_no_record(sink_cluster: Any, tmp_path: Path) -> None:
+    sink_cluster.create("nameless")
     options = {
-        "namesrv": sea.namesrv, "topic": "nameless", "transactional": "yes",
+        "namesrv": sink_cluster.namesrv, "topic": "nameless", "transactional": "yes",
         "commits": str(tmp_path),
     }  # fmt: skip
     writer = BatchWriter(options, BODY, overwrite=False)
     writer.commit([writer.write(rows(b"a"))])
-    assert sea.bodies("nameless") == [b"a"]
+    assert sink_cluster.bodies("nameless") == [b"a"]
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_a_micro_batch_that_is_run_again_writes_nothing(
-    sea: Any, tmp_path: Path, batch_3: None
+    sink_cluster: Any, tmp_path: Path, batch_3: None
 ) -> None:
-    sea.create("micro")
+    sink_cluster.create("micro")
     options = {
-        "namesrv": sea.namesrv, "topic": "micro", "transactional": "true",
+        "namesrv": sink_cluster.namesrv, "topic": "micro", "transactional": "true",
         "checkpointlocation": str(tmp_path), "queryname": "q",
     }  # fmt: skip
     first = StreamWriter(options, BODY, overwrite=False).write(rows(b"a"))
-    assert sea.bodies("micro") == []
+    assert sink_cluster.bodies("micro") == []
     StreamWriter(options, BODY, overwrite=False).commit([first], 3)
-    assert sea.bodies("micro") == [b"a"]
+    assert sink_cluster.bodies("micro") == [b"a"]
     again = StreamWriter(options, BODY, overwrite=False).write(rows(b"a"))
     assert (again.query, again.rows) == ("query", 0)
     StreamWriter(options, BODY, overwrite=False).commit([again], 3)
-    assert sea.bodies("micro") == [b"a"]
+    assert sink_cluster.bodies("micro") == [b"a"]
     assert (tmp_path / "roquet-commits" / "query.000000000003.done").exists()
 
 
-def test_an_aborted_micro_batch_is_never_seen(sea: Any, tmp_path: Path, batch_3: None) -> None:
-    sea.create("torn")
+def test_an_aborted_micro_batch_is_never_seen(
+    sink_cluster: Any, tmp_path: Path, batch_3: None
+) -> None:
+    sink_cluster.create("torn")
     options = {
-        "namesrv": sea.namesrv, "topic": "torn", "transactional": "true", "commits": str(tmp_path),
+        "namesrv": sink_cluster.namesrv, "topic": "torn", "transactional": "true",
+        "commits": str(tmp_path),
     }  # fmt: skip
     writer = StreamWriter(options, BODY, overwrite=False)
     writer.abort([writer.write(rows(b"a")), None], 3)
     writer.abort([None], 3)
     writer.commit([writer.write(rows(b"b"))], 3)
-    assert sea.bodies("torn") == [b"b"]
+    assert sink_cluster.bodies("torn") == [b"b"]
 
 
-def test_in_plain_mode_there_is_nothing_to_commit() -> None:
+def test_in_plain_mode_there_is_nothing_to_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    for name in ("commit", "abort"):
+        monkeypatch.setattr(f"roquet.spark.sink.commit.{name}", lambda *args: calls.append(args))
     options = {"namesrv": "nowhere:1", "topic": "t"}
     for writer in (
         BatchWriter(options, BODY, overwrite=False),
@@ -159,19 +167,20 @@ def test_in_plain_mode_there_is_nothing_to_commit() -> None:
         )
         writer.commit(*arguments)
         writer.abort(*arguments)
+    assert calls == []
 
 
 def test_a_stream_knows_its_query_from_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "TaskContext", Context(None, None))
+    monkeypatch.setattr(writers, "TaskContext", FakeTaskContext(None, None))
     with pytest.raises(UsageError, match="Spark does not say"):
         micro_batch()
-    monkeypatch.setattr(writers, "TaskContext", Context("q", "12"))
+    monkeypatch.setattr(writers, "TaskContext", FakeTaskContext("q", "12"))
     assert micro_batch() == ("q", 12)
 
 
-def test_spark_writes_a_frame(spark: Any, sea: Any) -> None:
-    sea.create("frame")
+def test_spark_writes_a_frame(spark: Any, sink_cluster: Any) -> None:
+    sink_cluster.create("frame")
     frame = spark.range(0, 3_000, 1, 2).selectExpr("cast(id as string) as body", "'t' as tag")
-    writer = frame.write.format("roquet").mode("append").option("namesrv", sea.namesrv)
+    writer = frame.write.format("roquet").mode("append").option("namesrv", sink_cluster.namesrv)
     writer.option("topic", "frame").save()
-    assert sea.bodies("frame") == sorted(b"%d" % at for at in range(3_000))
+    assert sink_cluster.bodies("frame") == sorted(b"%d" % at for at in range(3_000))

@@ -65,11 +65,11 @@ def test_a_broker_that_is_away_for_a_minute_is_waited_for(
     canned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canned.send("broker-a", 0, b"one")
-    canned.moods += [ConnectFailed("starting again")] * 30
+    canned.failures += [ConnectFailed("starting again")] * 30
     waited: list[float] = []
     monkeypatch.setattr("roquet.spark.cluster.cluster_client.time.sleep", waited.append)
     (task,) = reader(canned).partitions()
-    canned.moods += [ConnectFailed("starting again")] * 30
+    canned.failures += [ConnectFailed("starting again")] * 30
     assert sum(batch.num_rows for batch in reader(canned).read(task)) == 1
     assert 20 < sum(waited) < 60
 

@@ -1,4 +1,4 @@
-"""Parts of log files: each byte in one of them, and each file knows what follows it."""
+"""Log splits: each byte is in one of them, and each file knows the next one in use."""
 
 from pathlib import Path
 

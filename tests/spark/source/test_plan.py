@@ -1,4 +1,4 @@
-"""Offsets to partitions: nothing twice, nothing left out, nothing too large."""
+"""Batch planning: no row twice, none left out, no partition too large."""
 
 import pytest
 from hypothesis import example, given

@@ -1,4 +1,4 @@
-"""Before a read begins it is known that brokers can filter, and that nobody else uses its group."""
+"""Preflight checks: brokers can filter, and the group has no other members."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A query's conditions lessen what is read, and never by a row that it wants."""
+"""Filter pushdown: conditions narrow a read and never drop a matching row."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,7 +36,7 @@ BEGAN = datetime(2026, 1, 31, tzinfo=UTC)
 SECONDS = SLACK_MS // 1000
 
 
-class Asked:
+class FakeLookup:
     """Message `n` of each queue was stored `n` seconds after BEGAN."""
 
     def now_ms(self) -> int:
@@ -51,7 +51,7 @@ class Asked:
 
 
 def left(*filters: Filter) -> list[tuple[str, int, int]]:
-    found = narrow_ranges(PIECES, pushed_filters(filters), Asked())
+    found = narrow_ranges(PIECES, pushed_filters(filters), FakeLookup())
     return [(piece.broker, piece.start, piece.end) for piece in found]
 
 
@@ -134,7 +134,7 @@ CONDITIONS = st.lists(
 def test_no_row_that_is_wanted_is_left_out(conditions: list[Any]) -> None:
     found = {
         (piece.broker, at)
-        for piece in narrow_ranges(PIECES, pushed_filters(conditions), Asked())
+        for piece in narrow_ranges(PIECES, pushed_filters(conditions), FakeLookup())
         for at in range(piece.start, piece.end)
     }
     wanted = {

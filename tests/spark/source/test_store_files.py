@@ -1,4 +1,4 @@
-"""Commit-log files, ours and genuine ones, are a table without any broker."""
+"""Commit-log files of Roquet and Apache brokers are read without a broker."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
 def rows(folder: Path, *fields: tuple[str, str], **options: str) -> list[dict[str, Any]]:
-    """What a read gives, as Spark would ask for it."""
+    """The rows of a read, planned and read as Spark does it."""
     settings = parse_store({"store": str(folder), **options}, NOW)
     reader = StoreFileReader(settings, list(fields or ALL))
     found: list[dict[str, Any]] = []
@@ -86,7 +86,7 @@ def test_tasks_share_the_bytes_and_hold_each_message_once(
     ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_splits, "SPLIT_BYTES_MIN", 5_000)
-    parts = plan_splits(ours, parse_store({"store": str(ours), "maxPartitions": "7"}, NOW).given)
+    parts = plan_splits(ours, parse_store({"store": str(ours), "maxPartitions": "7"}, NOW).source)
     assert 5 <= len(parts) <= 9
     assert len(rows(ours, maxPartitions="7")) == 90
     positions = [row["position"] for row in rows(ours, maxPartitions="7")]
@@ -261,7 +261,7 @@ def test_a_directory_without_a_log_is_named(tmp_path: Path) -> None:
 def test_a_file_that_went_away_is_named(ours: Path) -> None:
     settings = parse_store({"store": str(ours)}, NOW)
     part = LogSplit(str(ours / "commitlog" / ("9" * 20)), 0, 0, 10)
-    with pytest.raises(RecordError, match="is gone: retention took it meanwhile"):
+    with pytest.raises(RecordError, match="is gone: retention deleted it meanwhile"):
         list(store_files.LogSplitReader(settings, ("body",), part).batches())
 
 

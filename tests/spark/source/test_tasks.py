@@ -1,4 +1,4 @@
-"""Tasks carry all that a worker needs."""
+"""Read tasks hold everything that a worker needs."""
 
 import pickle
 from typing import Any
@@ -65,6 +65,6 @@ def test_a_task_whose_broker_is_away_waits_and_then_says_what_to_do(canned: Any)
 
 def test_a_refusal_is_told_as_it_is(canned: Any) -> None:
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
-    canned.moods.append(CallRefused(ResponseCode.NO_PERMISSION, "not for you"))
+    canned.failures.append(CallRefused(ResponseCode.NO_PERMISSION, "not for you"))
     with pytest.raises(CallRefused, match="not for you"):
         list(read_task(SETTINGS, ("body",), task))

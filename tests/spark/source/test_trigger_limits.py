@@ -1,4 +1,4 @@
-"""What a batch may bring, and when it is time for one."""
+"""Trigger limits: the size of a batch, and the earliest time for it."""
 
 import pytest
 from hypothesis import given

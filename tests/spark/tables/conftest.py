@@ -1,4 +1,4 @@
-"""Tables of each kind, batches for them, and a disk that ends the world at a chosen step."""
+"""Tables of each kind, batches for them, and a disk that crashes at a chosen step."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,11 +24,11 @@ Place = tuple[str, int, int]
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
-class EndingDisk(Disk):
-    """Does so many things, and then no more: the last one is done, or is not."""
+class CrashingDisk(Disk):
+    """Crashes at a chosen step, before or after it is done."""
 
     def __init__(self, steps: int, *, last_is_done: bool) -> None:
         self.left, self._last_is_done = steps, last_is_done
@@ -64,7 +64,7 @@ class EndingDisk(Disk):
 
 
 def batch(offsets: Iterable[int], *, broker: str = "broker-a", queue_id: int = 0) -> pa.RecordBatch:
-    """Messages of one queue; one a minute, so that a day ends after ten."""
+    """Messages of one queue, one a minute: the first day ends after ten."""
     places = list(offsets)
     rows: dict[str, list[Any]] = {
         "topic": ["orders"] * len(places),
@@ -79,15 +79,15 @@ def batch(offsets: Iterable[int], *, broker: str = "broker-a", queue_id: int = 0
 
 
 def written(directory: Path, *batches: pa.RecordBatch) -> list[DataFile]:
-    """What a task would write."""
+    """Files with these rows, as a task writes them."""
     writer = PartitionedWriter(directory, schema_of(COLUMNS))
-    for one in batches:
-        writer.write(one)
+    for rows in batches:
+        writer.write(rows)
     return writer.close()
 
 
 def archive(table: ArchiveTable, before: int, after: int) -> None:
-    """One batch, of both queues, as the driver does it."""
+    """Commit one batch of both queues, as the driver does."""
     state = table.state(QUEUES)
     directory = table.begin()
     files = [
@@ -114,8 +114,8 @@ def offsets(after: int, queues: Sequence[tuple[str, str, int]] = QUEUES) -> Queu
     return dict.fromkeys(queues, after)
 
 
-class Kind:
-    """One kind of table in a directory, and how others read it."""
+class TableKind:
+    """A table of one kind in a directory, and how readers see it."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.name, self.root = name, root
@@ -134,7 +134,7 @@ class Kind:
         return IcebergTable(self.root, wanted, disk)
 
     def rows(self) -> pa.Table:
-        """What anybody else sees."""
+        """The rows that readers see."""
         if self.name == "parquet":
             files = [str(path) for path in self.root.glob("day=*/*.parquet")]
             return ds.dataset(files, schema=schema_of(COLUMNS)).to_table()
@@ -152,22 +152,22 @@ class Kind:
             return table.state(QUEUES)
 
     def places(self) -> list[Place]:
-        """Broker, queue and offset of each row that anybody else sees, in order."""
+        """Broker, queue and offset of each row that readers see, sorted."""
         return places(self.rows())
 
     def on_disk(self) -> set[str]:
-        """Every Parquet file, wherever it is."""
+        """The names of all Parquet files in the directory."""
         return {path.name for path in self.root.rglob("*.parquet")}
 
     def listed(self) -> set[str]:
-        """Every file that the table names."""
+        """The names of the files in the table."""
         with self.open() as table:
             return {file.name for file in table.files()}
 
     wanted = WANTED
     queues = QUEUES
     crash = Crash
-    ending = EndingDisk
+    crashing_disk = CrashingDisk
     batch = staticmethod(batch)
     written = staticmethod(written)
     archive = staticmethod(archive)
@@ -176,12 +176,12 @@ class Kind:
 
 
 @pytest.fixture
-def kinds(tmp_path: Path) -> Callable[[str], Kind]:
-    """A kind by its name, in a directory that there is not yet."""
-    return lambda name: Kind(name, tmp_path / "lake of orders")
+def kinds(tmp_path: Path) -> Callable[[str], TableKind]:
+    """A table by the name of its kind, in a directory that does not exist yet."""
+    return lambda name: TableKind(name, tmp_path / "lake of orders")
 
 
 @pytest.fixture(params=["parquet", "delta", "iceberg"])
-def kind(request: pytest.FixtureRequest, kinds: Callable[[str], Kind]) -> Kind:
-    """Each kind."""
+def kind(request: pytest.FixtureRequest, kinds: Callable[[str], TableKind]) -> TableKind:
+    """A table of each kind."""
     return kinds(request.param)

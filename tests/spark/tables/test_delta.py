@@ -1,4 +1,4 @@
-"""A Delta table: its log is the truth, and others may write to it as well."""
+"""Delta table: its log decides, and other writers may add entries."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def test_who_is_always_late_gives_up_and_leaves_no_file(
 
 def test_a_delta_table_that_is_no_archive_is_left_alone(tmp_path: Path, delta: Any) -> None:
     write_deltalake(str(delta.root), pa.table({"id": [1]}))
-    with pytest.raises(ConfigError, match="is a Delta table, but no archive"):
+    with pytest.raises(ConfigError, match="is a Delta table, but not an archive"):
         delta.open()
     assert Log(str(delta.root)).version() == 0
 

@@ -1,4 +1,4 @@
-"""An Iceberg table: a snapshot and the offsets in one change, in this catalog or another."""
+"""Iceberg table: snapshot and offsets in one change, in this catalog or another."""
 
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def test_a_table_that_is_no_archive_is_left_alone(iceberg: Any) -> None:
     iceberg.open().close()
     with catalog(iceberg.root) as found, found.load_table("roquet.orders").transaction() as change:
         change.remove_properties("roquet.archive")
-    with pytest.raises(ConfigError, match=r"roquet\.orders of .* is no archive"):
+    with pytest.raises(ConfigError, match=r"roquet\.orders of .* is not an archive"):
         iceberg.open()
 
 
@@ -109,7 +109,7 @@ def test_who_is_always_late_gives_up_and_leaves_no_file(
         raise CommitFailedException("somebody came first")
 
     monkeypatch.setattr(IcebergTable, "_change", late)
-    with iceberg.open() as table, pytest.raises(TableConflict, match="others change"):
+    with iceberg.open() as table, pytest.raises(TableConflict, match="other writers changed"):
         iceberg.archive(table, 0, 3)
     assert iceberg.state() == TableState(0, {})
     assert iceberg.on_disk() == set()

@@ -1,4 +1,4 @@
-"""A kind by its name; a target that can be none is said."""
+"""open_table: the kind by its name, and errors for impossible targets."""
 
 import builtins
 from collections.abc import Callable

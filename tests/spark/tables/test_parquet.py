@@ -1,4 +1,4 @@
-"""A Parquet directory: the newest commit decides, whatever has become of its files."""
+"""Parquet directory: the newest commit decides, wherever its files are."""
 
 import itertools
 import json
@@ -36,7 +36,7 @@ def test_a_commit_is_a_file_for_eyes(tmp_path: Path) -> None:
 def test_old_commits_go_and_the_newest_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "KEPT", 3)
+    monkeypatch.setattr(parquet, "KEPT_COMMITS", 3)
     with ParquetTable(tmp_path, WANTED) as table:
         advance(table, 9)
         assert table.state() == TableState(9, {QUEUE: 9})
@@ -69,12 +69,12 @@ def test_committed_files_that_were_lost_are_said(kinds: Any) -> None:
         parquet.root = root / str(steps)
         with (
             suppress(parquet.crash),
-            parquet.open(parquet.ending(steps, last_is_done=True)) as table,
+            parquet.open(parquet.crashing_disk(steps, last_is_done=True)) as table,
         ):
             parquet.archive(table, 0, 4)
         waiting = list(parquet.root.glob("_roquet/staging/*/*.parquet"))
         if waiting and list(parquet.root.glob("_roquet/commits/*.json")):
             break  # the decision was made, and not all files were placed
     waiting[0].unlink()
-    with pytest.raises(TableDamaged, match="is neither there nor in"):
+    with pytest.raises(TableDamaged, match="is missing, and so is"):
         parquet.open()

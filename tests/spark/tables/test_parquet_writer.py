@@ -1,4 +1,4 @@
-"""A task's rows become whole files, by day, with names of their own."""
+"""Parquet writer: complete files by day, with unique names."""
 
 from pathlib import Path
 from typing import Any

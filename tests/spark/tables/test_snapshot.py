@@ -1,4 +1,4 @@
-"""A table is looked at while an archive holds it, and nothing of it is changed."""
+"""Snapshots are read while an archive holds the table, and change nothing."""
 
 from pathlib import Path
 from typing import Any
@@ -138,7 +138,7 @@ def test_files_of_somebody_else_will_do(tmp_path: Path) -> None:
 def test_what_is_no_table_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no"):
         read_snapshot(str(tmp_path / "lake"), "orders")
-    with pytest.raises(ConfigError, match="no Parquet files, and no archive"):
+    with pytest.raises(ConfigError, match="neither Parquet files nor an archive"):
         read_snapshot(str(tmp_path), "orders")
     with pytest.raises(ConfigError, match="no kind of table 'parqet'"):
         read_snapshot(str(tmp_path), kind="parqet")

@@ -1,4 +1,4 @@
-"""Files wait unseen, go to their days once, and are taken back when their commit was not made."""
+"""Staging: files wait hidden, move to their days once, and are removed without a commit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_placing_twice_is_placing_once(staging: Staging) -> None:
 
 
 def test_a_file_that_is_nowhere_is_said(staging: Staging) -> None:
-    with pytest.raises(TableDamaged, match=r"roquet-1\.parquet is neither there nor in"):
+    with pytest.raises(TableDamaged, match=r"roquet-1\.parquet is missing, and so is"):
         staging.place(staging.begin().name, [FILE])
 
 
@@ -52,9 +52,9 @@ def test_what_was_placed_is_taken_back_unless_the_commit_was_made(
     commit = TableState(0, {}).then({}, waiting(staging), [FILE], ())
     staging.intend(commit)
     staging.place(commit.attempt, commit.added)
-    staging.settle(number)
+    staging.undo_unless_committed(number)
     assert staging.path(FILE).exists() == is_there
-    staging.settle(0)
+    staging.undo_unless_committed(0)
     assert staging.path(FILE).exists() == is_there, "it is settled once and for all"
 
 
@@ -90,3 +90,4 @@ def test_nothing_an_empty_directory_and_one_that_was_begun_are_targets(tmp_path:
     check_target(tmp_path, "delta")
     (tmp_path / "_roquet").mkdir()
     check_target(tmp_path, "delta")
+    assert [path.name for path in tmp_path.iterdir()] == ["_roquet"], "a check changes nothing"

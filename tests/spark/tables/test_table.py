@@ -1,4 +1,4 @@
-"""What every kind of table promises: each message once, whenever the world ends."""
+"""Every kind of table holds each message once, whenever the process is killed."""
 
 from typing import Any
 
@@ -201,7 +201,7 @@ def test_whenever_the_world_ends_each_message_is_there_once(
     root = kind.root
     for steps in range(1 + last_is_done, STEPS_MAX, stride or STRIDES[kind.name]):
         kind.root = root / str(steps)
-        disk = kind.ending(steps, last_is_done=last_is_done)
+        disk = kind.crashing_disk(steps, last_is_done=last_is_done)
         try:
             whole_life(kind, disk)
         except kind.crash:

@@ -51,7 +51,7 @@ CALL_TIMEOUT_MS: Final = 10_000
 RETRY_PAUSES_MS: Final = (50, 100, 200, 500, 1000)
 """Pauses between attempts; the last one repeats."""
 
-LOSS_ADVICE: Final = "failOnDataLoss=false goes on without what is gone"
+LOSS_ADVICE: Final = "failOnDataLoss=false continues without the lost messages"
 """The advice in errors about lost messages."""
 
 _BUSY_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
@@ -234,7 +234,7 @@ class ClusterClient:
         if self.settings.fail_on_data_loss:
             raise DataLost(f"{what}; {advice}")
         self.lost_count += count
-        log.warning("%s; going on, as failOnDataLoss=false says", what)
+        log.warning("%s; continuing, since failOnDataLoss=false", what)
 
     def with_retries(self, attempt: Callable[[], T], who: str) -> T:
         """The attempt's result; transient failures are retried until the read's timeout."""

@@ -69,7 +69,7 @@ class RangeReader:
                     "decompress=false all of them"
                 ) from error
         for _, why in records.unreadable():
-            log.warning("%s; it stays as it is stored, as failOnDataLoss=false says", why)
+            log.warning("%s; returned as it is stored, since failOnDataLoss=false", why)
         return records.keeping_unreadable().batch(self._columns)
 
 

@@ -1,7 +1,7 @@
-"""Commit: what the driver does with a transaction's half messages.
+"""Transaction commit on the driver: decides a batch, then makes its half messages visible.
 
-A batch is decided by its commit record, and not before: until that file is there nobody will see
-anything of it, and from then on everybody will see all of it, however often drivers are killed.
+The commit record decides a batch: until that file exists no row of the batch becomes visible, and
+from then on every row does, however often drivers are killed.
 """
 
 import time
@@ -34,7 +34,7 @@ log = logger(__name__)
 T = TypeVar("T")
 
 ROLL_BACK_TIMEOUT_MS: Final = 5_000
-"""For rolling back one half message: if its broker does not hear it, it gives it up by itself."""
+"""Timeout of rolling back one half message: brokers discard those that are not rolled back."""
 
 Pause = Callable[[int], object]
 
@@ -43,13 +43,13 @@ def _sleep(pause_ms: int) -> None:
     time.sleep(pause_ms / 1_000)
 
 
-def finish_decided(options: SinkOptions, pause: Pause = _sleep, settled_ms: int = QUIET_MS) -> None:
-    """Finish what a driver that died had decided and not done."""
+def finish_decided(options: SinkOptions, pause: Pause = _sleep, quiet_ms: int = QUIET_MS) -> None:
+    """Finish the batches that an earlier driver decided and did not finish."""
     records = _records(options)
     if not records.is_any_open:
         return
     with records.locked(options.timeout_ms, pause):
-        _finish_all(records, options, pause, settled_ms)
+        _finish_all(records, options, pause, quiet_ms)
 
 
 def commit(
@@ -58,25 +58,28 @@ def commit(
     batch: int,
     halves: Sequence[bytes],
     pause: Pause = _sleep,
-    settled_ms: int = QUIET_MS,
+    quiet_ms: int = QUIET_MS,
 ) -> None:
-    """Decide a batch and make its rows visible; one that is decided already is only finished."""
+    """Decide a batch and make its rows visible.
+
+    For a batch that was decided before, the new half messages are rolled back instead.
+    """
     records, table = _records(options), concat(map(from_bytes, halves))
     with records.locked(options.timeout_ms, pause):
-        _finish_all(records, options, pause, settled_ms)
+        _finish_all(records, options, pause, quiet_ms)
         if records.is_recorded(query, batch):
             log.info("batch %d of %s is committed already", batch, query)
             roll_back(options, table)
             return
         record = _record(options, query, batch, table)
         records.write(record)
-        _finish_one(records, record, options, pause, settled_ms, fresh=True)
+        _finish_one(records, record, options, pause, quiet_ms, fresh=True)
 
 
 def abort(
     options: SinkOptions, query: str, batch: int, halves: Sequence[bytes], pause: Pause = _sleep
 ) -> None:
-    """Roll back a batch that was not decided; Spark asks for it as well when a commit failed."""
+    """Roll back an undecided batch; Spark calls it after a failed commit, too."""
     records = _records(options)
     with records.locked(options.timeout_ms, pause):
         if not records.is_recorded(query, batch):
@@ -84,16 +87,16 @@ def abort(
 
 
 def decided_batches(options: SinkOptions) -> dict[str, frozenset[int]]:
-    """The batches that are decided, by query."""
+    """Numbers of the decided batches by query."""
     return _records(options).batches()
 
 
 def roll_back(options: SinkOptions, table: pa.Table) -> None:
-    """Roll half messages back, as far as their brokers can be reached."""
+    """Roll back half messages where their brokers can be reached."""
     if table.num_rows:
         halves = refs_at(table, range(table.num_rows))
-        with _committer(options, options.group, ROLL_BACK_TIMEOUT_MS) as (wait, ending):
-            wait(ending.abandon(halves))
+        with _committer(options, options.group, ROLL_BACK_TIMEOUT_MS) as (wait, committer):
+            wait(committer.roll_back(halves))
 
 
 def _records(options: SinkOptions) -> CommitRecords:
@@ -104,21 +107,19 @@ def _records(options: SinkOptions) -> CommitRecords:
 def _record(options: SinkOptions, query: str, batch: int, table: pa.Table) -> CommitRecord:
     ends: OffsetsJson = {}
     if table.num_rows:
-        watch = VisibilityReader(
+        reader = VisibilityReader(
             options.namesrv, table["topic"].unique().to_pylist(), options.timeout_ms
         )
-        ends = watch.ends(table["broker"].unique().to_pylist())
+        ends = reader.ends(table["broker"].unique().to_pylist())
     return CommitRecord(query, batch, options.group, options.namesrv, ends, table)
 
 
-def _finish_all(
-    records: CommitRecords, options: SinkOptions, pause: Pause, settled_ms: int
-) -> None:
+def _finish_all(records: CommitRecords, options: SinkOptions, pause: Pause, quiet_ms: int) -> None:
     for record in records.open():
         log.warning(
             "batch %d of %s was decided and not finished: finishing it", record.batch, record.query
         )
-        _finish_one(records, record, options, pause, settled_ms, fresh=False)
+        _finish_one(records, record, options, pause, quiet_ms, fresh=False)
 
 
 def _finish_one(
@@ -126,18 +127,19 @@ def _finish_one(
     record: CommitRecord,
     options: SinkOptions,
     pause: Pause,
-    settled_ms: int,
+    quiet_ms: int,
     *,
     fresh: bool,
 ) -> None:
     topics = record.halves["topic"].unique().to_pylist()
-    watch = VisibilityReader(options.namesrv, topics, options.timeout_ms)
-    with _committer(options, record.group, options.timeout_ms) as (wait, ending):
+    reader = VisibilityReader(options.namesrv, topics, options.timeout_ms)
+    with _committer(options, record.group, options.timeout_ms) as (wait, committer):
 
-        def end(halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
-            return wait(ending.all(halves))
+        def commit_halves(halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
+            return wait(committer.commit(halves))
 
-        BatchFinisher(end, watch, pause, options.timeout_ms, settled_ms).settle(record, fresh=fresh)
+        finisher = BatchFinisher(commit_halves, reader, pause, options.timeout_ms, quiet_ms)
+        finisher.finish(record, fresh=fresh)
     records.done(record, forget=record.query.startswith(JOB_PREFIX))
 
 
@@ -145,16 +147,16 @@ def _finish_one(
 def _committer(
     options: SinkOptions, group: str, timeout_ms: int
 ) -> Iterator[tuple[Callable[[Coroutine[Any, Any, T]], T], HalfMessageCommitter]]:
-    """Who ends half messages, and how to wait for what he does."""
+    """A committer on the shared event loop, and the function that waits for its coroutines."""
     thread = LoopThread.shared()
 
     async def opened() -> tuple[Any, HalfMessageCommitter]:
         pool, routes = open_connections(options)
         return pool, HalfMessageCommitter(pool, routes, group, timeout_ms, SYSTEM_CLOCK)
 
-    pool, ending = thread.wait(opened())
+    pool, committer = thread.wait(opened())
     try:
-        yield thread.wait, ending
+        yield thread.wait, committer
     finally:
         try:
             thread.wait(pool.close())

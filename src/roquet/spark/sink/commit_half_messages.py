@@ -1,6 +1,6 @@
-"""Ending: the ends of half messages told to their brokers, many at a time.
+"""Commit or roll back half messages: EndTransaction calls, many at a time.
 
-Of what is ordered, one of a queue at a time: the next one once the broker has answered.
+Ordered messages of one queue are ended one after the other, each after the reply to the one before.
 """
 
 import asyncio
@@ -27,15 +27,16 @@ from roquet.wire.records.property_text import decode_properties, encode_properti
 from roquet.wire.records.record import Record, decode_many
 
 IN_FLIGHT: Final = 256
-"""Ends that wait for an answer."""
+"""Most calls that wait for a reply."""
 
 TOO_LATE: Final = ResponseCode.ILLEGAL_OPERATION
-"""The half message's own time is over; as an answer to a check an end is taken all the same."""
+"""The refusal of an end that came after the half message's check time; the broker still accepts it
+as the answer to a check."""
 
 BUSY_CODES: Final = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY}
 )
-"""Refusals that pass, and of which nothing was done."""
+"""Refusals that are transient and certainly changed nothing."""
 
 HALF_MESSAGE_PROPERTIES: Final = frozenset(
     {
@@ -44,41 +45,42 @@ HALF_MESSAGE_PROPERTIES: Final = frozenset(
         names.TRANSACTION_CHECK_TIMES, names.TRANSACTION_PREPARED_QUEUE_OFFSET,
     }
 )  # fmt: skip
-"""Properties that a message loses when it is no half one any more."""
+"""Properties of half messages that the committed message does not have."""
 
 TIME_MAX: Final = 2**63 - 1
 
 
 class CommitOutcome(Enum):
-    """What is known of a half message after its end was told."""
+    """The outcome of the commit of one half message."""
 
     DONE = auto()
-    """Its message is stored where all can see it."""
+    """The message is stored and visible."""
     REFUSED = auto()
-    """The broker knows no half message that could be ended there."""
+    """The broker has no such half message to end."""
     UNKNOWN = auto()
-    """No answer came: it may be done, or be done in a moment."""
+    """No reply: the commit may be done, now or a moment later."""
     NOT_ASKED = auto()
+    """Not sent, since an earlier message of the same ordered queue is not done."""
 
 
 class HalfMessageRef(msgspec.Struct, frozen=True, gc=False):
-    """One half message."""
+    """A reference to one half message."""
 
     number: int
-    """Its place among those of the batch."""
+    """Index in the table of the batch's half messages."""
     topic: str
     broker: str
     queue_id: int
     half_offset: int
     position: int
     unique_key: str
-    ordered: bool
-    given_up: bool
-    """Whether the broker has laid it where operators find it: its message is sent anew."""
+    is_ordered: bool
+    is_discarded: bool
+    """Whether the broker moved it to TRANS_CHECK_MAX_TIME_TOPIC: its message is then sent again."""
 
 
 class HalfMessageCommitter:
-    """Ends half messages, on one event loop."""
+    """Commits or rolls back half messages; runs on one event loop."""
 
     def __init__(
         self, pool: ChannelPool, routes: Routes, group: str, timeout_ms: int, clock: Clock
@@ -89,55 +91,60 @@ class HalfMessageCommitter:
         self._timeout_ms = timeout_ms
         self._clock = clock
 
-    async def all(self, halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
-        """Commit them; what became of each, by its number."""
+    async def commit(self, halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
+        """Commit the half messages; the outcome of each by its number."""
         for topic in {half.topic for half in halves}:
-            await self._quietly(self._routes.refresh(topic))  # each asks again, if it has to
-        found = {half.number: CommitOutcome.NOT_ASKED for half in halves}
-        lanes: dict[tuple[str, str, int], list[HalfMessageRef]] = {}
-        free: list[HalfMessageRef] = []
+            await self._quietly(self._routes.refresh(topic))  # a failure shows in the calls
+        outcomes = {half.number: CommitOutcome.NOT_ASKED for half in halves}
+        by_queue: dict[tuple[str, str, int], list[HalfMessageRef]] = {}
+        unordered: list[HalfMessageRef] = []
         for half in halves:
-            if half.ordered:
-                lanes.setdefault((half.topic, half.broker, half.queue_id), []).append(half)
+            if half.is_ordered:
+                by_queue.setdefault((half.topic, half.broker, half.queue_id), []).append(half)
             else:
-                free.append(half)
-        rest = iter(free)
-        workers = [self._work(rest, found) for _ in range(min(IN_FLIGHT, len(free)))]
-        await _run_all([*workers, *(self._lane(lane, found) for lane in lanes.values())])
-        return found
+                unordered.append(half)
+        rest = iter(unordered)
+        workers = [self._commit_each(rest, outcomes) for _ in range(min(IN_FLIGHT, len(unordered)))]
+        in_order = [self._commit_in_order(queue, outcomes) for queue in by_queue.values()]
+        await _run_all([*workers, *in_order])
+        return outcomes
 
-    async def abandon(self, halves: Sequence[HalfMessageRef]) -> None:
-        """Roll them back, as far as brokers listen: who does not hear it gives them up later."""
+    async def roll_back(self, halves: Sequence[HalfMessageRef]) -> None:
+        """Roll back where brokers answer; the others discard half messages after their checks."""
         for topic in {half.topic for half in halves}:
             await self._quietly(self._routes.refresh(topic))
         rest = iter(halves)
 
         async def work() -> None:
             for half in rest:
-                await self._quietly(self._tell(half, ROLL_BACK, asked=False))
+                await self._quietly(self._end(half, ROLL_BACK, after_check=False))
 
         await asyncio.gather(*(work() for _ in range(min(IN_FLIGHT, len(halves)))))
 
-    async def _work(self, rest: Iterator[HalfMessageRef], found: dict[int, CommitOutcome]) -> None:
+    async def _commit_each(
+        self, rest: Iterator[HalfMessageRef], outcomes: dict[int, CommitOutcome]
+    ) -> None:
         for half in rest:
-            found[half.number] = await self._one(half)
+            outcomes[half.number] = await self._commit_one(half)
 
-    async def _lane(self, lane: Sequence[HalfMessageRef], found: dict[int, CommitOutcome]) -> None:
-        for half in lane:
-            found[half.number] = outcome = await self._one(half)
+    async def _commit_in_order(
+        self, halves: Sequence[HalfMessageRef], outcomes: dict[int, CommitOutcome]
+    ) -> None:
+        for half in halves:
+            outcomes[half.number] = outcome = await self._commit_one(half)
             if outcome is not CommitOutcome.DONE:
-                return  # what comes behind it must not overtake it
+                return  # later ones must not overtake it
 
-    async def _one(self, half: HalfMessageRef) -> CommitOutcome:
-        """Commit one, with patience for refusals of which it is certain that nothing was done."""
+    async def _commit_one(self, half: HalfMessageRef) -> CommitOutcome:
+        """Commit one half message; retried after failures that certainly changed nothing."""
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         waits = retry_pauses()
         while True:
             try:
-                await self._commit(half)
+                await self._end_or_resend(half)
             except (CallRefused, ConnectFailed) as error:
                 if isinstance(error, CallRefused) and error.code not in BUSY_CODES:
-                    if half.given_up:  # a plain message, then: nothing is left to try
+                    if half.is_discarded:  # its message was sent plainly: no other way is left
                         raise
                     return CommitOutcome.REFUSED
                 if self._clock.monotonic_ms() >= deadline_ms:
@@ -149,37 +156,37 @@ class HalfMessageCommitter:
             await self._quietly(self._routes.refresh(half.topic))
             await asyncio.sleep(next(waits) / 1_000)
 
-    async def _commit(self, half: HalfMessageRef) -> None:
-        if half.given_up:
-            await self._send_anew(half)
+    async def _end_or_resend(self, half: HalfMessageRef) -> None:
+        if half.is_discarded:
+            await self._resend(half)
             return
         try:
-            await self._tell(half, COMMIT, asked=False)
+            await self._end(half, COMMIT, after_check=False)
         except CallRefused as error:
             if error.code != TOO_LATE:
                 raise
-            await self._tell(half, COMMIT, asked=True)
+            await self._end(half, COMMIT, after_check=True)
 
-    async def _tell(self, half: HalfMessageRef, what: int, *, asked: bool) -> None:
+    async def _end(self, half: HalfMessageRef, what: int, *, after_check: bool) -> None:
         call = EndTransaction(
             topic=half.topic,
             producer_group=self._group,
             half_offset=half.half_offset,
             position=half.position,
             commit_or_rollback=what,
-            from_transaction_check=asked,
+            from_transaction_check=after_check,
             msg_id=half.unique_key,
             transaction_id=half.unique_key,
             broker_name=half.broker,
         )
         await self._pool.call(self._routes.leader(half.broker), call, ATTEMPT_TIMEOUT_MS)
 
-    # -- given up ----------------------------------------------------------------------------
+    # -- discarded ---------------------------------------------------------------------------
 
-    async def _send_anew(self, half: HalfMessageRef) -> None:
-        """Store the message itself where the half message was meant to be."""
-        record = await self._found(half)
-        await self._quietly(self._tell(half, ROLL_BACK, asked=True))
+    async def _resend(self, half: HalfMessageRef) -> None:
+        """Send the message itself to the queue that the half message was for."""
+        record = await self._read_record(half)
+        await self._quietly(self._end(half, ROLL_BACK, after_check=True))
         properties = decode_properties(record.properties)
         kept = {
             name: value for name, value in properties.items() if name not in HALF_MESSAGE_PROPERTIES
@@ -196,8 +203,8 @@ class HalfMessageCommitter:
         )
         await self._pool.call(self._routes.leader(half.broker), call, ATTEMPT_TIMEOUT_MS)
 
-    async def _found(self, half: HalfMessageRef) -> Record:
-        """The record of a half message: where it was stored, or where it was laid."""
+    async def _read_record(self, half: HalfMessageRef) -> Record:
+        """The record of a half message, from its position or from TRANS_CHECK_MAX_TIME_TOPIC."""
         address = self._routes.leader(half.broker)
         view = ViewMessage(topic=half.topic, offset=half.position)
         query = QueryByKey(
@@ -209,12 +216,12 @@ class HalfMessageCommitter:
                 if _is_of(record, half):
                     return record
         raise RecordError(
-            f"broker {half.broker!r} has no half message at {half.position} any more, and none in "
+            f"broker {half.broker!r} no longer has the half message at {half.position}, neither in "
             f"{CHECK_MAX_TIME_TOPIC}: the message {half.unique_key} for {half.topic} is lost"
         )
 
     async def _body(self, address: str, call: ViewMessage | QueryByKey) -> bytes:
-        """What a broker has; nothing when it says that there is nothing."""
+        """The body of a broker's reply; empty when it has no such message."""
         try:
             return bytes((await self._pool.call(address, call, ATTEMPT_TIMEOUT_MS)).body)
         except CallRefused as error:
@@ -227,9 +234,9 @@ class HalfMessageCommitter:
             await work
 
 
-async def _run_all(works: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Do all at one time; the first that fails ends the others."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+async def _run_all(coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all concurrently; the first failure cancels the others."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         await asyncio.gather(*tasks)
     finally:

@@ -1,9 +1,9 @@
-"""Commit records: which half messages a batch has, written down before the first is committed.
+"""Commit records: files with the half messages of a batch, written before the first is committed.
 
-    QUERY.BATCH.open    decided: its half messages are being committed, or were when somebody died
-    QUERY.BATCH.done    they all are: the batch is not written again
+    QUERY.BATCH.open    decided; the half messages are being committed, perhaps by a killed driver
+    QUERY.BATCH.done    all are committed; the batch is not written again
 
-The first is the decision: the batch is committed from the moment that this file is there.
+The `open` file is the decision: the batch is committed from the moment that it exists.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -29,7 +29,7 @@ log = logger(__name__)
 
 VERSION: Final = 1
 DONE_RECORDS_MAX: Final = 100
-"""Records of done batches of a query: Spark runs the last one again, if any."""
+"""Most records of finished batches of a query: Spark runs at most the last one again."""
 
 LOCK_PAUSE_MS: Final = 100
 
@@ -39,33 +39,41 @@ _META: Final = b"roquet"
 
 
 class CommitRecord(msgspec.Struct, frozen=True):
-    """What a batch has decided."""
+    """A decided batch and its half messages."""
 
     query: str
     batch: int
     group: str
     namesrv: tuple[str, ...]
     ends: OffsetsJson
-    """How far the queues reached where the batch is going to: {topic: {broker: {id: offset}}}."""
+    """Latest offsets of the destination before the decision: {topic: {broker: {id: offset}}}."""
     halves: pa.Table
 
     @property
     def prefix(self) -> str:
-        """What the keys of its messages begin with."""
+        """The prefix of the row keys of its messages."""
         return f"{self.query}/{self.batch}/"
 
 
+class _RecordName(NamedTuple):
+    """The parts of a record's file name; the query is quoted."""
+
+    query: str
+    batch: int
+    state: str
+
+
 class CommitRecords:
-    """The commit records of a directory."""
+    """The commit records in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     @contextmanager
     def locked(self, timeout_ms: int, pause: Callable[[int], object]) -> Iterator[None]:
-        """Nobody else commits meanwhile: a driver that was killed may have left a worker behind.
+        """Hold the directory's lock: a killed driver may have left a worker that still commits.
 
-        The lock goes with the process that holds it, however that ends.
+        The lock ends with the process that holds it. Raises StoreError after the timeout.
         """
         self._make()
         with (self._directory / "lock").open("a+b") as file:
@@ -74,11 +82,11 @@ class CommitRecords:
             yield
 
     def batches(self) -> dict[str, frozenset[int]]:
-        """The batches that are decided, by query."""
-        found: dict[str, set[int]] = {}
-        for name, batch, _ in self._found():
-            found.setdefault(unquote(name), set()).add(batch)
-        return {query: frozenset(batches) for query, batches in found.items()}
+        """Numbers of the decided batches by query."""
+        by_query: dict[str, set[int]] = {}
+        for file in self._files():
+            by_query.setdefault(unquote(file.query), set()).add(file.batch)
+        return {query: frozenset(batches) for query, batches in by_query.items()}
 
     def is_recorded(self, query: str, batch: int) -> bool:
         """Whether a batch is decided."""
@@ -86,24 +94,24 @@ class CommitRecords:
 
     @property
     def is_any_open(self) -> bool:
-        """Whether a batch may be decided and not done; who has not the lock can ask no more."""
-        return any(state == "open" for _, _, state in self._found())
+        """Whether a batch is decided and unfinished; without the lock this may change at once."""
+        return any(file.state == "open" for file in self._files())
 
     def open(self) -> list[CommitRecord]:
-        """What is decided and not done, in the order of the batches; with the lock."""
+        """Decided, unfinished batches in order; call it with the lock."""
         paths = sorted(self._directory.glob("*.open")) if self._directory.is_dir() else []
-        # One that died between the two marks has done all.
+        # With both files the driver was killed after it had finished the batch.
         return [_read_record(path) for path in paths if not path.with_suffix(".done").exists()]
 
     def write(self, record: CommitRecord) -> None:
-        """Decide a batch; UsageError when it is decided already."""
+        """Decide a batch; UsageError when it is already decided."""
         self._make()
         if self.is_recorded(record.query, record.batch):
             raise UsageError(f"batch {record.batch} of {record.query} is committed already")
         self._publish(self._path(record.query, record.batch, "open"), _encode(record))
 
     def done(self, record: CommitRecord, *, forget: bool = False) -> None:
-        """All is committed; `forget` when no such batch can come again."""
+        """Mark a batch as finished; `forget` it when it cannot be run again."""
         if not forget and not self._path(record.query, record.batch, "done").exists():
             done = json.dumps({"version": VERSION, "rows": record.halves.num_rows}).encode()
             self._publish(self._path(record.query, record.batch, "done"), done)
@@ -112,9 +120,9 @@ class CommitRecords:
         self._sync()
 
     def _tidy(self) -> None:
-        """Remove what those have left who died: drafts, and first marks beside second ones.
+        """Remove leftovers of killed processes: drafts, and `open` files of finished batches.
 
-        Such a first mark would count again as soon as the second one is pruned.
+        Such an `open` file would count again after its `done` file is pruned.
         """
         for path in list(self._directory.iterdir()):
             is_done = path.suffix == ".open" and path.with_suffix(".done").exists()
@@ -123,18 +131,18 @@ class CommitRecords:
 
     def _prune(self, query: str) -> None:
         done = sorted(
-            batch
-            for name, batch, state in self._found()
-            if (name, state) == (_file_name_part(query), "done")
+            file.batch
+            for file in self._files()
+            if (file.query, file.state) == (_file_name_part(query), "done")
         )
         for batch in done[:-DONE_RECORDS_MAX]:
             self._path(query, batch, "done").unlink(missing_ok=True)
 
-    def _found(self) -> Iterator[tuple[str, int, str]]:
+    def _files(self) -> Iterator[_RecordName]:
         if self._directory.is_dir():
             for path in self._directory.iterdir():
                 if match := _NAME.fullmatch(path.name):
-                    yield match["query"], int(match["batch"]), match["state"]
+                    yield _RecordName(match["query"], int(match["batch"]), match["state"])
 
     def _path(self, query: str, batch: int, state: str) -> Path:
         return self._directory / f"{_file_name_part(query)}.{batch:012d}.{state}"
@@ -148,7 +156,7 @@ class CommitRecords:
             ) from None
 
     def _publish(self, path: Path, data: bytes) -> None:
-        """A whole file, on the disk, or none."""
+        """Write a file durably, completely or not at all."""
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)
         try:
@@ -164,17 +172,17 @@ class CommitRecords:
         self._sync()
 
     def _sync(self) -> None:
-        """The directory's names are on the disk."""
+        """Make the directory's entries durable."""
         handle = os.open(self._directory, os.O_RDONLY)
         try:
-            with suppress(OSError):  # some network file systems know no such thing
+            with suppress(OSError):  # some network file systems do not support it
                 os.fsync(handle)
         finally:
             os.close(handle)
 
     def _wait(self, handle: int, timeout_ms: int, pause: Callable[[int], object]) -> None:
         deadline_ms = SYSTEM_CLOCK.monotonic_ms() + timeout_ms
-        is_told = False
+        is_logged = False
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -184,26 +192,26 @@ class CommitRecords:
                         f"another process is committing in {self._directory}: a query of the same "
                         "checkpoint runs, or one that was killed has left a worker behind"
                     ) from None
-                if not is_told:
+                if not is_logged:
                     log.warning("another process is committing in %s: waiting", self._directory)
-                    is_told = True
+                    is_logged = True
                 pause(LOCK_PAUSE_MS)
             else:
                 return
 
 
 def _name_it(draft: Path, path: Path) -> None:
-    """Give a finished file its name, which no other file may have yet."""
+    """Give a complete file its final name; FileExistsError when that is taken."""
     try:
         os.link(draft, path)
     except FileExistsError:
         raise
-    except OSError:  # a file system without links; the lock keeps others away
+    except OSError:  # a file system without hard links; the lock excludes other writers
         draft.rename(path)
 
 
 def _file_name_part(query: str) -> str:
-    """The name of a query or job as a part of a file's name."""
+    """The name of a query or job, quoted for file names."""
     return quote(query, safe="").replace(".", "%2E")
 
 
@@ -236,6 +244,6 @@ def _read_record(path: Path) -> CommitRecord:
         )  # fmt: skip
     except (RecordError, KeyError, ValueError, TypeError) as error:
         raise RecordError(
-            f"commit record {path} cannot be read ({error}): its batch may be committed in part. "
-            "Restore the file; or remove it, and see which ROQUET_ROW keys its topic lacks"
+            f"commit record {path} cannot be read ({error}): its batch may be partly committed. "
+            "Restore the file; or remove it, and look for missing ROQUET_ROW keys in the topic"
         ) from error

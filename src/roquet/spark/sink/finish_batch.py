@@ -1,12 +1,12 @@
-"""Settle: a batch that was decided is made visible, each row once, whatever happened before.
+"""Finish a decided batch: each row becomes visible exactly once, whatever happened before.
 
-    begin ──▶ tell the ends ──▶ all done? ──▶ over
-                 ▲                │ no: some were refused, or nobody answered
-                 │                ▼
-                 └── less what is visible ◀── wait until nothing is on its way, and read
+    begin ──▶ commit half messages ──▶ all done? ──▶ finished
+                 ▲                       │ no: some were refused, or not answered
+                 │                       ▼
+                 └── those not visible ◀── wait until no commit is in flight, then read
 
-A broker may deliver a half message twice that is committed twice. So one whose end may have been
-told before is committed only when its message is not there to be seen.
+A broker may deliver a half message twice that is committed twice. So a half message that may have
+been committed before is committed again only when its message is not visible.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,87 +23,84 @@ from roquet.spark.queue_offsets import OffsetsJson
 from roquet.spark.sink.commit_half_messages import CommitOutcome, HalfMessageRef
 from roquet.spark.sink.commit_records import CommitRecord
 from roquet.spark.sink.half_message_refs import row_codes
+from roquet.spark.sink.visibility import VisibleRows
 
 log = logger(__name__)
 
 QUIET_MS: Final = 5_000
-"""After this an end that was sent is done or will not be: genuine brokers refuse what has waited
-for 3 s in their queue, ours as well."""
-
-
-RowCodes = NDArray[np.int64]
+"""The time after which a commit that was sent is done or never will be: brokers, Apache's and ours,
+refuse calls that waited for 3 s in their queue."""
 
 
 class VisibilityCheck(Protocol):
-    """Who reads what became visible: `visible.Watch`."""
+    """Reads visible rows: `visibility.VisibilityReader`."""
 
-    def since(
-        self, ends: OffsetsJson, prefix: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], OffsetsJson]:
-        """The rows seen, those given up, and how far both were read."""
+    def since(self, ends: OffsetsJson, prefix: str) -> VisibleRows:
+        """Rows whose messages were stored, or discarded, since `ends`."""
 
 
 class BatchFinisher:
-    """Settles batches."""
+    """Commits the half messages of decided batches until all rows are visible."""
 
     def __init__(
         self,
-        end: Callable[[Sequence[HalfMessageRef]], dict[int, CommitOutcome]],
-        watch: VisibilityCheck,
+        commit: Callable[[Sequence[HalfMessageRef]], dict[int, CommitOutcome]],
+        visibility: VisibilityCheck,
         pause: Callable[[int], object],
         timeout_ms: int,
-        settled_ms: int = QUIET_MS,
+        quiet_ms: int = QUIET_MS,
     ) -> None:
-        self._end = end
-        self._watch = watch
+        self._commit = commit
+        self._visibility = visibility
         self._pause = pause
         self._timeout_ms = timeout_ms
-        self._settled_ms = settled_ms
+        self._settled_ms = quiet_ms
 
-    def settle(self, record: CommitRecord, *, fresh: bool) -> None:
-        """Return when each row is visible. `fresh`: no end of this batch was ever told."""
+    def finish(self, record: CommitRecord, *, fresh: bool) -> None:
+        """Return when each row is visible. `fresh`: no commit of this batch was ever sent."""
         table = record.halves
         numbers = row_codes(table["partition"].combine_chunks(), table["row"].combine_chunks())
-        open_, given_up = np.ones(len(numbers), np.bool_), np.zeros(len(numbers), np.bool_)
-        ends, looks = record.ends, not fresh
+        open_, discarded = np.ones(len(numbers), np.bool_), np.zeros(len(numbers), np.bool_)
+        ends, reads_first = record.ends, not fresh
         progress_ms = SYSTEM_CLOCK.monotonic_ms()
         while open_.any():
-            if looks:
+            if reads_first:
                 self._pause(self._settled_ms)
-                seen, laid, ends = self._watch.since(ends, record.prefix)
-                open_ &= ~np.isin(numbers, seen)
-                given_up |= np.isin(numbers, laid)
+                rows = self._visibility.since(ends, record.prefix)
+                ends = rows.ends
+                open_ &= ~np.isin(numbers, rows.visible)
+                discarded |= np.isin(numbers, rows.discarded)
                 log.info("%s: %d rows are not visible yet", record.prefix, open_.sum())
             before = int(open_.sum())
-            outcomes = self._end(_remaining(table, open_, given_up))
+            outcomes = self._commit(_remaining(table, open_, discarded))
             for number, outcome in outcomes.items():
                 if outcome is CommitOutcome.DONE:
                     open_[number] = False
                 elif outcome is CommitOutcome.REFUSED:
-                    given_up[number] = True
+                    discarded[number] = True
             if int(open_.sum()) < before:
                 progress_ms = SYSTEM_CLOCK.monotonic_ms()
             elif SYSTEM_CLOCK.monotonic_ms() - progress_ms > self._timeout_ms:
                 raise CallTimeout(
                     f"{before} rows of batch {record.batch} could not be made visible: they are in "
-                    "the batch's commit record; a restart of the query goes on with them"
+                    "the batch's commit record, and a restart of the query continues with them"
                 )
-            looks = True
+            reads_first = True
 
 
 def refs_at(
-    table: pa.Table, at: Sequence[int] | NDArray[np.int64], given_up: Sequence[bool] = ()
+    table: pa.Table, at: Sequence[int] | NDArray[np.int64], discarded: Sequence[bool] = ()
 ) -> list[HalfMessageRef]:
-    """These half messages of a batch, as values."""
+    """References to the half messages at these indices of a batch's table."""
     picked = table.take(pa.array(at, pa.int64()))
     names = ("topic", "broker", "queue_id", "half_offset", "position", "unique_key", "ordered")
     columns = [picked[name].to_pylist() for name in names]
-    marks = list(given_up) or [False] * len(at)
+    marks = list(discarded) or [False] * len(at)
     return [HalfMessageRef(*values) for values in zip(list(at), *columns, marks, strict=True)]
 
 
 def _remaining(
-    table: pa.Table, open_: NDArray[np.bool_], given_up: NDArray[np.bool_]
+    table: pa.Table, open_: NDArray[np.bool_], discarded: NDArray[np.bool_]
 ) -> list[HalfMessageRef]:
     at = np.flatnonzero(open_)
-    return refs_at(table, at.tolist(), given_up[at].tolist())
+    return refs_at(table, at.tolist(), discarded[at].tolist())

@@ -1,4 +1,4 @@
-"""Halves: where the half messages of rows lie, as Arrow bytes: what ends them needs all of it."""
+"""Half message references: everything needed to end the half messages of rows, as Arrow bytes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -24,31 +24,31 @@ SCHEMA: Final = pa.schema(
         "ordered": pa.bool_(),
     }
 )
-"""`half_offset` is the place in the queue of half messages, `position` that in the broker's log;
-`queue_id` is where the message will be."""
+"""`half_offset` is the offset in the queue of half messages, `position` the one in the broker's log
+in bytes; `queue_id` is the queue of the message after its commit."""
 
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def refs_of(sent: Sequence[DeliveredRequest], partition: int) -> pa.Table:
-    """Where the half messages of one partition lie, in the order of its rows."""
-    rows = sorted(sent, key=lambda one: one.parcel.row)
+    """References to the half messages of one partition, in row order."""
+    rows = sorted(sent, key=lambda delivered: delivered.request.row)
     columns = {
         "partition": [partition] * len(rows),
-        "row": [one.parcel.row for one in rows],
-        "topic": [one.parcel.topic for one in rows],
-        "broker": [one.broker for one in rows],
-        "queue_id": [one.reply.queue_id for one in rows],
-        "half_offset": [one.reply.queue_offset for one in rows],
-        "position": [parse_offset_message_id(one.reply.msg_id)[1] for one in rows],
-        "unique_key": [one.reply.transaction_id or "" for one in rows],
-        "ordered": [one.parcel.queue is not None for one in rows],
+        "row": [delivered.request.row for delivered in rows],
+        "topic": [delivered.request.topic for delivered in rows],
+        "broker": [delivered.broker for delivered in rows],
+        "queue_id": [delivered.reply.queue_id for delivered in rows],
+        "half_offset": [delivered.reply.queue_offset for delivered in rows],
+        "position": [parse_offset_message_id(delivered.reply.msg_id)[1] for delivered in rows],
+        "unique_key": [delivered.reply.transaction_id or "" for delivered in rows],
+        "ordered": [delivered.request.queue is not None for delivered in rows],
     }
     return pa.Table.from_pydict(columns, SCHEMA)
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """A table as bytes, small ones."""
+    """A table as compressed bytes of an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
         writer.write_table(table)
@@ -57,7 +57,7 @@ def to_bytes(table: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """The table of such bytes; RecordError when they are none."""
+    """The table in the bytes of `to_bytes`; RecordError when they do not decode."""
     try:
         return pa.ipc.open_stream(data).read_all()
     except pa.ArrowException as error:
@@ -65,16 +65,16 @@ def from_bytes(data: bytes) -> pa.Table:
 
 
 def concat(tables: Iterable[pa.Table]) -> pa.Table:
-    """The half messages of all partitions."""
+    """The references of all partitions as one table."""
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).combine_chunks()
 
 
 def row_codes(partitions: pa.Array, rows: pa.Array) -> NDArray[np.int64]:
-    """One number for each row of a batch: no two are alike."""
+    """A distinct number for each row of a batch, from its partition and row number."""
     high: NDArray[np.int64] = partitions.cast(pa.int64()).to_numpy() << PARTITION_SHIFT
     low: NDArray[np.int64] = rows.cast(pa.int64()).to_numpy()
     return high | low
 
 
 PARTITION_SHIFT: Final = 40
-"""Bits of a row's number: a partition has no more rows than 2 to the 40th."""
+"""Bits of a row number: a partition has at most 2**40 rows."""

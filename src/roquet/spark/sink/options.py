@@ -1,4 +1,4 @@
-"""SinkOptions: what a user said of a write.
+"""SinkOptions: the options of a write, parsed from Spark's strings.
 
 frame.write.format("roquet").mode("append").options(namesrv="…", topic="orders").save()
 """
@@ -17,41 +17,42 @@ from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, pars
 from roquet.spark.kafka_names import OPTIONS, hint
 
 GROUP: Final = "roquet-spark-sink"
-"""The producer group. Nobody else's: a producer of it would be asked about our half messages."""
+"""The default producer group. Use it for nothing else: brokers would ask other producers of the
+group about our half messages."""
 
 TIMEOUT_MS: Final = 60_000
-"""How long a broker may be away, starting again for example, before a write gives up."""
+"""How long a write waits for a broker that is away, restarting for example."""
 
 BATCH_BYTES: Final = 1024 * 1024
-"""Of one request, as the broker stores it: larger ones are no faster, and others wait behind."""
+"""Default size of one request as stored: larger ones are no faster, and delay the next ones."""
 
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024 - 64 * 1024
-"""What a broker at its defaults stores at one time, less what it adds itself."""
+"""Largest request that a broker with default settings stores, less what it adds itself."""
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What brokers take at their defaults (maxMessageSize)."""
+"""Largest body that brokers accept by default (maxMessageSize)."""
 
 JOB_PREFIX: Final = "job-"
-"""What the names of batch writes begin with that nobody named: such a one never comes again."""
+"""Prefix of the generated names of batch writes, which are never written again."""
 
 TRANSACTION_TIME_MS: Final = 10 * 60_000
-"""For how long brokers leave half messages alone: longer than most micro-batches take."""
+"""Default time before brokers check a half message: longer than most micro-batches take."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user said of a write. Times are in ms, sizes in bytes."""
+    """The settings of a write. Times are in ms, sizes in bytes."""
 
     namesrv: tuple[str, ...]
     topic: str | None = None
-    """None takes it from the column of that name."""
+    """None takes the topic from column `topic`."""
     group: str = GROUP
     timeout_ms: int = TIMEOUT_MS
     batch_bytes: int = BATCH_BYTES
     body_bytes_max: int = BODY_BYTES_MAX
     ignores_others: bool = False
-    """Whether columns that no message has are passed over."""
+    """Whether unknown columns are ignored instead of refused."""
     job: str | None = None
-    """The name of a batch write: written again under it, rows have the same keys."""
+    """The name of a batch write: a repetition under the same name gives rows the same keys."""
     transactional: bool = False
     transaction_time_ms: int = TRANSACTION_TIME_MS
     commits: str | None = None
@@ -59,23 +60,23 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SinkOptions:
-    """The settings of Spark's options; an option that there is not is named, with the right one."""
+    """The settings of Spark's options; ConfigError for an unknown option suggests a known one."""
     known = {name.lower(): name for name in _READERS}
-    found: dict[str, Any] = {}
-    for given, text in options.items():
-        if given.lower() in _SPARK_OPTIONS:
+    fields: dict[str, Any] = {}
+    for option, text in options.items():
+        if option.lower() in _SPARK_OPTIONS:
             continue
-        name = known.get(given.lower())
+        name = known.get(option.lower())
         if name is None:
-            raise ConfigError(f"no option {given!r} of a write{hint(given, _READERS, OPTIONS)}")
+            raise ConfigError(f"no option {option!r} of a write{hint(option, _READERS, OPTIONS)}")
         field, read = _READERS[name]
-        found[field] = read(text, name)
-    found.setdefault(
+        fields[field] = read(text, name)
+    fields.setdefault(
         "namesrv", resolve_name_servers(None, environ) if environ.get(_VARIABLE) else None
     )
-    if found["namesrv"] is None:
+    if fields["namesrv"] is None:
         raise ConfigError("option 'namesrv' is missing: .option('namesrv', '127.0.0.1:9876')")
-    settings = SinkOptions(**found)
+    settings = SinkOptions(**fields)
     if settings.transactional and settings.commits is None:
         checkpoint = {name.lower(): text for name, text in options.items()}.get(_CHECKPOINT)
         return msgspec.structs.replace(settings, commits=_beside_checkpoint(checkpoint))
@@ -83,22 +84,22 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SinkOptions
 
 
 def _beside_checkpoint(checkpoint: str | None) -> str:
-    """The directory of the commit records of a query with this checkpoint."""
+    """The directory for the commit records of a query with this checkpoint."""
     if checkpoint is None:
         raise ConfigError(
-            "transactional=true keeps a record of each commit: say .option('commits', DIRECTORY), "
-            "or for a stream .option('checkpointLocation', DIRECTORY) where it then is"
+            "transactional=true keeps a record of each commit: set .option('commits', DIRECTORY), "
+            "or for a stream .option('checkpointLocation', DIRECTORY)"
         )
     return f"{_directory(checkpoint, 'checkpointLocation').rstrip('/')}/roquet-commits"
 
 
 def _directory(text: str, name: str) -> str:
-    """The path of a directory that this machine sees as one."""
+    """The path of a directory in this machine's file system; ConfigError for other URLs."""
     parts = urlsplit(text.strip())
     if parts.scheme and parts.scheme != "file":
         raise ConfigError(
-            f"{name}: {text!r} is no directory of this machine: say .option('commits', DIRECTORY), "
-            "one that the driver finds again wherever it is restarted"
+            f"{name}: {text!r} is no directory of this machine: set .option('commits', DIRECTORY) "
+            "to one that the driver finds again wherever it is restarted"
         )
     path = parts.path if parts.scheme else text.strip()
     if not path:
@@ -122,7 +123,7 @@ def _group(text: str, _name: str) -> str:
 def _job(text: str, name: str) -> str:
     if not text.strip() or not text.isprintable() or "/" in text or text.startswith(JOB_PREFIX):
         raise ConfigError(
-            f"{name}: {text!r} is no name: it may not be empty, hold a slash or begin with job-"
+            f"{name}: {text!r} is no name: it must not be empty, contain a slash or begin with job-"
         )
     return text.strip()
 
@@ -143,14 +144,14 @@ def _ignores_others(text: str, name: str) -> bool:
 def _seconds(text: str, name: str) -> int:
     time_ms = parse_millis(text, name)
     if time_ms < 1_000:
-        raise ConfigError(f"{name}: {text!r} is less than a second, which brokers count in")
+        raise ConfigError(f"{name}: {text!r} is less than a second, the unit of brokers")
     return time_ms
 
 
 _VARIABLE: Final = "NAMESRV_ADDR"
 _CHECKPOINT: Final = "checkpointlocation"
 _SPARK_OPTIONS: Final = frozenset({_CHECKPOINT, "queryname"})
-"""What Spark hands over besides: a stream's own options."""
+"""Options of the stream itself, which Spark passes as well."""
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingProxyType(
     {
@@ -167,4 +168,4 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "commits": ("commits", _directory),
     }
 )
-"""Every option: the setting it is, and how its text is read."""
+"""The field and the parser of every option."""

@@ -1,8 +1,8 @@
-"""Shaper: Arrow batches of a frame to rows that are ready to be sent, or to an error.
+"""Row encoder: Arrow batches of a frame to encoded rows by topic, with a check of every row.
 
-Rows are numbered as they come within their partition. With the query, the batch and the partition
-that is the key of each message (ROQUET_ROW): the same rows in the same order get the same keys.
-Errors name the row by that number.
+Rows are numbered within their partition. Query, batch, partition and number form the row key of
+each message (ROQUET_ROW): the same rows in the same order get the same keys. Errors name the row by
+its number.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,14 +35,14 @@ from roquet.spark.sink.send_requests import TopicRows
 from roquet.wire.java_hash import hash_code
 
 ORDER_KEYS_MAX: Final = 65_536
-"""Order keys whose hash is remembered: they come again and again."""
+"""Most order keys whose hash is cached."""
 
 QueueLookup = Callable[[str], Sequence[MessageQueue]]
-"""The queues of a topic that may be written to."""
+"""Returns the writable queues of a topic."""
 
 
 class PartitionOrigin(msgspec.Struct, frozen=True):
-    """Whose rows they are: what is the same in the keys of one partition's rows."""
+    """The part of a row key that all rows of a partition share."""
 
     query: str
     batch: int
@@ -50,7 +50,7 @@ class PartitionOrigin(msgspec.Struct, frozen=True):
 
     @property
     def prefix(self) -> str:
-        """What stands in front of the row's number in its key."""
+        """The text before the row number in a row key."""
         return f"{self.query}/{self.batch}/{self.partition}/"
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class PartitionOrigin(msgspec.Struct, frozen=True):
 
 
 class RowEncoder:
-    """Makes the rows of one partition ready."""
+    """Encodes the rows of one partition."""
 
     def __init__(
         self,
@@ -78,23 +78,23 @@ class RowEncoder:
         self._next = self._first = 0
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[TopicRows]:
-        """The rows of a batch, topic by topic; all are looked at before the first is given."""
+        """The rows of a batch by topic; all rows are checked before the first topic is yielded."""
         self._first, self._next = self._next, self._next + len(batch)
         if not len(batch):
             return
-        found = {known: batch.column(name) for known, name in self._columns.items()}
-        flags = pc.fill_null(found["flag"], 0).to_numpy() if "flag" in found else None
+        columns = {known: batch.column(name) for known, name in self._columns.items()}
+        flags = pc.fill_null(columns["flag"], 0).to_numpy() if "flag" in columns else None
         whole = TopicRows(
             topic="",
             numbers=np.arange(self._first, self._next),
-            bodies=self._bodies(found["body"]),
-            texts=self._texts(found, len(batch)),
+            bodies=self._bodies(columns["body"]),
+            texts=self._texts(columns, len(batch)),
             flags=np.zeros(len(batch), np.int32) if flags is None else flags.astype(np.int32),
-            later=self._later(found),
+            later=self._later(columns),
             places=None,
         )
-        order = self._order(found)
-        for topic, at in self._topics(found):
+        order = self._order(columns)
+        for topic, at in self._topics(columns):
             rows = msgspec.structs.replace(whole if at is None else whole.where(at), topic=topic)
             if order is not None:
                 places = self._places(order, topic)
@@ -105,7 +105,7 @@ class RowEncoder:
 
     def _bodies(self, bodies: pa.Array) -> pa.Array:
         bodies = bodies.cast(pa.binary())
-        self._refuse(pc.is_null(bodies), "has no body: a message without one is no message")
+        self._refuse(pc.is_null(bodies), "has no body: a message needs one")
         sizes = pc.binary_length(bodies)
         self._refuse(pc.equal(sizes, 0), "has an empty body: brokers refuse that")
         most = self._options.body_bytes_max
@@ -113,14 +113,14 @@ class RowEncoder:
             self._fail(at, f"has a body of {sizes[at]} bytes, over the limit of {most}")
         return bodies
 
-    def _texts(self, found: ArrowColumns, count: int) -> pa.Array:
-        """The texts of the properties."""
+    def _texts(self, columns: ArrowColumns, count: int) -> pa.Array:
+        """The property texts; MessageIllegal names the first row whose properties do not encode."""
         first = self._first
         unique, keys = self._new_keys(first, count), row_keys(self._origin.prefix, first, count)
         try:
-            texts = property_texts_of(found, unique, keys)
+            texts = property_texts_of(columns, unique, keys)
         except MessageIllegal as error:
-            row = first + _first_illegal(found, unique, keys)
+            row = first + _first_illegal(columns, unique, keys)
             raise MessageIllegal(f"row {row} of {self._origin}: {error}") from error
         if self._suffix is not None:
             texts = pc.binary_join_element_wise(texts, self._suffix, b"")
@@ -130,31 +130,34 @@ class RowEncoder:
             self._fail(at, f"has properties of {sizes[at]} bytes, {most} fit")
         return texts
 
-    def _later(self, found: ArrowColumns) -> pa.Array | None:
-        """The property that delays each row; None when no row is delayed."""
+    def _later(self, columns: ArrowColumns) -> pa.Array | None:
+        """The delaying property of each row; None when no row is delayed."""
         texts: list[pa.Array] = []
         for column, name, as_number in DELAY_COLUMNS:
-            if column in found:
+            if column in columns:
                 if column == "delay":
-                    self._refuse(is_no_time(found[column]), "has a delay that is no time")
-                numbers = as_number(found[column])
+                    self._refuse(
+                        is_no_time(columns[column]), "has a delay that is not finite or too large"
+                    )
+                numbers = as_number(columns[column])
                 self._refuse(pc.less(numbers, 0), f"has a {column} before now")
                 texts.append(delay_texts(numbers, name))
-        said = [pc.is_valid(text).to_numpy(zero_copy_only=False) for text in texts]
-        if not any(some.any() for some in said):
+        masks = [pc.is_valid(text).to_numpy(zero_copy_only=False) for text in texts]
+        if not any(mask.any() for mask in masks):
             return None
-        both = pa.array(np.sum(said, axis=0) > 1)
-        self._refuse(both, "has two delays: delay, delay_level and deliver_at exclude each other")
+        several = pa.array(np.sum(masks, axis=0) > 1)
+        text = "has two delays: delay, delay_level and deliver_at exclude each other"
+        self._refuse(several, text)
         return pc.coalesce(*texts)
 
     # -- where it goes -----------------------------------------------------------------------
 
-    def _topics(self, found: ArrowColumns) -> list[tuple[str, NDArray[np.int64] | None]]:
-        """Each topic, and which of the rows go there; None is all."""
+    def _topics(self, columns: ArrowColumns) -> list[tuple[str, NDArray[np.int64] | None]]:
+        """Each topic with the indices of its rows; None for all rows."""
         if self._options.topic is not None:
             return [(self._options.topic, None)]
-        self._refuse(pc.is_null(found["topic"]), "has no topic")
-        coded = found["topic"].dictionary_encode()
+        self._refuse(pc.is_null(columns["topic"]), "has no topic")
+        coded = columns["topic"].dictionary_encode()
         topics, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
         for place, topic in enumerate(topics):
             fault = topic_fault(topic)
@@ -166,11 +169,11 @@ class RowEncoder:
             return [(topics[0], None)]
         return [(topic, np.flatnonzero(codes == place)) for place, topic in enumerate(topics)]
 
-    def _order(self, found: ArrowColumns) -> tuple[Sequence[str], NDArray[np.int64]] | None:
-        """The order keys, each once, and which of them each row has; None without the column."""
-        if "order_key" not in found:
+    def _order(self, columns: ArrowColumns) -> tuple[Sequence[str], NDArray[np.int64]] | None:
+        """The distinct order keys, and each row's index into them; None without the column."""
+        if "order_key" not in columns:
             return None
-        column = found["order_key"]
+        column = columns["order_key"]
         text = "has no order key: with a column 'order_key' each row has one"
         self._refuse(pc.equal(pc.fill_null(column, ""), ""), text)
         coded = column.dictionary_encode()
@@ -179,7 +182,7 @@ class RowEncoder:
     def _places(
         self, order: tuple[Sequence[str], NDArray[np.int64]], topic: str
     ) -> NDArray[np.int64]:
-        """The queue that each row's order key says, as a place in the topic's list."""
+        """The queue of each row by its order key, as an index into the topic's queues."""
         keys, codes = order
         count = len(self._queues(topic))
         return np.array([by_hash(self._hash(key), count) for key in keys], np.int64)[codes]
@@ -194,14 +197,14 @@ class RowEncoder:
         raise MessageIllegal(f"row {self._first + at} of {self._origin} {text}")
 
 
-def _first_illegal(found: ArrowColumns, unique: pa.Array, keys: pa.Array) -> int:
-    """The first row that has no text, where one has none."""
+def _first_illegal(columns: ArrowColumns, unique: pa.Array, keys: pa.Array) -> int:
+    """The index of the first row whose properties do not encode, by bisection; there is one."""
     good, bad = 0, len(keys)
     while bad - good > 1:
         count = (good + bad) // 2
-        columns = {name: column[:count] for name, column in found.items()}
+        first_columns = {name: column[:count] for name, column in columns.items()}
         try:
-            property_texts_of(columns, unique[:count], keys[:count])
+            property_texts_of(first_columns, unique[:count], keys[:count])
         except MessageIllegal:
             bad = count
         else:
@@ -210,5 +213,5 @@ def _first_illegal(found: ArrowColumns, unique: pa.Array, keys: pa.Array) -> int
 
 
 def _first(wrong: pa.Array) -> int:
-    """The first row for which something holds; -1 when it holds for none."""
+    """The index of the first true value; -1 when there is none."""
     return int(pc.index(wrong, True).as_py())

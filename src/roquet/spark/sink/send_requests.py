@@ -1,4 +1,4 @@
-"""Parcels: rows of one topic cut into the requests that carry them."""
+"""Send requests: the rows of one topic cut into batches and single messages."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -13,47 +13,47 @@ from roquet.arrow.encode import batch_items, join_items, split_evenly
 from roquet.model.queue import MessageQueue
 
 RECORD_OVERHEAD_BYTES: Final = 160
-"""What a broker adds to a message of a batch when it stores it: the fixed part of a record is
-91 bytes, less the 22 of the batch; then the topic's name, the cluster's, and two addresses."""
+"""Bytes that a broker adds to a message of a batch when it stores it: the fixed part of a record,
+91 bytes less the 22 of the batch, the names of topic and cluster, and two addresses."""
 
 COUNT_MAX: Final = 32_768
-"""Messages of one request: our brokers take twice as many."""
+"""Most messages of one request: Roquet brokers accept twice as many."""
 
 
 class SendRequest(msgspec.Struct, frozen=True, gc=False):
-    """One request: a batch of messages, or one alone."""
+    """One request: a batch of messages, or a single message."""
 
     topic: str
     row: int
-    """The number of its first row."""
+    """Number of the first row within the partition."""
     count: int
     body: bytes
     queue: MessageQueue | None = None
-    """The queue that its order key says; None leaves it to the queues' turns."""
+    """The queue that the order key selects; None for round robin."""
     properties: str | None = None
-    """Of a message alone; None is a batch, whose messages have their own."""
+    """Properties of a single message; None for a batch, whose messages have their own."""
     flag: int = 0
 
 
 class TopicRows(msgspec.Struct, frozen=True):
-    """Rows of one topic, ready to be sent: what each message is, column by column."""
+    """Encoded rows of one topic, column by column."""
 
     topic: str
     numbers: NDArray[np.int64]
     bodies: pa.Array
     texts: pa.Array
-    """The text of the properties of each."""
+    """The property text of each row."""
     flags: NDArray[np.int32]
     later: pa.Array | None
-    """The property that delays it, null where none does; None when nothing is delayed."""
+    """The delaying property of each row, null without a delay; None when no row is delayed."""
     places: NDArray[np.int64] | None
-    """The queue of each, as a place in the topic's list; None leaves it to the queues' turns."""
+    """The queue of each row, as an index into the topic's queues; None for round robin."""
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def where(self, rows: NDArray[np.int64]) -> "TopicRows":
-        """Some of them."""
+        """The rows at these indices."""
         picked = pa.array(rows)
         return TopicRows(
             self.topic,
@@ -69,7 +69,7 @@ class TopicRows(msgspec.Struct, frozen=True):
 def cut_requests(
     rows: TopicRows, queues: Sequence[MessageQueue], batch_bytes: int, *, alone: bool
 ) -> Iterator[SendRequest]:
-    """The requests that carry the rows; of one queue, in the order of the rows."""
+    """The requests for the rows; those of one queue in row order. `alone` sends single messages."""
     if rows.places is None:
         yield from _of_queue(rows, None, batch_bytes, alone=alone)
         return
@@ -91,14 +91,14 @@ def _of_queue(
     if not single.any():
         yield from _batches(rows, queue, sizes, batch_bytes)
         return
-    # What lies between two that go alone is a batch of its own: their order stays.
+    # Rows between two single messages form a batch of their own, which keeps the order.
     edges = np.flatnonzero(np.diff(single)) + 1
     for part in np.split(np.arange(len(rows)), edges):
-        some = rows.where(part)
+        part_rows = rows.where(part)
         if single[part[0]]:
-            yield from _singles(some, queue)
+            yield from _singles(part_rows, queue)
         else:
-            yield from _batches(some, queue, sizes[part], batch_bytes)
+            yield from _batches(part_rows, queue, sizes[part], batch_bytes)
 
 
 def _batches(

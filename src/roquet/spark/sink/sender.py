@@ -1,9 +1,9 @@
-"""Sender: parcels of one task to brokers, several at a time; what an order key binds in its order.
+"""Sender: sends the requests of one task concurrently; those of an order key's queue in order.
 
-    put ──▶ any queue      ▣ ▣ ▣      as many at a time as there is room for
-        ──▶ lane of queue  ▣▣▣▣ ──▶   one at a time, the next when a broker has it
+    put ──▶ any queue      ▣ ▣ ▣      concurrently, up to the limits below
+        ──▶ ordered queue  ▣▣▣▣ ──▶   one at a time, the next when the broker has stored it
 
-The task's thread makes parcels while an event loop in another one sends them.
+The task's thread makes requests while an event loop in another thread sends them.
 """
 
 import asyncio
@@ -27,27 +27,27 @@ from roquet.spark.sink.send_requests import SendRequest
 T = TypeVar("T")
 
 BATCHES_MAX: Final = 2
-"""Of a task under way for each broker: one that is stored and one that comes."""
+"""Most batches of a task in flight for each broker: one being stored, and the next."""
 
 SINGLES_MAX: Final = 256
-"""Messages of a task under way that go alone."""
+"""Most single messages of a task in flight."""
 
 HANDOVER_COUNT: Final = 64
-"""Messages that go alone, handed to the loop at one time."""
+"""Single messages handed to the event loop at a time."""
 
 
 class Sender:
-    """Sends the parcels of one task; `with` it."""
+    """Sends the requests of one task; a context manager."""
 
     def __init__(
         self,
         options: SinkOptions,
         turn: int = 0,
-        taken: Callable[[DeliveredRequest], object] = lambda _: None,
+        on_stored: Callable[[DeliveredRequest], object] = lambda _: None,
     ) -> None:
-        """`taken` is told of each parcel that a broker has, on the loop's thread."""
+        """`on_stored` is called on the loop's thread for each stored request."""
         self._options = options
-        self._taken = taken
+        self._on_stored = on_stored
         self._turn = turn
         self._thread = LoopThread.shared()
         self._work: _LoopSender | None = None
@@ -65,25 +65,25 @@ class Sender:
         self._do(self._open.close())
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic: the same for as long as this one lives."""
+        """The queues of a topic; fixed for the life of the sender."""
         known = self._open.pinned.get(topic)
         if known is None:
             known = self._open.pinned[topic] = self._do(self._open.delivery.queues(topic))
         return known
 
-    def put(self, parcels: Iterable[SendRequest]) -> None:
-        """Begin to send; returns when there is room for more, raises what failed before."""
-        some: list[SendRequest] = []
-        for parcel in parcels:
-            some.append(parcel)
-            if parcel.properties is None or len(some) >= HANDOVER_COUNT:
-                self._do(self._open.put(some))
-                some = []
-        if some:
-            self._do(self._open.put(some))
+    def put(self, requests: Iterable[SendRequest]) -> None:
+        """Start sending; returns when within the limits, and raises an earlier failure."""
+        pending: list[SendRequest] = []
+        for request in requests:
+            pending.append(request)
+            if request.properties is None or len(pending) >= HANDOVER_COUNT:
+                self._do(self._open.put(pending))
+                pending = []
+        if pending:
+            self._do(self._open.put(pending))
 
     def finish(self) -> None:
-        """Return when brokers have everything."""
+        """Return when everything is stored; raises an earlier failure."""
         self._do(self._open.finish())
 
     @property
@@ -95,43 +95,43 @@ class Sender:
         return self._thread.wait(work)
 
     async def _opened(self) -> "_LoopSender":
-        return _LoopSender(self._options, self._turn, self._taken)
+        return _LoopSender(self._options, self._turn, self._on_stored)
 
 
 class _LoopSender:
-    """What lives on the loop."""
+    """The sender's state on the event loop."""
 
     def __init__(
-        self, options: SinkOptions, turn: int, taken: Callable[[DeliveredRequest], object]
+        self, options: SinkOptions, turn: int, on_stored: Callable[[DeliveredRequest], object]
     ) -> None:
         self.pool, routes = open_connections(options)
         self.delivery = RequestDelivery(routes, self.pool, options, SYSTEM_CLOCK, turn)
         self.pinned: dict[str, Sequence[MessageQueue]] = {}
         self._routes = routes
-        self._taken = taken
-        # Half messages are seen in the order of their commits, not in that of their coming.
+        self._on_stored = on_stored
+        # Half messages become visible in the order of their commits, not of their sends.
         self._any_order = options.transactional
-        self._lanes: dict[MessageQueue, deque[SendRequest]] = {}
+        self._ordered: dict[MessageQueue, deque[SendRequest]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._batches = self._singles = 0
         self._error: BaseException | None = None
-        self._moved = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    async def put(self, parcels: Iterable[SendRequest]) -> None:
-        for parcel in parcels:
-            await self._room(parcel)
-            if parcel.properties is None:
+    async def put(self, requests: Iterable[SendRequest]) -> None:
+        for request in requests:
+            await self._wait_for_capacity(request)
+            if request.properties is None:
                 self._batches += 1
             else:
                 self._singles += 1
-            if parcel.queue is None or self._any_order:
-                self._start(self._one(parcel))
+            if request.queue is None or self._any_order:
+                self._start(self._send(request))
                 continue
-            lane = self._lanes.get(parcel.queue)
-            if lane is None:
-                lane = self._lanes[parcel.queue] = deque()
-                self._start(self._lane(parcel.queue, lane))
-            lane.append(parcel)
+            waiting = self._ordered.get(request.queue)
+            if waiting is None:
+                waiting = self._ordered[request.queue] = deque()
+                self._start(self._send_in_order(request.queue, waiting))
+            waiting.append(request)
 
     async def finish(self) -> None:
         while self._tasks and self._error is None:
@@ -145,45 +145,43 @@ class _LoopSender:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.pool.close()
 
-    async def _room(self, parcel: SendRequest) -> None:
+    async def _wait_for_capacity(self, request: SendRequest) -> None:
         brokers = max(len(self._routes.brokers), 1)
-        most = SINGLES_MAX if parcel.properties is not None else BATCHES_MAX * brokers
-        if parcel.queue is not None and parcel.properties is None:
-            most += len(self._lanes)  # each lane sends one at a time
-        while self._error is None and self._under_way(parcel) >= most:
+        is_batch = request.properties is None
+        most = BATCHES_MAX * brokers if is_batch else SINGLES_MAX
+        if request.queue is not None and is_batch:
+            most += len(self._ordered)  # each ordered queue sends one at a time
+        while self._error is None and (self._batches if is_batch else self._singles) >= most:
             await self._wait()
         self._check()
-
-    def _under_way(self, parcel: SendRequest) -> int:
-        return self._batches if parcel.properties is None else self._singles
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
-    async def _lane(self, queue: MessageQueue, lane: deque[SendRequest]) -> None:
-        while lane:
-            await self._one(lane.popleft())
-        del self._lanes[queue]
+    async def _send_in_order(self, queue: MessageQueue, waiting: deque[SendRequest]) -> None:
+        while waiting:
+            await self._send(waiting.popleft())
+        del self._ordered[queue]
 
-    async def _one(self, parcel: SendRequest) -> None:
-        self._taken(await self.delivery.send(parcel))
-        if parcel.properties is None:
+    async def _send(self, request: SendRequest) -> None:
+        self._on_stored(await self.delivery.send(request))
+        if request.properties is None:
             self._batches -= 1
         else:
             self._singles -= 1
-        self._moved.set()
+        self._changed.set()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self._error:
             self._error = error
-        self._moved.set()
+        self._changed.set()
 
     async def _wait(self) -> None:
-        self._moved.clear()
-        await self._moved.wait()
+        self._changed.clear()
+        await self._changed.wait()
 
     def _check(self) -> None:
         if self._error is not None:
@@ -191,7 +189,7 @@ class _LoopSender:
 
 
 def open_connections(options: SinkOptions) -> tuple[ChannelPool, Routes]:
-    """Connections and routes of a cluster, signed and encrypted as the environment says."""
+    """Connections to a cluster and its routes; the environment sets signatures and TLS."""
     config = ClientConfig()
     pool = ChannelPool(security=connection_security(config, os.environ))
     return pool, Routes(NameServers(pool, options.namesrv, config), config)

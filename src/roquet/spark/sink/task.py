@@ -1,4 +1,4 @@
-"""One task's rows on their way: shaped, cut into requests, sent."""
+"""One task of a write: encodes the rows of a partition, cuts them into requests, sends these."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from roquet.spark.sink.sender import Sender
 from roquet.wire.records.message_id import month_start_ms
 
 TURN_STEP: Final = 7
-"""Between the first queues of two tasks: a prime, so that they do not all begin with one broker."""
+"""Distance of the first queues of two tasks: a prime, so that they begin at different brokers."""
 
 
 def send_partition(
@@ -33,20 +33,23 @@ def send_partition(
     columns: Sequence[str],
     origin: PartitionOrigin,
 ) -> tuple[int, bytes]:
-    """Send all rows of a partition; gives their number, and in a transaction where they lie."""
+    """Send all rows of a partition.
+
+    Returns their number and, in a transaction, the half messages as Arrow bytes (otherwise b"").
+    """
     sent: list[DeliveredRequest] = []
 
-    def taken(one: DeliveredRequest) -> None:
-        if options.transactional:  # a partition's places have to fit into memory, not its bodies
-            parcel = msgspec.structs.replace(one.parcel, body=b"", properties=None)
-            sent.append(msgspec.structs.replace(one, parcel=parcel))
+    def on_stored(delivered: DeliveredRequest) -> None:
+        if options.transactional:  # without the body: only positions are kept in memory
+            request = msgspec.structs.replace(delivered.request, body=b"", properties=None)
+            sent.append(msgspec.structs.replace(delivered, request=request))
 
     try:
-        with Sender(options, origin.partition * TURN_STEP, taken) as sender:
-            shaper = RowEncoder(options, columns, origin, unique_key_maker(), sender.queues)
-            count = _send_all(batches, options, shaper, sender)
+        with Sender(options, origin.partition * TURN_STEP, on_stored) as sender:
+            encoder = RowEncoder(options, columns, origin, unique_key_maker(), sender.queues)
+            count = _send_all(batches, options, encoder, sender)
     except RoquetError:
-        if sent:  # nobody else will ever know of these half messages
+        if sent:  # the driver will not learn of these half messages
             with suppress(RoquetError):
                 roll_back(options, refs_of(sent, origin.partition))
         raise
@@ -54,12 +57,12 @@ def send_partition(
 
 
 def _send_all(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, shaper: RowEncoder, sender: Sender
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, encoder: RowEncoder, sender: Sender
 ) -> int:
     count = 0
     for batch in batches:
         count += len(batch)
-        for rows in shaper.rows(batch):
+        for rows in encoder.rows(batch):
             queues = () if rows.places is None else sender.queues(rows.topic)
             alone = options.transactional
             sender.put(cut_requests(rows, queues, options.batch_bytes, alone=alone))
@@ -68,7 +71,7 @@ def _send_all(
 
 
 def unique_key_maker() -> Callable[[int, int], pa.Array]:
-    """Makes the unique keys of one task's rows."""
+    """A maker of the unique keys of one task's rows."""
     now_ms = SYSTEM_CLOCK.now_ms()
     return unique_keys(
         ip_address(routable_address()).packed,

@@ -1,8 +1,9 @@
-"""Which rows of a batch are there for all to see, and which a broker has given up on."""
+"""Visibility: the rows of a batch whose messages consumers can read, and the discarded ones."""
 
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,42 +30,60 @@ READ_COLUMNS: Final = ("properties",)
 NO_ROWS: Final = np.empty(0, np.int64)
 
 
+class VisibleRows(msgspec.Struct, frozen=True):
+    """Rows of a batch by what became of their messages, as codes of `row_codes`."""
+
+    visible: NDArray[np.int64]
+    discarded: NDArray[np.int64]
+    """Rows whose half messages a broker moved to TRANS_CHECK_MAX_TIME_TOPIC."""
+    ends: OffsetsJson
+    """The offsets up to which both were read."""
+
+
 class VisibilityReader:
-    """Reads what was stored in topics since a batch was decided."""
+    """Reads the messages stored in topics since a batch was decided."""
 
     def __init__(self, namesrv: tuple[str, ...], topics: Iterable[str], timeout_ms: int) -> None:
         topics = tuple(sorted(topics))
         settings = SourceOptions(namesrv=namesrv, topics=topics, timeout_ms=timeout_ms)
-        # A copy may lack what its leader shows: it would be committed twice.
+        # A follower may lack messages of its leader, which would then be committed twice.
         self._cluster = ClusterClient(settings, leaders_only=True)
 
     def ends(self, brokers: Iterable[str]) -> OffsetsJson:
-        """How far the topics reach, and on these brokers what was given up."""
+        """Latest offsets of the topics, and of the discarded half messages on these brokers."""
         brokers = list(brokers)
         return to_json(self._cluster.with_retries(lambda: self._now(brokers), "route")[1])
 
-    def since(
-        self, ends: OffsetsJson, prefix: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], OffsetsJson]:
-        """The rows seen, those given up, and how far both were read: what comes next is behind."""
+    def since(self, ends: OffsetsJson, prefix: str) -> VisibleRows:
+        """Rows with this key prefix whose messages were stored, or discarded, since `ends`."""
         before = from_json(ends)
         brokers = {queue[1] for queue in before if queue[0] == CHECK_MAX_TIME_TOPIC}
-        first, now = self._cluster.with_retries(lambda: self._whole(before, brokers), "route")
-        pieces = [
+        first, now = self._cluster.with_retries(
+            lambda: self._complete_bounds(before, brokers), "route"
+        )
+        ranges = [
             OffsetRange(*queue, start, end)
             for queue, end in sorted(now.items())
             if (start := before.get(queue, first.get(queue, 0))) < end
         ]
-        given_up = [piece for piece in pieces if piece.topic == CHECK_MAX_TIME_TOPIC]
-        seen = [piece for piece in pieces if piece.topic != CHECK_MAX_TIME_TOPIC]
-        return self._rows(seen, prefix), self._rows(given_up, prefix), to_json(now)
+        discarded = [
+            offset_range for offset_range in ranges if offset_range.topic == CHECK_MAX_TIME_TOPIC
+        ]
+        visible = [
+            offset_range for offset_range in ranges if offset_range.topic != CHECK_MAX_TIME_TOPIC
+        ]
+        return VisibleRows(
+            visible=self._rows(visible, prefix),
+            discarded=self._rows(discarded, prefix),
+            ends=to_json(now),
+        )
 
-    def _whole(
+    def _complete_bounds(
         self, before: QueueOffsets, brokers: Iterable[str]
     ) -> tuple[QueueOffsets, QueueOffsets]:
-        """First and next offset of all queues; ConnectFailed while one of before is not there.
+        """First and next offsets of all queues; ConnectFailed while one in `before` is missing.
 
-        What lies in a queue that nobody looks into would be taken for invisible, and come twice.
+        Messages in a queue that is not read would count as invisible, and be committed twice.
         """
         first, now = self._now(brokers)
         if missing := sorted(before.keys() - now.keys()):
@@ -77,34 +96,37 @@ class VisibilityReader:
         try:
             bounds = self._cluster.bounds()
         except UsageError as error:
-            # It holds half messages, so it is there: new this moment, or its broker is away.
+            # The topic exists, since it has half messages: it is new, or its broker is away.
             raise ConnectFailed(str(error)) from error
         now = dict(bounds.latest)
         for broker in brokers:
-            now[CHECK_MAX_TIME_TOPIC, broker, 0] = self._given_up_end(broker)
+            now[CHECK_MAX_TIME_TOPIC, broker, 0] = self._discarded_end(broker)
         return bounds.earliest, now
 
-    def _given_up_end(self, broker: str) -> int:
+    def _discarded_end(self, broker: str) -> int:
         try:
             return self._cluster.ask(
                 broker, MaxOffset(topic=CHECK_MAX_TIME_TOPIC, queue_id=0)
             ).offset
-        except CallRefused:  # nothing was given up there, ever
+        except CallRefused:  # the broker has never discarded any
             return 0
 
-    def _rows(self, pieces: list[OffsetRange], prefix: str) -> NDArray[np.int64]:
-        batches = RangeReader(self._cluster, READ_COLUMNS).batches(pieces) if pieces else ()
-        found = [rows_of(batch.column("properties"), prefix) for batch in batches]
-        return np.concatenate([NO_ROWS, *found])
+    def _rows(self, ranges: list[OffsetRange], prefix: str) -> NDArray[np.int64]:
+        batches = RangeReader(self._cluster, READ_COLUMNS).batches(ranges) if ranges else ()
+        rows = [rows_of(batch.column("properties"), prefix) for batch in batches]
+        return np.concatenate([NO_ROWS, *rows])
 
 
 def rows_of(properties: pa.Array, prefix: str) -> NDArray[np.int64]:
-    """The rows of a batch among messages with these properties; `prefix` begins its keys."""
+    """The codes of a batch's rows among messages with these properties.
+
+    `prefix` is the part of the row keys that all rows of the batch share.
+    """
     keys = pc.map_lookup(properties, names.SINK_ROW, "first").drop_null()
-    ours = keys.filter(pc.starts_with(keys, prefix))
-    places = pc.utf8_slice_codeunits(ours, len(prefix))
-    places = places.filter(pc.match_substring_regex(places, r"^\d{1,7}/\d{1,12}$"))
-    parts = pc.split_pattern(places, "/")
+    of_batch = keys.filter(pc.starts_with(keys, prefix))
+    suffixes = pc.utf8_slice_codeunits(of_batch, len(prefix))
+    suffixes = suffixes.filter(pc.match_substring_regex(suffixes, r"^\d{1,7}/\d{1,12}$"))
+    parts = pc.split_pattern(suffixes, "/")
     return row_codes(
         pc.list_element(parts, 0).cast(pa.int32()), pc.list_element(parts, 1).cast(pa.int64())
     )

@@ -1,7 +1,7 @@
-"""The writers that Spark drives: `write` in tasks, `commit` and `abort` on the driver.
+"""Spark's writers: `write` runs in tasks, `commit` and `abort` on the driver.
 
-Plain mode has nothing to commit: a row is there as soon as a broker has it. A task that is run
-again writes its rows again, under the same keys (ROQUET_ROW).
+Without transactions there is nothing to commit: a row is visible as soon as a broker has stored it.
+A task that runs again writes its rows again, with the same row keys (ROQUET_ROW).
 """
 
 import os
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
-"""What Spark tells its tasks of the stream that they work for."""
+"""Local properties that name the stream's query and batch in a task."""
 
 
 class TaskCommitMessage(WriterCommitMessage):
-    """What one task has written; in a transaction also where its half messages lie."""
+    """The number of rows of one task and, in a transaction, its half messages as Arrow bytes."""
 
     def __init__(self, query: str, rows: int, halves: bytes = b"") -> None:
         self.query = query
@@ -39,39 +39,39 @@ class TaskCommitMessage(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a frame once."""
+    """Writes one DataFrame."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigError("a topic only grows: mode('append') is wanted, not 'overwrite'")
+            raise ConfigError("a topic only grows: use mode('append'), not 'overwrite'")
         self._options = parse(options, os.environ)
         self._columns = check_frame(_fields(schema), self._options)
         self._job = self._options.job or f"{JOB_PREFIX}{SystemRandom().getrandbits(64):016x}"
         self._recorded = 0 in _decided_batches(self._options).get(self._job, ())
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
-        """The rows of one partition."""
+        """Send the rows of one partition."""
         if self._recorded:
             return _skip(iterator, self._job)
         return _write(iterator, self._options, self._columns, self._job, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all visible, in a transaction."""
+        """Make all rows of a transaction visible."""
         if self._options.transactional:
             _commit(self._options, 0, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Roll back what is known, in a transaction."""
+        """Roll back the half messages of the tasks that ended, in a transaction."""
         if self._options.transactional:
             _abort(self._options, 0, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream. Spark makes one for each, and one to commit it."""
+    """Writes micro-batches of a stream. Spark makes a writer for each, and one to commit it."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigError("a topic only grows: outputMode 'append' or 'update' is wanted")
+            raise ConfigError("a topic only grows: use outputMode 'append' or 'update'")
         self._options = parse(options, os.environ)
         if self._options.job is not None:
             raise ConfigError("option 'job' names a batch write: a stream has its query's id")
@@ -79,30 +79,30 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._recorded = _decided_batches(self._options)
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
-        """The rows of one partition of a micro-batch."""
+        """Send the rows of one partition of a micro-batch."""
         query, batch = micro_batch()
         if batch in self._recorded.get(query, ()):
             return _skip(iterator, query)
         return _write(iterator, self._options, self._columns, query, batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make a micro-batch visible, in a transaction."""
+        """Make all rows of a transactional micro-batch visible."""
         if self._options.transactional:
             _commit(self._options, batchId, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Roll back what is known, in a transaction."""
+        """Roll back the half messages of the tasks that ended, in a transaction."""
         if self._options.transactional:
             _abort(self._options, batchId, messages)
 
 
 def micro_batch() -> tuple[str, int]:
-    """The query and the batch that this task works for."""
+    """The query id and batch number of the running task."""
     context = TaskContext.get()
     query = context.getLocalProperty(QUERY_ID) if context else None
     batch = context.getLocalProperty(BATCH_ID) if context else None
     if query is None or batch is None:
-        raise UsageError("Spark does not say for which query and batch this task works")
+        raise UsageError("Spark does not say to which query and batch this task belongs")
     return query, int(batch)
 
 
@@ -111,7 +111,7 @@ def _fields(schema: StructType) -> Iterator[tuple[str, str]]:
 
 
 def _decided_batches(options: SinkOptions) -> dict[str, frozenset[int]]:
-    """The batches that are committed, by query; what a driver left half done is done then."""
+    """Decided batches by query, after finishing those that a killed driver left."""
     if not options.transactional:
         return {}
     from roquet.spark.sink.commit import decided_batches, finish_decided
@@ -138,7 +138,7 @@ def _write(
 
 
 def _skip(batches: Iterator["pa.RecordBatch"], query: str) -> TaskCommitMessage:
-    """Nothing: all of it was committed before."""
+    """Consume the rows without sending them: the batch was committed before."""
     for _ in batches:
         pass
     return TaskCommitMessage(query, 0)
@@ -149,9 +149,9 @@ def _commit(
 ) -> None:
     from roquet.spark.sink.commit import commit
 
-    written = _task_messages(messages)
-    if written:
-        commit(options, written[0].query, batch, [one.halves for one in written if one.halves])
+    tasks = _task_messages(messages)
+    if tasks:
+        commit(options, tasks[0].query, batch, [task.halves for task in tasks if task.halves])
 
 
 def _abort(
@@ -159,9 +159,9 @@ def _abort(
 ) -> None:
     from roquet.spark.sink.commit import abort
 
-    written = _task_messages(messages)
-    if written:
-        abort(options, written[0].query, batch, [one.halves for one in written if one.halves])
+    tasks = _task_messages(messages)
+    if tasks:
+        abort(options, tasks[0].query, batch, [task.halves for task in tasks if task.halves])
 
 
 def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:

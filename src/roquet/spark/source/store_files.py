@@ -1,10 +1,10 @@
-"""Store files as a table: commit-log files read where they lie, with no broker.
+"""Store files as a DataFrame: commit-log files read in place, without a broker.
 
     spark.read.format("roquet").option("store", "/var/lib/roquet").option("topic", "orders")
 
-The directory may be ours or a genuine broker's, in use or a copy: nothing is written and no lock is
-taken. Rows come in the order of the log. The log holds more than consumers see: half messages,
-delayed ones, and those of deleted topics; `message_type` says what each is.
+The directory may be a Roquet or an Apache broker's, in use or a copy: nothing is written and no
+lock is taken. Rows come in log order. The log holds more than consumers see: half messages, delayed
+ones, and those of deleted topics; column `message_type` tells them apart.
 """
 
 import mmap
@@ -34,41 +34,43 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 PROBLEM: Final = "problem"
-"""The column that says what is wrong with a damaged place; null for messages."""
+"""The column that says what is wrong with damaged bytes; null for messages."""
 
 _OWN_OPTIONS: Final = ("store", "badRecords", "broker")
 _SHARED_OPTIONS: Final = (
     "topic", "topicPattern", "columns", "startingTime", "endingTime", "failOnDataLoss",
     "decompress", "minPartitions", "maxPartitions",
 )  # fmt: skip
-"""Options of reads from brokers that mean something here, too."""
+"""Options of reads from brokers that apply to store files as well."""
 
 
 class StoreFileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user said of a read of store files."""
+    """The settings of a read of store files."""
 
     folder: str
-    given: SourceOptions
-    """What is said of any read; without topics all are read."""
+    source: SourceOptions
+    """The settings shared with reads from brokers."""
     has_topics: bool
+    """Whether only some topics are read."""
     bad_records: bool = False
-    """Damaged places are rows, whose `problem` says what is wrong, instead of an error."""
+    """Damaged bytes become rows, whose `problem` says what is wrong, instead of an error."""
     broker: str = ""
-    """What column `broker` says: files do not know whose they are."""
+    """The value of column `broker`: the files do not contain the broker's name."""
 
 
 def parse_store(options: Mapping[str, str], now_ms: int) -> StoreFileOptions:
-    """The settings of Spark's options; ConfigError for one that means nothing for files."""
+    """The settings of Spark's options; ConfigError for options that do not apply to files.
+
+    `now_ms` is the time that relative times refer to.
+    """
     allowed = {name.lower(): name for name in (*_OWN_OPTIONS, *_SHARED_OPTIONS)}
     for name in options:
         if name.lower() not in allowed:
             known = {other.lower() for other in SOURCE_OPTIONS}
-            why = "is for brokers: a read of store files has none" if name.lower() in known else ""
-            raise ConfigError(
-                f"option {name!r} {why}"
-                if why
-                else f"no option {name!r}{suggest(name, allowed.values())}"
-            )
+            if name.lower() in known:
+                text = f"option {name!r} is for brokers: a read of store files has none"
+                raise ConfigError(text)
+            raise ConfigError(f"no option {name!r}{suggest(name, allowed.values())}")
     low = {name.lower(): text for name, text in options.items()}
     shared = {name: low[name.lower()] for name in _SHARED_OPTIONS if name.lower() in low}
     has_topics = "topic" in shared or "topicPattern" in shared
@@ -76,31 +78,31 @@ def parse_store(options: Mapping[str, str], now_ms: int) -> StoreFileOptions:
         shared["topicPattern"] = ".*"
     return StoreFileOptions(
         folder=low["store"],
-        given=_with_fixed_times(parse({**shared, "namesrv": "none:1"}, {}), now_ms),
+        source=_with_fixed_times(parse({**shared, "namesrv": "none:1"}, {}), now_ms),
         has_topics=has_topics,
         bad_records=parse_bool(low.get("badrecords", "false"), "badRecords"),
         broker=low.get("broker", ""),
     )
 
 
-def _with_fixed_times(given: SourceOptions, now_ms: int) -> SourceOptions:
-    """The same with times that do not move while tasks run."""
-    first, last = given.starting_offsets, given.ending_offsets
+def _with_fixed_times(settings: SourceOptions, now_ms: int) -> SourceOptions:
+    """The settings with relative times made absolute, so that all tasks use the same ones."""
+    first, last = settings.starting_offsets, settings.ending_offsets
     return msgspec.structs.replace(
-        given,
+        settings,
         starting_offsets=AtTime(now_ms - first.ms) if isinstance(first, TimeAgo) else first,
         ending_offsets=AtTime(now_ms - last.ms) if isinstance(last, TimeAgo) else last,
     )
 
 
 def schema_of(settings: StoreFileOptions) -> str:
-    """The chosen columns, and what is wrong with a row when that is asked for."""
-    columns = ddl(settings.given.columns)
+    """The selected columns as SQL, with `problem` when damaged bytes are read."""
+    columns = ddl(settings.source.columns)
     return f"{columns}, {PROBLEM} string" if settings.bad_records else columns
 
 
 class StoreFileReader(DataSourceReader):
-    """Reads a store's log files, each part by a task."""
+    """Reads the log files of a store."""
 
     def __init__(self, settings: StoreFileOptions, fields: Sequence[tuple[str, str]]) -> None:
         self._settings = settings
@@ -110,72 +112,72 @@ class StoreFileReader(DataSourceReader):
             check_fields(ours)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The files as they are now."""
-        found = plan_splits(Path(self._settings.folder), self._settings.given)
-        return [InputPartition(part) for part in found]
+        """The present log files, cut into splits for each task."""
+        tasks = plan_splits(Path(self._settings.folder), self._settings.source)
+        return [InputPartition(splits) for splits in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The messages of some parts."""
-        for part in partition.value or ():
-            yield from LogSplitReader(self._settings, self._columns, part).batches()
+        """The messages of one task's splits."""
+        for split in partition.value or ():
+            yield from LogSplitReader(self._settings, self._columns, split).batches()
 
 
 class LogSplitReader:
-    """The reading of one part, in a worker."""
+    """Reads one log split, in a worker."""
 
-    def __init__(self, settings: StoreFileOptions, columns: Sequence[str], part: LogSplit) -> None:
+    def __init__(self, settings: StoreFileOptions, columns: Sequence[str], split: LogSplit) -> None:
         self._settings = settings
         self._order = list(columns)
         self._columns = [name for name in columns if name != PROBLEM]
-        self._part = part
+        self._split = split
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
-        """The messages, and damaged places where they are asked for."""
+        """The messages, and damaged bytes as rows with badRecords=true."""
         from roquet.arrow.log_file import LogFile, LogFileDamage
         from roquet.arrow.records import RecordColumns
 
-        part, settings = self._part, self._settings
-        data = _map_file(part.path)
-        file = LogFile(data, part.position, used_bytes(Path(part.path)), part.until)
-        for piece in file.walk(part.start, part.stop):
-            if isinstance(piece, LogFileDamage):
-                if self._is_told(piece):
-                    yield self._row_of(piece)
+        split, settings = self._split, self._settings
+        data = _map_file(split.path)
+        file = LogFile(data, split.position, used_bytes(Path(split.path)), split.until)
+        for block in file.walk(split.start, split.stop):
+            if isinstance(block, LogFileDamage):
+                if self._is_row(block):
+                    yield self._row_of(block)
                 continue
-            restore = settings.given.decompress
-            found = self._wanted(RecordColumns(piece, broker=settings.broker, restore=restore))
-            if len(found):
-                yield from self._told(found)
+            restore = settings.source.decompress
+            records = self._select(RecordColumns(block, broker=settings.broker, restore=restore))
+            if len(records):
+                yield from self._batches_of(records)
 
-    def _wanted(self, records: "RecordColumns") -> "RecordColumns":
-        """Those of the topics and the times that are asked for."""
+    def _select(self, records: "RecordColumns") -> "RecordColumns":
+        """The records of the read's topics and times."""
         import numpy as np
         import pyarrow.compute as pc
 
-        given, wanted = self._settings.given, np.ones(len(records), np.bool_)
+        source, mask = self._settings.source, np.ones(len(records), np.bool_)
         if self._settings.has_topics:
             topics = records.topics()
-            asked = given.topics
-            if given.topic_pattern is not None:
-                asked = matching(given.topic_pattern, topics.unique().to_pylist(), ())
-            wanted &= pc.is_in(topics, _string_array(asked)).to_numpy(zero_copy_only=False)
-        since, until = _time_ms(given.starting_offsets), _time_ms(given.ending_offsets)
+            wanted = source.topics
+            if source.topic_pattern is not None:
+                wanted = matching(source.topic_pattern, topics.unique().to_pylist(), ())
+            mask &= pc.is_in(topics, _string_array(wanted)).to_numpy(zero_copy_only=False)
+        since, until = _time_ms(source.starting_offsets), _time_ms(source.ending_offsets)
         if since is not None:
-            wanted &= records.stored_ms >= since
+            mask &= records.stored_ms >= since
         if until is not None:
-            wanted &= records.stored_ms < until
-        return records if wanted.all() else records.where(wanted)
+            mask &= records.stored_ms < until
+        return records if mask.all() else records.where(mask)
 
-    def _told(self, records: "RecordColumns") -> Iterator["pa.RecordBatch"]:
-        """The messages; one whose body cannot be restored is a damaged place."""
+    def _batches_of(self, records: "RecordColumns") -> Iterator["pa.RecordBatch"]:
+        """The messages; one whose body cannot be decompressed counts as damaged bytes."""
         try:
             rows = self._rows_of(records)
         except RecordError:
-            yield from self._closely(records)
+            yield from self._batches_around_damage(records)
         else:
             yield rows
 
-    def _closely(self, records: "RecordColumns") -> Iterator["pa.RecordBatch"]:
+    def _batches_around_damage(self, records: "RecordColumns") -> Iterator["pa.RecordBatch"]:
         from roquet.arrow.log_file import DAMAGE_MAX, LogFileDamage
 
         first, positions = 0, records.positions
@@ -183,9 +185,9 @@ class LogSplitReader:
             if row > first:
                 yield self._rows_of(records.between(first, row))
             raw = records.raw(row)
-            position, found = int(positions[row]), bytes(raw[:DAMAGE_MAX])
-            damage = LogFileDamage(position=position, size=len(raw), why=why, found=found)
-            if self._is_told(damage):
+            position, head = int(positions[row]), bytes(raw[:DAMAGE_MAX])
+            damage = LogFileDamage(position=position, size=len(raw), why=why, found=head)
+            if self._is_row(damage):
                 yield self._row_of(damage)
             first = row + 1
         if first < len(records):
@@ -205,18 +207,21 @@ class LogSplitReader:
         columns = {**dict(zip(self._columns, batch.columns, strict=True)), PROBLEM: problems}
         return pa.RecordBatch.from_pydict({name: columns[name] for name in self._order})
 
-    def _is_told(self, damage: "LogFileDamage") -> bool:
-        """Whether it is a row; otherwise an error, unless it is the end or may be stepped over."""
+    def _is_row(self, damage: "LogFileDamage") -> bool:
+        """Whether damaged bytes become a row.
+
+        Otherwise raises RecordError, unless they are the log's end or failOnDataLoss is false.
+        """
         if self._settings.bad_records:
             return True
         if not damage.is_end:
-            what = f"{self._part.path}: {damage.size} bytes at {damage.position}: {damage.why}"
-            if self._settings.given.fail_on_data_loss:
+            what = f"{self._split.path}: {damage.size} bytes at {damage.position}: {damage.why}"
+            if self._settings.source.fail_on_data_loss:
                 raise RecordError(
-                    f"{what}; badRecords=true gives such places as rows, failOnDataLoss=false "
-                    "steps over them"
+                    f"{what}; badRecords=true returns damaged bytes as rows, failOnDataLoss=false "
+                    "skips them"
                 )
-            log.warning("%s; going on, as failOnDataLoss=false says", what)
+            log.warning("%s; skipped, since failOnDataLoss=false", what)
         return False
 
     def _row_of(self, damage: "LogFileDamage") -> "pa.RecordBatch":
@@ -224,7 +229,7 @@ class LogSplitReader:
 
         from roquet.arrow.records import SCHEMA
 
-        size = min(damage.size, 2**31 - 1)  # the column's most; whole files may be missing
+        size = min(damage.size, 2**31 - 1)  # the column is an int; whole files may be missing
         known: Mapping[str, Any] = MappingProxyType(
             {"position": damage.position, "size": size, "body": damage.found}
         )
@@ -252,6 +257,6 @@ def _map_file(path: str) -> mmap.mmap | bytes:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as error:
         raise RecordError(
-            f"{path} is gone: retention took it meanwhile, or a worker on another machine was to "
-            "read it (the directory must be there on each of them)"
+            f"{path} is gone: retention deleted it meanwhile, or the worker is on another machine "
+            "(the directory must exist on each machine)"
         ) from error

@@ -1,12 +1,12 @@
 """Delta table: one entry of its log publishes files and offsets together.
 
-Offsets are the table's application transactions, one for each queue, named
-`roquet/TOPIC/BROKER/QUEUE`, and `roquet/TOPIC` has the number of the commit; `roquet/TOPIC/BROKER`
-has the topic's id there as a number. Delta keeps these for ever: they outlive old log entries. The
-entry's own note repeats them for eyes, and says which queues there are.
+Offsets are application transactions of the table, `roquet/TOPIC/BROKER/QUEUE` for each queue;
+`roquet/TOPIC` holds the number of the commit, `roquet/TOPIC/BROKER` the topic's id as a number.
+Delta keeps these for ever, longer than log entries. The entry's own metadata repeats them for
+inspection and lists the queues.
 
-An entry is made for the version that was looked at, or not at all; when somebody else has come
-first, a clean-up for example, the table is looked at anew.
+An entry is made for the version that was read, or not at all; when another writer came first, a
+clean-up for example, the table is read again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
 
 TRIES: Final = 20
-"""Entries that others may make while we want to make one."""
+"""Attempts to add an entry while other writers add theirs."""
 
 HISTORY_MAX: Final = 100
-"""Newest entries in which the queues are looked for; others hardly make so many between ours."""
+"""Newest log entries that are searched for our last one, which lists the queues."""
 
 
 class DeltaTable:
-    """A Delta table in a directory, made when there is none."""
+    """An archive as a Delta table in a directory."""
 
     def __init__(self, root: Path, wanted: ArchiveIdentity, disk: Disk | None = None) -> None:
         check_installed()
@@ -55,28 +55,28 @@ class DeltaTable:
         try:
             self._log, self.identity = self._opened(wanted)
             self._known = set(self._queues())
-            self._staging.settle(self._number())
+            self._staging.undo_unless_committed(self._number())
             self._staging.sweep()
         except BaseException:
             self._staging.close()
             raise
 
     def state(self, queues: Iterable[QueueKey] = ()) -> TableState:
-        """How far it has come."""
+        """The last commit, and the offsets of these and all known queues."""
         self._log.update_incremental()
         self._known |= {*queues}
-        found = {queue: self._log.transaction_version(self._app(queue)) for queue in self._known}
-        offsets = {queue: offset for queue, offset in found.items() if offset is not None}
+        versions = {queue: self._log.transaction_version(self._app(queue)) for queue in self._known}
+        offsets = {queue: offset for queue, offset in versions.items() if offset is not None}
         return TableState(
             self._number(), offsets, topic_ids(self._log, self.identity.topic, offsets)
         )
 
     def begin(self) -> Path:
-        """A fresh directory for the files of one attempt."""
+        """A new staging directory for one attempt."""
         return self._staging.begin()
 
     def commit(self, commit: TableCommit) -> None:
-        """Bring the files to their places and enter them."""
+        """Move the files to their days, then add the log entry."""
         before = from_json(commit.before)
         check_base(commit, self.state(from_json(commit.after)))
         self._staging.intend(commit)
@@ -87,7 +87,7 @@ class DeltaTable:
             check_base(commit, self.state(before))
         else:
             check_base(commit, TableState(-1, {}))
-        self._staging.settle(commit.number)
+        self._staging.undo_unless_committed(commit.number)
         self._staging.sweep()
 
     def files(self) -> Sequence[DataFile]:
@@ -97,11 +97,11 @@ class DeltaTable:
         return [_file_of(action) for action in actions]
 
     def path(self, file: DataFile) -> Path:
-        """Where one of them lies."""
+        """The path of one of the files."""
         return self._staging.path(file)
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._staging.close()
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ class DeltaTable:
         self.close()
 
     def _opened(self, wanted: ArchiveIdentity) -> "tuple[Log, ArchiveIdentity]":
-        """The table's log, and whose archive it is."""
+        """The table's log and the archive's identity; creates the table when there is none."""
         from deltalake import DeltaTable as Log
         from deltalake import Schema
 
@@ -131,15 +131,15 @@ class DeltaTable:
         return log, identity
 
     def _entered(self, commit: TableCommit) -> bool:
-        """Whether the entry could be made, and nobody else had made one."""
+        """Add the log entry; False when another writer added one first."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
         after = from_json(commit.after)
         marks = [Transaction(self._app(queue), offset) for queue, offset in sorted(after.items())]
         marks.append(Transaction(self._app(), commit.number))
-        for broker, one in sorted(commit.topic_ids.items()):
-            if (number := to_number(one)) is not None:
+        for broker, topic_id in sorted(commit.topic_ids.items()):
+            if (number := to_number(topic_id)) is not None:
                 marks.append(Transaction(f"{self._app()}/{broker}", number))
         note = {
             "number": commit.number,
@@ -166,7 +166,7 @@ class DeltaTable:
         return True
 
     def _keep(self) -> None:
-        """The entry stays after a power cut: deltalake leaves that to the system."""
+        """Make the newest entry durable; deltalake does not sync files."""
         entries = self._root / "_delta_log"
         sync(entries / f"{self._log.version():020}.json")
         self._disk.sync(entries)
@@ -187,7 +187,7 @@ class DeltaTable:
         return self._log.transaction_version(self._app()) or 0
 
     def _queues(self) -> QueueOffsets:
-        """The queues that the last entry of ours knew."""
+        """Offsets in our last log entry; empty when it is not among the newest ones."""
         for entry in self._log.history(HISTORY_MAX):
             if "roquet" in entry:
                 return from_json(entry["roquet"]["offsets"])
@@ -199,14 +199,14 @@ class DeltaTable:
 
 
 def topic_ids(log: "Log", topic: str, queues: Iterable[QueueKey]) -> Mapping[str, str]:
-    """By broker which topic of that name a table's offsets are of."""
+    """Topic ids by broker that a table's offsets belong to; unknown ones are left out."""
     brokers = sorted({broker for _, broker, _ in queues})
-    found = {broker: log.transaction_version(f"roquet/{topic}/{broker}") for broker in brokers}
-    return {broker: from_number(one) for broker, one in found.items() if one is not None}
+    numbers = {broker: log.transaction_version(f"roquet/{topic}/{broker}") for broker in brokers}
+    return {broker: from_number(number) for broker, number in numbers.items() if number is not None}
 
 
 def check_installed() -> None:
-    """ConfigError, which says what to do, without deltalake."""
+    """Raise ConfigError, with the command to install it, without deltalake."""
     try:
         import deltalake  # noqa: F401
     except ImportError as error:
@@ -214,11 +214,11 @@ def check_installed() -> None:
 
 
 def identity_of(log: "Log", root: Path) -> ArchiveIdentity:
-    """Whose archive a Delta table is; ConfigError when it is none."""
+    """The identity of the archive in a Delta table; ConfigError when it is no archive."""
     try:
         return msgspec.json.decode(log.metadata().description or "", type=_Note).roquet
     except msgspec.MsgspecError:
-        text = f"{root} is a Delta table, but no archive: give another directory"
+        text = f"{root} is a Delta table, but not an archive: give another directory"
         raise ConfigError(text) from None
 
 

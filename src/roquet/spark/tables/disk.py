@@ -1,7 +1,7 @@
-"""Disk: the few things that a table asks of its file system, each whole or not at all.
+"""Disk: the file operations of a table, each atomic and durable.
 
 Archives need a directory that the driver and all workers see: a local one, or a shared file system
-that can rename, link and lock.
+with renames, hard links and locks.
 """
 
 import os
@@ -15,15 +15,15 @@ _IS_POSIX: Final = os.name == "posix"
 
 
 class Disk:
-    """The real one. Tests have another, which ends the world between two steps."""
+    """The file system. Tests replace it by one that fails between two steps."""
 
     def make(self, directory: Path) -> None:
-        """A directory, with those above it."""
+        """Create a directory and its parents."""
         directory.mkdir(parents=True, exist_ok=True)
 
     def create(self, path: Path, data: bytes) -> None:
-        """A file that was not there, with all of its bytes; FileExistsError when it was."""
-        fresh = _written(path, data)
+        """Create a complete file; FileExistsError when it exists."""
+        fresh = _write_temporary(path, data)
         try:
             path.hardlink_to(fresh)
         finally:
@@ -31,37 +31,37 @@ class Disk:
         self.sync(path.parent)
 
     def put(self, path: Path, data: bytes) -> None:
-        """A file, in place of what was there."""
-        _written(path, data).replace(path)
+        """Write a complete file, replacing an older one."""
+        _write_temporary(path, data).replace(path)
         self.sync(path.parent)
 
     def move(self, source: Path, target: Path) -> None:
-        """A file goes elsewhere; nobody sees a part of it."""
+        """Move a file atomically."""
         source.replace(target)
 
     def remove(self, path: Path) -> None:
-        """A file is gone, if it was there."""
+        """Remove a file if it exists."""
         path.unlink(missing_ok=True)
 
     def clear(self, directory: Path) -> None:
-        """A directory is gone with all that is in it, also when somebody still writes there.
+        """Remove a directory and its content, even while a task still writes there.
 
-        It is moved first: a writer that comes late then finds no directory to write to.
+        It is renamed first, so that a late writer finds no directory.
         """
-        aside = directory.with_name(f"{directory.name}.gone")
+        renamed = directory.with_name(f"{directory.name}.gone")
         with suppress(FileNotFoundError):
-            directory.rename(aside if not aside.exists() else _unlike(aside))
-        for one in directory.parent.glob("*.gone*"):
-            shutil.rmtree(one, ignore_errors=True)
+            directory.rename(renamed if not renamed.exists() else _temporary_name(renamed))
+        for leftover in directory.parent.glob("*.gone*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def sync(self, directory: Path) -> None:
-        """What was created, moved or removed here stays so after a power cut."""
+        """Make the directory's entries durable: files created, moved and removed in it."""
         if _IS_POSIX:  # Windows opens no directories
             sync(directory)
 
 
 def sync(path: Path) -> None:
-    """The bytes of a file, or the entries of a directory, are on the disk."""
+    """Flush the bytes of a file, or the entries of a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -69,9 +69,9 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _written(path: Path, data: bytes) -> Path:
-    """The bytes in a file beside the wanted one, on the disk."""
-    fresh = _unlike(path)
+def _write_temporary(path: Path, data: bytes) -> Path:
+    """A durable file with the bytes, with a temporary name in the directory of `path`."""
+    fresh = _temporary_name(path)
     with fresh.open("xb") as file:
         file.write(data)
         file.flush()
@@ -79,5 +79,5 @@ def _written(path: Path, data: bytes) -> Path:
     return fresh
 
 
-def _unlike(path: Path) -> Path:
+def _temporary_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.{uuid4().hex[:8]}")

@@ -1,10 +1,10 @@
 """Iceberg table: one snapshot publishes files and offsets together.
 
 Offsets and the number of the commit are a property of the table, set by the change that adds the
-snapshot, so no snapshot's end of life takes them along. The catalog accepts the change only for the
-snapshot that was looked at. Without another catalog there is one in the directory: SQLite.
+snapshot, so they outlive expired snapshots. The catalog accepts the change only for the snapshot
+that was read. The default catalog is an SQLite file in the directory.
 
-The partition is Iceberg's own: the day of `stored_at`, without a column for it.
+Rows are partitioned by Iceberg's own transform, the day of `stored_at`, without a column for it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from roquet.model.errors import ConfigError
-from roquet.spark.queue_offsets import OffsetsJson, QueueKey, from_json
+from roquet.spark.queue_offsets import QueueKey, from_json
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.staging import Staging, check_target
@@ -23,6 +23,7 @@ from roquet.spark.tables.table import (
     DataFile,
     TableCommit,
     TableConflict,
+    TableNote,
     TableState,
     agree_identity,
     check_base,
@@ -37,33 +38,25 @@ NAMESPACE: Final = "roquet"
 
 IDENTITY: Final = "roquet.archive"
 STATE: Final = "roquet.state"
-"""Properties of the table."""
+"""Table properties with the archive's identity and state."""
 
 NAMES: Final = "schema.name-mapping.default"
-"""The property by which readers find the columns in our files: by name, not by number."""
+"""The table property that maps columns of our files by name, since the files have no field ids."""
 
 SETTINGS: Final[Mapping[str, str]] = {
-    # A change that was refused is for us to look at: tried again by itself it would go in twice.
+    # No automatic retries: a refused change is checked against the table first.
     "commit.retry.num-retries": "0",
-    # Each change leaves a file of all that the table is.
+    # Each change leaves a metadata file.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 
 TRIES: Final = 20
-"""Changes that others may make while we want to make one."""
-
-
-class _Note(msgspec.Struct, frozen=True):
-    """The table's property: where the archive is."""
-
-    number: int
-    offsets: OffsetsJson
-    topic_ids: Mapping[str, str] = {}
+"""Attempts to commit a change while other writers commit theirs."""
 
 
 class IcebergTable:
-    """An Iceberg table of a catalog, made when there is none."""
+    """An archive as an Iceberg table of a catalog."""
 
     def __init__(
         self,
@@ -85,27 +78,27 @@ class IcebergTable:
         home = local_path(self._table.location())
         self._staging = Staging(home, home / "data", self._disk)
         try:
-            self._staging.settle(self.state().number)
+            self._staging.undo_unless_committed(self.state().number)
             self._staging.sweep()
         except BaseException:
             self._staging.close()
             raise
 
     def state(self, queues: Iterable[QueueKey] = ()) -> TableState:  # noqa: ARG002 - it knows them all
-        """How far it has come."""
+        """The last commit and its offsets."""
         self._table.refresh()
         text = self._table.properties.get(STATE)
         if text is None:
             return TableState(0, {})
-        note = msgspec.json.decode(text, type=_Note)
+        note = msgspec.json.decode(text, type=TableNote)
         return TableState(note.number, from_json(note.offsets), note.topic_ids)
 
     def begin(self) -> Path:
-        """A fresh directory for the files of one attempt."""
+        """A new staging directory for one attempt."""
         return self._staging.begin()
 
     def commit(self, commit: TableCommit) -> None:
-        """Bring the files to their places and make the snapshot."""
+        """Move the files to their days, then commit the snapshot."""
         from pyiceberg.exceptions import CommitFailedException
 
         check_base(commit, self.state())
@@ -115,11 +108,13 @@ class IcebergTable:
             try:
                 self._change(commit)
                 break
-            except CommitFailedException:  # somebody else's change came first
+            except CommitFailedException:  # another writer's change came first
                 check_base(commit, self.state())
         else:
-            raise TableConflict(f"others change {self._name} all the time; nothing was committed")
-        self._staging.settle(commit.number)
+            raise TableConflict(
+                f"other writers changed {self._name} {TRIES} times in a row; nothing was committed"
+            )
+        self._staging.undo_unless_committed(commit.number)
         self._staging.sweep()
 
     def files(self) -> Sequence[DataFile]:
@@ -128,11 +123,11 @@ class IcebergTable:
         return [_file_of(entry) for entry in self._entries()]
 
     def path(self, file: DataFile) -> Path:
-        """Where one of them lies."""
+        """The path of one of the files."""
         return self._staging.path(file)
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock and close the catalog."""
         self._staging.close()
         close = getattr(self._catalog, "close", None)
         if close is not None:
@@ -145,7 +140,7 @@ class IcebergTable:
         self.close()
 
     def _opened(self, root: Path, wanted: ArchiveIdentity) -> "tuple[IceTable, ArchiveIdentity]":
-        """The table, and whose archive it is."""
+        """The table and the archive's identity; creates the table when there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
@@ -155,9 +150,11 @@ class IcebergTable:
             return self._made(identity), identity
         text = table.properties.get(IDENTITY)
         if text is None:
-            raise ConfigError(f"the table {self._name} of {root} is no archive: give another name")
-        found = msgspec.json.decode(text, type=ArchiveIdentity)
-        return table, agree_identity(wanted, found, f"the table {self._name} of {root}")
+            raise ConfigError(
+                f"the table {self._name} of {root} is not an archive: give another name"
+            )
+        existing = msgspec.json.decode(text, type=ArchiveIdentity)
+        return table, agree_identity(wanted, existing, f"the table {self._name} of {root}")
 
     def _made(self, identity: ArchiveIdentity) -> "IceTable":
         from pyiceberg.transforms import DayTransform
@@ -178,14 +175,14 @@ class IcebergTable:
         return table
 
     def _change(self, commit: TableCommit) -> None:
-        """Snapshot and offsets in one change, or CommitFailedException."""
-        known = _Note(commit.number, commit.after, commit.topic_ids)
+        """Commit snapshot and offsets in one change; raises CommitFailedException."""
+        known = TableNote(commit.number, commit.after, commit.topic_ids)
         note = msgspec.json.encode(known).decode()
-        told = {"roquet.number": str(commit.number), "roquet.offsets": note}
+        summary = {"roquet.number": str(commit.number), "roquet.offsets": note}
         gone = {f"day={file.day}/{file.name}" for file in commit.removed}
         with self._table.transaction() as change:
             change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note})
-            producer = change.update_snapshot(snapshot_properties=told)
+            producer = change.update_snapshot(snapshot_properties=summary)
             with producer.overwrite() if gone else producer.fast_append() as snapshot:
                 for entry in self._entries() if gone else ():
                     if _file_of(entry).path in gone:
@@ -197,7 +194,7 @@ class IcebergTable:
         return self._table.schema().name_mapping.model_dump_json()
 
     def _described(self, files: Iterable[DataFile]) -> "Iterable[Entry]":
-        """The files as a snapshot lists them, with what their footers say."""
+        """The files as manifest entries, with the statistics of their footers."""
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         where = self._table.location().rstrip("/")
@@ -214,7 +211,7 @@ class IcebergTable:
 
 
 def catalog_of(root: Path, options: Mapping[str, str]) -> "Catalog":
-    """The catalog that is given, else the one of the directory."""
+    """The catalog with these options; without options the SQLite catalog of the directory."""
     from pyiceberg.catalog import load_catalog
 
     local_path(options.get("warehouse", ""))
@@ -224,21 +221,24 @@ def catalog_of(root: Path, options: Mapping[str, str]) -> "Catalog":
 
 
 def local_path(location: str) -> Path:
-    """The directory of a table; pyiceberg takes what follows the scheme as it stands."""
+    """The directory of a table location; pyiceberg does not unquote file URLs, nor is it done here.
+
+    Raises ConfigError for other schemes.
+    """
     scheme, separator, path = location.partition("://")
     if separator and scheme != "file":
-        raise ConfigError(f"{location} is no directory: a warehouse of files is needed")
+        raise ConfigError(f"{location} is no directory: the warehouse must be a local one")
     return Path(path if separator else location)
 
 
 def name_of(topic: str) -> str:
-    """What a topic's table is called where nobody names it."""
+    """The default table name of a topic."""
     return f"{NAMESPACE}.{_plain(topic)}"
 
 
 def _plain(topic: str) -> str:
-    """A topic's name as tables may be called: letters, digits and lines."""
-    return "".join(one if one.isalnum() else "_" for one in topic)
+    """A topic's name with an underscore for anything but letters and digits."""
+    return "".join(letter if letter.isalnum() else "_" for letter in topic)
 
 
 def _file_of(entry: "Entry") -> DataFile:
@@ -252,7 +252,7 @@ def _file_of(entry: "Entry") -> DataFile:
 
 
 def check_installed() -> None:
-    """ConfigError, which says what to do, without pyiceberg."""
+    """Raise ConfigError, with the command to install it, without pyiceberg and sqlalchemy."""
     try:
         import pyiceberg  # noqa: F401
         import sqlalchemy  # noqa: F401

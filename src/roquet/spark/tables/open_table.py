@@ -1,4 +1,4 @@
-"""Opening: a kind of table by its name, held for one archive."""
+"""open_table: opens or creates an archive's table of a kind."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,9 +21,10 @@ def open_table(
     name: str = "",
     catalog: Mapping[str, str] = {},
 ) -> ArchiveTable:
-    """The table of this kind in a directory, made when there is none.
+    """The table of this kind in a directory, created when there is none.
 
     `name` and `catalog` are for Iceberg: NAMESPACE.TABLE, and a catalog other than the directory's.
+    Raises ConfigError for wrong arguments and TableConflict when another archive writes to it.
     """
     if kind not in KINDS:
         raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
@@ -45,7 +46,7 @@ def open_table(
 
 
 def directory(target: str) -> Path:
-    """The directory that is meant: a path, or a file URL."""
+    """The absolute directory of a path or a file URL; ConfigError for other URLs."""
     parts = urlsplit(target)
     if len(parts.scheme) > 1 and parts.scheme != "file":  # one letter is a Windows drive
         raise ConfigError(

@@ -1,12 +1,12 @@
 """Parquet directory: files in a directory for each day, published by numbered commits.
 
-A commit is a file that can be made once, `_roquet/commits/0000000007.json`: it names the files and
-the offsets that they end at. When it is there it is decided, and the files are moved to their days;
-a restart ends what the newest commit has begun. So `spark.read.parquet(DIR)` sees whole files, and
-each message once.
+A commit is a file that can be created once, `_roquet/commits/0000000007.json`, with the names of
+the files and the offsets they end at. Its existence is the decision; then the files are moved to
+their days, and a restart completes the newest commit. So `spark.read.parquet(DIR)` sees complete
+files and each message once.
 
-A commit that merges files first shows the new one and then removes the old ones: who reads in that
-moment sees some messages twice. Delta and Iceberg tables have no such moment.
+A commit that merges files moves the new one before it removes the old ones: a read at that moment
+sees some messages twice. Delta and Iceberg tables do not have this gap.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,12 +30,12 @@ from roquet.spark.tables.table import (
     check_base,
 )
 
-KEPT: Final = 1000
-"""Commits that are kept for eyes; the newest alone says where the archive is."""
+KEPT_COMMITS: Final = 1000
+"""Commit files that are kept for inspection; only the newest one is needed."""
 
 
 class ParquetTable:
-    """A directory of Parquet files."""
+    """An archive as a directory of Parquet files."""
 
     def __init__(self, root: Path, wanted: ArchiveIdentity, disk: Disk | None = None) -> None:
         check_target(root, "parquet")
@@ -51,18 +51,18 @@ class ParquetTable:
             raise
 
     def state(self, queues: Iterable[QueueKey] = ()) -> TableState:  # noqa: ARG002 - it knows them all
-        """How far it has come."""
+        """The last commit and its offsets."""
         newest = self._newest()
         if newest is None:
             return TableState(0, {})
         return TableState(newest.number, from_json(newest.after), newest.topic_ids)
 
     def begin(self) -> Path:
-        """A fresh directory for the files of one attempt."""
+        """A new staging directory for one attempt."""
         return self._staging.begin()
 
     def commit(self, commit: TableCommit) -> None:
-        """Decide, then let readers see it."""
+        """Create the commit file, then move the files to their days."""
         check_base(commit, self.state())
         try:
             self._disk.create(self._file(commit.number), msgspec.json.encode(commit))
@@ -70,24 +70,18 @@ class ParquetTable:
             text = f"commit {commit.number} was made by another archive; nothing was committed"
             raise TableConflict(text) from None
         self._publish(commit)
-        self._disk.remove(self._file(commit.number - KEPT))
+        self._disk.remove(self._file(commit.number - KEPT_COMMITS))
 
     def files(self) -> Sequence[DataFile]:
-        """The files that readers see now, as they lie there."""
-        return [
-            DataFile(
-                name=path.name, day=path.parent.name.removeprefix("day="), rows=rows, size=size
-            )
-            for path in sorted(self._staging.days.glob("day=*/*.parquet"))
-            for rows, size in [(pq.read_metadata(path).num_rows, path.stat().st_size)]
-        ]
+        """The files in the directories of the days."""
+        return [_file_of(path) for path in sorted(self._staging.days.glob("day=*/*.parquet"))]
 
     def path(self, file: DataFile) -> Path:
-        """Where one of them lies."""
+        """The path of one of the files."""
         return self._staging.path(file)
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._staging.close()
 
     def __enter__(self) -> Self:
@@ -97,25 +91,25 @@ class ParquetTable:
         self.close()
 
     def _identified(self, root: Path, wanted: ArchiveIdentity) -> ArchiveIdentity:
-        """Whose archive it is; noted when nobody's."""
+        """The archive's identity; written to a new directory."""
         note = root / KIND_MARKERS["parquet"]
-        found = None
+        existing = None
         if note.exists():
-            found = msgspec.json.decode(note.read_bytes(), type=ArchiveIdentity)
-        identity = agree_identity(wanted, found, root)
-        if found is None:
+            existing = msgspec.json.decode(note.read_bytes(), type=ArchiveIdentity)
+        identity = agree_identity(wanted, existing, root)
+        if existing is None:
             self._disk.create(note, msgspec.json.encode(identity))
         return identity
 
     def _recover(self) -> None:
-        """End what the newest commit has begun; what was not committed is gone."""
+        """Complete the newest commit, and remove what was not committed."""
         newest = self._newest()
         if newest is not None:
             self._publish(newest)
         self._staging.sweep()
 
     def _publish(self, commit: TableCommit) -> None:
-        """Show the files of a commit, which may be done in part."""
+        """Move the files of a commit to their days; part of it may be done already."""
         if self._staging.is_waiting(commit.attempt):
             self._staging.place(commit.attempt, commit.added)
             for file in commit.removed:

@@ -1,6 +1,6 @@
-"""Writing: a task's batches become Parquet files, one or more for each day.
+"""Parquet writer: a task's batches become Parquet files, one or more for each day.
 
-Files have names that nobody else takes, so tasks that are tried again or run twice do not meet.
+File names are random, so tasks that are retried or run twice do not collide.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,27 +18,27 @@ from roquet.spark.tables.partitioning import DICTIONARY_COLUMNS, split_by_day
 from roquet.spark.tables.table import DataFile
 
 PREFIX: Final = "roquet-"
-"""What the files of archives begin with."""
+"""Prefix of the file names of archives."""
 
 GROUP_BYTES: Final = 32 * 1024 * 1024
-"""Of Arrow columns in one row group: large ones are read faster, and a worker holds it whole."""
+"""Arrow bytes of one row group: large ones are read faster, but a worker holds one in memory."""
 
 FILE_BYTES: Final = 256 * 1024 * 1024
-"""After which a file ends and another one begins."""
+"""Size at which a file is closed and another one begun."""
 
 OPEN_MAX: Final = 4
-"""Days that are written to at once: each holds a row group."""
+"""Most open files, one a day: each holds a row group in memory."""
 
 COMPRESSION: Final = "zstd"
 LEVELS: Final[Mapping[str, int]] = {"zstd": 1}
-"""The first level of zstd costs what snappy costs, and its files are smaller by far."""
+"""Level 1 of zstd costs as much time as snappy, and its files are much smaller."""
 
 BOUNDS_COLUMNS: Final = ("queue_id", "queue_offset", "stored_at")
-"""Columns whose least and most are told to the table."""
+"""Columns whose smallest and largest values are recorded in the table."""
 
 
 class PartitionedWriter:
-    """Files of one task, below `directory`."""
+    """Writes the rows of one task to files in `directory`, partitioned by day."""
 
     def __init__(self, directory: Path, schema: pa.Schema, compression: str = COMPRESSION) -> None:
         self._directory, self._schema, self._compression = directory, schema, compression
@@ -46,27 +46,27 @@ class PartitionedWriter:
         self._written: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """More rows, of any days."""
+        """Write rows of any days."""
         for day, rows in split_by_day(batch):
             file = self._open.pop(day, None)
             if file is None:
                 if len(self._open) >= OPEN_MAX:
                     self._end(next(iter(self._open)))
                 file = _OpenFile(self._directory, day, self._schema, self._compression)
-            self._open[day] = file  # the last one is the one that was used last
+            self._open[day] = file  # most recently used last
             file.write(rows)
             if file.size >= FILE_BYTES:
                 self._end(day)
 
     def close(self) -> list[DataFile]:
-        """All files, whole and on the disk."""
+        """Complete all files durably, and return them."""
         for day in list(self._open):
             self._end(day)
         sync(self._directory)
         return self._written
 
     def abort(self) -> None:
-        """End without the files' being whole; whoever made the directory removes them."""
+        """Close the files without completing them; the owner of the directory removes them."""
         for file in self._open.values():
             file.abort()
         self._open.clear()
@@ -76,7 +76,7 @@ class PartitionedWriter:
 
 
 class _OpenFile:
-    """A file that is being written; rows are gathered to row groups."""
+    """An open file; rows are gathered into row groups."""
 
     def __init__(self, directory: Path, day: str, schema: pa.Schema, compression: str) -> None:
         self._path = directory / f"{PREFIX}{uuid4().hex}.parquet"
@@ -97,7 +97,7 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        """Bytes so far, without what is gathered."""
+        """Bytes written so far, without gathered rows."""
         return self._sink.tell()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -108,7 +108,7 @@ class _OpenFile:
             self._flush()
 
     def close(self) -> DataFile:
-        """The whole file, on the disk."""
+        """Complete the file durably."""
         self._flush()
         self._writer.close()
         size = self._sink.tell()
@@ -132,26 +132,26 @@ class _OpenFile:
 
 
 def column_bounds(footer: pq.FileMetaData) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The least and the most of some columns, as a file's footer has them."""
+    """Smallest and largest values of `BOUNDS_COLUMNS`, from a file's footer."""
     least, most = dict[str, Any](), dict[str, Any]()
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         for place in range(group.num_columns):
             column = group.column(place)
-            name, found = column.path_in_schema, column.statistics
-            if name in BOUNDS_COLUMNS and found is not None and found.has_min_max:
-                low, high = _plain(found.min), _plain(found.max)
+            name, statistics = column.path_in_schema, column.statistics
+            if name in BOUNDS_COLUMNS and statistics is not None and statistics.has_min_max:
+                low, high = _plain(statistics.min), _plain(statistics.max)
                 least[name] = min(low, least.get(name, low))
                 most[name] = max(high, most.get(name, high))
     return least, most
 
 
 def read_sorted(paths: Sequence[Path], schema: pa.Schema) -> pa.Table:
-    """The rows of several files, by queue and offset."""
+    """The rows of several files, sorted by queue and offset."""
     rows = pa.concat_tables(pq.read_table(path, schema=schema, partitioning=None) for path in paths)
     return rows.sort_by([(name, "ascending") for name in ("broker", "queue_id", "queue_offset")])
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it; times of one length, so that they compare as texts."""
+    """A value for JSON; times in one format, so that they compare as text."""
     return value.isoformat(timespec="microseconds") if isinstance(value, datetime) else value

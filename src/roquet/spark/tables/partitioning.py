@@ -1,4 +1,4 @@
-"""Days: the columns of an archive, and the day of each message by which it is partitioned."""
+"""Partitioning: the columns of an archive, and the day of each message (UTC) as its partition."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -12,13 +12,13 @@ from roquet.model.errors import ConfigError
 from roquet.spark.schema import DEFAULT, check_names
 
 REQUIRED_COLUMNS: Final = ("broker", "queue_id", "queue_offset", "stored_at")
-"""Columns that say which message a row is and which day it belongs to."""
+"""Columns that identify the message of a row and its day."""
 
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive, and so Spark, calls the partition of rows without a value."""
+"""Hive's name, and so Spark's, for the partition of rows without a value."""
 
 DICTIONARY_COLUMNS: Final = ("topic", "broker", "queue_id", "tag", "properties.key_value.key")
-"""Columns of few different values. Others would only fill their dictionaries, at some cost."""
+"""Columns with few distinct values. Dictionaries of the others would cost time and save nothing."""
 
 _DAY: Final = timedelta(days=1)
 _US: Final = timedelta(microseconds=1)
@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def archive_columns(names: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns of an archive: the user's, or those of a message; some must be there."""
+    """The columns of an archive, by default `schema.DEFAULT`; ConfigError without required ones."""
     columns = check_names(names or DEFAULT)
     for name in REQUIRED_COLUMNS:
         if name not in columns:
@@ -35,12 +35,12 @@ def archive_columns(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The columns as Arrow types them."""
+    """The Arrow schema of the columns."""
     return pa.schema([SCHEMA.field(name) for name in columns])
 
 
 def split_by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each day of `stored_at`, in UTC; mostly there is one."""
+    """The rows by day of `stored_at` in UTC, as (ISO date or `NO_DAY`, rows); mostly one day."""
     stored = batch.column("stored_at")
     if stored.null_count:
         known = stored.is_valid()
@@ -50,12 +50,12 @@ def split_by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     if not len(batch):
         return
     days = stored.view(pa.int64()).to_numpy() // (_DAY // _US)
-    found = np.unique(days)
-    for day in found:
-        rows = batch if len(found) == 1 else batch.filter(pa.array(days == day))
+    distinct = np.unique(days)
+    for day in distinct:
+        rows = batch if len(distinct) == 1 else batch.filter(pa.array(days == day))
         yield (_EPOCH + int(day) * _DAY).date().isoformat(), rows
 
 
 def day_of(text: str) -> date | None:
-    """The day that a partition is of; None for rows without one."""
+    """The date of a partition; None for `NO_DAY`."""
     return None if text == NO_DAY else date.fromisoformat(text)

@@ -1,7 +1,7 @@
-"""Looking: what a table holds, seen without holding it: an archive may write on meanwhile.
+"""Table snapshots: the files and offsets of a table, read without its lock while an archive writes.
 
-Any directory of Parquet files and any Delta table will do, too, when it has the columns that say
-which message a row is; only an archive knows where it began and how far it has come.
+Directories of Parquet files and Delta tables that are no archives can be read, too, when they have
+the columns that identify messages; only an archive knows the offsets at which it begins and ends.
 """
 
 import time
@@ -14,37 +14,32 @@ import msgspec
 
 from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
-from roquet.spark.queue_offsets import OffsetsJson, QueueOffsets, from_json
+from roquet.spark.queue_offsets import QueueOffsets, from_json
 from roquet.spark.tables.open_table import KINDS, directory
 from roquet.spark.tables.staging import HIDDEN, KIND_MARKERS
-from roquet.spark.tables.table import ArchiveIdentity, TableCommit, TableConflict
+from roquet.spark.tables.table import ArchiveIdentity, TableCommit, TableConflict, TableNote
 
 ATTEMPTS: Final = 50
 PAUSE_MS: Final = 200
-"""A commit is published in moments; one that takes ten seconds was killed on its way."""
+"""Attempts, and the pause between them: a commit that takes ten seconds was probably killed."""
 
 
 class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A table at one moment."""
+    """The content of a table at one moment."""
 
     topic: str = ""
-    """Of an archive; else what it was said to be, which may be nothing."""
+    """The archive's topic; for other tables the one that the caller gave, or empty."""
     kind: str
-    """parquet, delta, iceberg; files when it is none of these."""
+    """parquet, delta or iceberg; files for Parquet files without an archive."""
     paths: tuple[str, ...]
     end: QueueOffsets | None = None
-    """How far the archive has come; None when it is none."""
+    """Offsets at which the archive ends; None for other tables."""
     begin: QueueOffsets | None = None
-    """Where it began; None, too, when that is forgotten."""
+    """Offsets at which the archive began; None for other tables and when no longer known."""
     number: int = 0
+    """The number of the archive's last commit."""
     topic_ids: Mapping[str, str] = {}
-    """By broker which topic of that name it is the archive of, as far as it knows."""
-
-
-class _Note(msgspec.Struct, frozen=True):
-    number: int
-    offsets: OffsetsJson
-    topic_ids: Mapping[str, str] = {}
+    """Ids of the archived topic by broker, where known."""
 
 
 def read_snapshot(
@@ -56,36 +51,39 @@ def read_snapshot(
     catalog: Mapping[str, str] = {},
     pause: Callable[[int], object] = lambda ms: time.sleep(ms / 1000),
 ) -> TableSnapshot:
-    """What the table is now; without a kind the directory says which one it is.
+    """The table's present content; without `kind` the directory is inspected for it.
 
-    ConfigError when it is no table, or the archive of another topic.
+    Raises ConfigError when it is no table or the archive of another topic, TableConflict when a
+    commit of a Parquet archive stays unfinished.
     """
     root = directory(target)
     if not root.exists() and not catalog:
         raise ConfigError(f"there is no {root}: give the directory of a table")
-    found = kind or ("iceberg" if catalog else kind_of(root))
-    if found not in KINDS:
-        raise ConfigError(f"no kind of table {found!r}{suggest(found, KINDS)}")
-    if found != "parquet" and not catalog and not (root / KIND_MARKERS[found]).exists():
-        raise ConfigError(f"{root} is no {found} table: it has no {KIND_MARKERS[found]}")
-    if found == "iceberg":
-        held = _iceberg(root, topic, name, catalog)
-    elif found == "delta":
-        held = _delta(root)
+    table_kind = kind or ("iceberg" if catalog else kind_of(root))
+    if table_kind not in KINDS:
+        raise ConfigError(f"no kind of table {table_kind!r}{suggest(table_kind, KINDS)}")
+    if table_kind != "parquet" and not catalog and not (root / KIND_MARKERS[table_kind]).exists():
+        raise ConfigError(f"{root} is no {table_kind} table: it has no {KIND_MARKERS[table_kind]}")
+    if table_kind == "iceberg":
+        snapshot = _iceberg(root, topic, name, catalog)
+    elif table_kind == "delta":
+        snapshot = _delta(root)
     else:
-        held = _parquet(root, pause) if (root / KIND_MARKERS["parquet"]).exists() else _files(root)
-    if topic and held.topic not in ("", topic):
-        raise ConfigError(f"{root} is the archive of topic {held.topic!r}, not of {topic!r}")
-    return held if held.topic else msgspec.structs.replace(held, topic=topic)
+        snapshot = (
+            _parquet(root, pause) if (root / KIND_MARKERS["parquet"]).exists() else _files(root)
+        )
+    if topic and snapshot.topic not in ("", topic):
+        raise ConfigError(f"{root} is the archive of topic {snapshot.topic!r}, not of {topic!r}")
+    return snapshot if snapshot.topic else msgspec.structs.replace(snapshot, topic=topic)
 
 
 def kind_of(root: Path) -> str:
-    """The kind of the table in a directory."""
+    """The kind of the table in a directory; parquet when nothing says otherwise."""
     return next((kind for kind, mark in KIND_MARKERS.items() if (root / mark).exists()), "parquet")
 
 
 def _parquet(root: Path, pause: Callable[[int], object]) -> TableSnapshot:
-    """A moment in which no commit is on its way."""
+    """The archive at a moment without an unfinished commit."""
     identity = msgspec.json.decode(
         (root / KIND_MARKERS["parquet"]).read_bytes(), type=ArchiveIdentity
     )
@@ -97,8 +95,8 @@ def _parquet(root: Path, pause: Callable[[int], object]) -> TableSnapshot:
         pause(PAUSE_MS)
     else:
         raise TableConflict(
-            f"the last commit of {root} is not done: if no archive runs that does it, "
-            "`roquet spark archive … --clean` will"
+            f"the last commit of {root} is unfinished: if no archive is running, "
+            "`roquet spark archive … --clean` finishes it"
         )
     first = _commit(root, 1)
     return TableSnapshot(
@@ -113,7 +111,7 @@ def _parquet(root: Path, pause: Callable[[int], object]) -> TableSnapshot:
 
 
 def _is_placing(root: Path, newest: TableCommit | None) -> bool:
-    """Whether a commit that is decided has files on their way: then its attempt is there."""
+    """Whether the newest commit still moves its files: then its staging directory exists."""
     return newest is not None and (root / HIDDEN / "staging" / newest.attempt).is_dir()
 
 
@@ -141,19 +139,19 @@ def _delta(root: Path) -> TableSnapshot:
     paths = tuple(sorted(str(directory(uri)) for uri in log.file_uris()))
     try:
         topic = delta.identity_of(log, root).topic
-    except ConfigError:  # somebody else's, with the right columns perhaps
+    except ConfigError:  # no archive, but perhaps with the right columns
         return TableSnapshot(kind="delta", paths=paths)
     notes = [entry["roquet"] for entry in log.history() if "roquet" in entry]
-    found = [msgspec.convert(note, _Note) for note in notes]
+    entries = [msgspec.convert(note, TableNote) for note in notes]
     app = f"roquet/{topic}"
-    queues = from_json(found[0].offsets) if found else {}
+    queues = from_json(entries[0].offsets) if entries else {}
     ends = {q: log.transaction_version(f"{app}/{q[1]}/{q[2]}") for q in queues}
     return TableSnapshot(
         topic=topic,
         kind="delta",
         paths=paths,
         end={queue: end for queue, end in ends.items() if end is not None},
-        begin=next((from_json(one.offsets) for one in found if one.number == 1), None),
+        begin=next((from_json(entry.offsets) for entry in entries if entry.number == 1), None),
         number=log.transaction_version(app) or 0,
         topic_ids=delta.topic_ids(log, topic, queues),
     )
@@ -163,8 +161,8 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> T
     from roquet.spark.tables import iceberg
 
     iceberg.check_installed()
-    with closing(iceberg.catalog_of(root, catalog)) as found:
-        table = _table(found, root, name or (iceberg.name_of(topic) if topic else ""))
+    with closing(iceberg.catalog_of(root, catalog)) as opened:
+        table = _table(opened, root, name or (iceberg.name_of(topic) if topic else ""))
     paths = []
     for task in table.scan().plan_files():
         if task.delete_files:
@@ -174,10 +172,10 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> T
     if identity is None:
         return TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)))
     state = table.properties.get(iceberg.STATE)
-    now = msgspec.json.decode(state, type=_Note) if state else _Note(0, {})
+    now = msgspec.json.decode(state, type=TableNote) if state else TableNote(0, {})
     texts = [one.summary["roquet.offsets"] for one in table.snapshots()
              if one.summary is not None and one.summary["roquet.number"] == "1"]  # fmt: skip
-    first = msgspec.json.decode(texts[0], type=_Note) if texts and texts[0] else None
+    first = msgspec.json.decode(texts[0], type=TableNote) if texts and texts[0] else None
     return TableSnapshot(
         topic=msgspec.json.decode(identity, type=ArchiveIdentity).topic,
         kind="iceberg",
@@ -190,7 +188,7 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> T
 
 
 def _table(catalog: Any, root: Path, name: str) -> Any:
-    """The table of that name; without one the only one that there is."""
+    """The table of that name; without a name the only table in our namespace."""
     from pyiceberg.exceptions import NoSuchTableError
 
     from roquet.spark.tables.iceberg import NAMESPACE
@@ -200,7 +198,7 @@ def _table(catalog: Any, root: Path, name: str) -> Any:
         if len(names) != 1:
             text = f"{root} holds the tables {', '.join(names)}: name one (--table)"
             raise ConfigError(
-                text if names else f"{root} holds no table of ours: name it (--table)"
+                text if names else f"{root} holds no archive's table: name the table (--table)"
             )
         [name] = names
     try:
@@ -210,14 +208,14 @@ def _table(catalog: Any, root: Path, name: str) -> Any:
 
 
 def _files(root: Path) -> TableSnapshot:
-    """Parquet files that something else has written; one of them will do."""
-    found = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
-    paths = [path for path in found if path == root or not _is_hidden(path, root)]
+    """Parquet files of another writer: a single file, or all files below a directory."""
+    files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
+    paths = [path for path in files if path == root or not _is_hidden(path, root)]
     if not paths:
-        raise ConfigError(f"{root} holds no Parquet files, and no archive")
+        raise ConfigError(f"{root} holds neither Parquet files nor an archive")
     return TableSnapshot(kind="files", paths=tuple(map(str, paths)))
 
 
 def _is_hidden(path: Path, root: Path) -> bool:
-    """As Spark sees it: names that begin with a line or a dot."""
+    """Whether Spark ignores a path: a part of it begins with an underscore or a dot."""
     return any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)

@@ -1,12 +1,12 @@
-"""Staging: where files wait for their commit, hidden from readers, and how they get to their days.
+"""Staging: files that wait for their commit, hidden from readers, and their move to their days.
 
     DIR/_roquet/lock             held by the one archive that writes
-    DIR/_roquet/staging/ATTEMPT/ files that no commit has named yet
-    DIR/_roquet/intent.json      a commit whose files may lie in their days already
-    DIR/day=2026-01-31/          what readers see
+    DIR/_roquet/staging/ATTEMPT/ files that no commit names yet
+    DIR/_roquet/intent.json      a commit whose files may already be in their days
+    DIR/day=2026-01-31/          files that readers see
 
-Tasks write into the directory of their attempt alone. It goes with the attempt, so what killed or
-doubled tasks leave is never seen, and those that live on find no place to write to.
+Tasks write only into the directory of their attempt. It is removed with the attempt: readers never
+see files of killed or repeated tasks, and tasks that still run cannot write any more.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,16 +23,16 @@ from roquet.spark.tables.table import DataFile, TableCommit, TableConflict, Tabl
 from roquet.store.filesystem.directory_lock import FileLock
 
 HIDDEN: Final = "_roquet"
-"""Spark, Delta and Iceberg all pass over names that begin like this."""
+"""The hidden directory: Spark, Delta and Iceberg ignore names that begin with an underscore."""
 
 KIND_MARKERS: Final[Mapping[str, str]] = MappingProxyType(
     {"parquet": f"{HIDDEN}/archive.json", "delta": "_delta_log", "iceberg": "catalog.db"}
 )
-"""What is there in a table of each kind, and in no other."""
+"""A path that exists in tables of one kind and in no other."""
 
 
 class Staging:
-    """The hidden directory of one table; `days` is where the table's files belong."""
+    """The hidden directory of one table, locked; the table's files are below `days`."""
 
     def __init__(self, root: Path, days: Path, disk: Disk) -> None:
         self.home = root / HIDDEN
@@ -49,58 +49,58 @@ class Staging:
                 "directory"
             ) from None
         try:
-            for torn in self.home.rglob("*.json.*"):  # a kill came before it got its name
+            for torn in self.home.rglob("*.json.*"):  # a kill came before the rename
                 disk.remove(torn)
         except BaseException:
             self._lock.release()
             raise
 
     def close(self) -> None:
-        """Let others have the table."""
+        """Release the lock."""
         self._lock.release()
 
     def begin(self) -> Path:
-        """The directory of a new attempt, the only one there is."""
+        """A new attempt's directory; those of earlier attempts are removed."""
         self.sweep()
         attempt = self._attempts / uuid4().hex[:12]
         self.disk.make(attempt)
         return attempt
 
     def sweep(self) -> None:
-        """What attempts have left is gone."""
+        """Remove the directories of all attempts."""
         for attempt in sorted(self._attempts.iterdir()):
             self.disk.clear(attempt)
 
     def path(self, file: DataFile) -> Path:
-        """Where a file lies that readers see."""
+        """The path at which readers see a file."""
         return self.days / file.path
 
     def place(self, attempt: str, files: Iterable[DataFile]) -> None:
-        """Move files to their days; those that are there already stay."""
+        """Move an attempt's files to their days; skips files that are already there."""
         touched = set[Path]()
         for file in files:
-            waiting, place = self._attempts / attempt / file.name, self.path(file)
-            if waiting.exists():
-                self.disk.make(place.parent)
-                self.disk.move(waiting, place)
-                touched.add(place.parent)
-            elif not place.exists():
-                raise TableDamaged(f"{place} is neither there nor in {waiting.parent}")
+            staged, target = self._attempts / attempt / file.name, self.path(file)
+            if staged.exists():
+                self.disk.make(target.parent)
+                self.disk.move(staged, target)
+                touched.add(target.parent)
+            elif not target.exists():
+                raise TableDamaged(f"{target} is missing, and so is {staged}")
         for directory in touched:
             self.disk.sync(directory)
         if touched:
             self.disk.sync(self.days)
 
     def is_waiting(self, attempt: str) -> bool:
-        """Whether there may be files of an attempt to be placed."""
+        """Whether an attempt's directory still exists, perhaps with files to place."""
         return (self._attempts / attempt).is_dir()
 
     def intend(self, commit: TableCommit) -> None:
-        """Note which files will be placed before the commit is made."""
+        """Record the files of a commit before they are placed."""
         self.disk.put(self._intent, msgspec.json.encode(commit))
 
-    def settle(self, number: int) -> None:
-        """Take back what an earlier commit has placed, unless it was made: the table says so."""
+    def undo_unless_committed(self, number: int) -> None:
+        """Remove the placed files of a recorded commit beyond `number`, the table's last one."""
         if not self._intent.exists():
             return
         intent = msgspec.json.decode(self._intent.read_bytes(), type=TableCommit)
@@ -110,15 +110,10 @@ class Staging:
         self.disk.remove(self._intent)
 
 
-def home_of(root: Path) -> Path:
-    """Where the hidden directory of a table is."""
-    return root / HIDDEN
-
-
 def check_target(root: Path, kind: str) -> None:
-    """ConfigError for a place that holds something else than a table of this kind.
+    """Raise ConfigError unless the path is free or may hold a table of this kind.
 
-    Whose table it is, if it is one, the table itself knows.
+    Whether it is the archive of the right topic is checked when it is opened.
     """
     if not root.exists():
         return

@@ -1,7 +1,7 @@
-"""Table: what an archive writes to: files that one commit publishes with the offsets they end at.
+"""The interface of archive tables: one commit publishes files and the offsets they end at.
 
-A commit has a number and says from which offsets it goes on. It is refused when the table is
-elsewhere by then, because another archive has written, so no message gets in twice.
+A commit has a number and the offsets that it continues from. It is refused when the table is at
+other offsets, because another archive has written: so no message is stored twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,19 +16,19 @@ from roquet.spark.queue_offsets import OffsetsJson, QueueKey, QueueOffsets, from
 from roquet.spark.tables.partitioning import archive_columns
 
 FORMAT: Final = 1
-"""Of what stands beside the messages: identity, commits, offsets. A newer one is not touched."""
+"""Version of an archive's own data: identity, commits and offsets. Newer ones are refused."""
 
 
 class TableConflict(RoquetError):
-    """Somebody else has written to the table meanwhile; what was to be committed is not."""
+    """Another archive has written to the table meanwhile; nothing was committed."""
 
 
 class TableDamaged(RoquetError):
-    """The table lacks what it was given; the text says what."""
+    """A file of the table is missing or unreadable; the text says which."""
 
 
 class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose archive a table is; written when it is made, and never changed."""
+    """The topic and columns of an archive; written when the table is created, never changed."""
 
     topic: str
     columns: tuple[str, ...]
@@ -36,43 +36,44 @@ class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One Parquet file: its name, its day, and what is in it."""
+    """One Parquet file of a table, with the bounds of some columns."""
 
     name: str
     day: str
     rows: int
     size: int
     least: Mapping[str, Any] = {}
-    """Of some columns the least value, as the file's own statistics have it."""
+    """Smallest values by column, from the file's own statistics."""
     most: Mapping[str, Any] = {}
+    """Largest values by column."""
 
     @property
     def path(self) -> str:
-        """Where it stands in its table."""
+        """The file's path relative to the table's files."""
         return f"day={self.day}/{self.name}"
 
 
 class TableCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to become part of a table at once."""
+    """A change of a table: files added and removed, and offsets, all at once."""
 
     number: int
     attempt: str
-    """The directory in which the files wait."""
+    """Name of the staging directory with the files."""
     before: OffsetsJson
     after: OffsetsJson
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
     topic_ids: Mapping[str, str] = {}
-    """By broker which topic of that name the offsets after are of (rules.topic_id)."""
+    """Topic ids by broker that the offsets in `after` belong to (rules.topic_id)."""
 
 
 class TableState(msgspec.Struct, frozen=True):
-    """How far a table has come: its last commit, and the offsets of the next messages."""
+    """The number of a table's last commit, and the offsets of the next messages."""
 
     number: int
     offsets: QueueOffsets
     topic_ids: Mapping[str, str] = {}
-    """By broker which topic of that name they are of; unknown ones are left out."""
+    """Topic ids by broker that the offsets belong to; unknown ones are left out."""
 
     def then(
         self,
@@ -82,7 +83,7 @@ class TableState(msgspec.Struct, frozen=True):
         removed: Iterable[DataFile],
         topic_ids: Mapping[str, str] | None = None,
     ) -> TableCommit:
-        """The commit that leads on from here; without ids to the same topics."""
+        """The next commit after this state; `topic_ids` None keeps the present ones."""
         return TableCommit(
             number=self.number + 1,
             attempt=attempt,
@@ -95,32 +96,32 @@ class TableState(msgspec.Struct, frozen=True):
 
 
 class ArchiveTable(Protocol):
-    """A table that is held for one archive."""
+    """A table opened for writing by one archive, locked until it is closed."""
 
     @property
     def identity(self) -> ArchiveIdentity:
-        """Whose archive it is."""
+        """The topic and columns."""
 
     def state(self, queues: Iterable[QueueKey]) -> TableState:
-        """How far it has come, in these queues and in all others that it knows of."""
+        """The last commit, with the offsets of these queues and of all others in the table."""
 
     def begin(self) -> Path:
-        """A fresh directory for the files of one attempt; what earlier ones left is gone."""
+        """A new staging directory for one attempt; those of earlier attempts are removed."""
 
     def commit(self, commit: TableCommit) -> None:
-        """Publish files and offsets, both or none; TableConflict when the table is elsewhere."""
+        """Publish files and offsets, both or neither; TableConflict when the base has changed."""
 
     def files(self) -> Sequence[DataFile]:
-        """The files that readers see now."""
+        """The files that readers see at present."""
 
     def path(self, file: DataFile) -> Path:
-        """Where one of them lies."""
+        """The path of one of these files."""
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the table's lock."""
 
     def __enter__(self) -> Self:
-        """Hold it."""
+        """The table itself."""
 
     def __exit__(
         self,
@@ -128,40 +129,48 @@ class ArchiveTable(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let others have it."""
+        """Close the table."""
 
 
-def check_base(commit: TableCommit, found: TableState) -> None:
-    """TableConflict unless the table is where the commit goes on from."""
+class TableNote(msgspec.Struct, frozen=True):
+    """An archive's state as JSON in the table's own metadata."""
+
+    number: int
+    offsets: OffsetsJson
+    topic_ids: Mapping[str, str] = {}
+
+
+def check_base(commit: TableCommit, state: TableState) -> None:
+    """Raise TableConflict unless the table is at the state that the commit continues from."""
     before = from_json(commit.before)
-    if found.number != commit.number - 1 or any(
-        found.offsets.get(queue) != offset for queue, offset in before.items()
+    if state.number != commit.number - 1 or any(
+        state.offsets.get(queue) != offset for queue, offset in before.items()
     ):
         raise TableConflict(
-            f"the table is at commit {found.number}, not at {commit.number - 1}: another archive "
+            f"the table is at commit {state.number}, not at {commit.number - 1}: another archive "
             "writes to it; nothing was committed. Let one archive run for a table"
         )
 
 
 def agree_identity(
-    wanted: ArchiveIdentity, found: ArchiveIdentity | None, where: object
+    wanted: ArchiveIdentity, existing: ArchiveIdentity | None, where: object
 ) -> ArchiveIdentity:
-    """Whose archive a table is from now on; ConfigError when it is another one's.
+    """The identity of a new or existing table; ConfigError when topic, columns or format differ.
 
-    Who wants no columns gets those that are there.
+    `existing` is None for a new table. Without wanted columns the table's own are used.
     """
-    if found is None:
+    if existing is None:
         return msgspec.structs.replace(wanted, columns=archive_columns(wanted.columns))
-    if found.format > FORMAT:
-        raise ConfigError(f"{where} was written by a newer Roquet (format {found.format})")
-    if found.topic != wanted.topic:
+    if existing.format > FORMAT:
+        raise ConfigError(f"{where} was written by a newer Roquet (format {existing.format})")
+    if existing.topic != wanted.topic:
         raise ConfigError(
-            f"{where} is the archive of topic {found.topic!r}, not of {wanted.topic!r}: "
+            f"{where} is the archive of topic {existing.topic!r}, not of {wanted.topic!r}: "
             "give another directory"
         )
-    if wanted.columns and found.columns != wanted.columns:
+    if wanted.columns and existing.columns != wanted.columns:
         raise ConfigError(
-            f"{where} has the columns {','.join(found.columns)}: ask for these, or for none, "
+            f"{where} has the columns {','.join(existing.columns)}: name these, or none, "
             "or give another directory"
         )
-    return found
+    return existing
