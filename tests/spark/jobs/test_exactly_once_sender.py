@@ -134,7 +134,7 @@ def test_two_couriers_of_the_same_rows_do_not_go_on(lake_of: Any) -> None:
     one, other = courier_of(lake_of), courier_of(lake_of)
     send(one, 0, 5)
     with pytest.raises(
-        ConcurrentRun, match="another run sends messages of topic 'orders', queue 0"
+        ConcurrentRun, match="another run is sending messages of topic 'orders', queue 0"
     ):
         send(other, 0, 2)
 
@@ -208,7 +208,9 @@ def test_who_may_not_ask_how_a_broker_does_goes_by_its_queues(
 
 def test_a_broker_that_stays_away_is_said(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, *[lost(CallTimeout("slow"), stored=False)] * 3)
-    with pytest.raises(BrokerUnavailable, match="queue 1 of broker 'broker-a' takes nothing: slow"):
+    with pytest.raises(
+        BrokerUnavailable, match="queue 1 of broker 'broker-a' takes no messages: slow"
+    ):
         send(courier_of(lake_of, timeout_ms=0), 0, 2)
 
 

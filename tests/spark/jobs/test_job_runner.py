@@ -21,15 +21,15 @@ class Errand:
     def __len__(self) -> int:
         return 3
 
-    def do(self, number: int) -> TaskResult:
+    def run(self, number: int) -> TaskResult:
         if number == 1 and self._mood:
             raise self._mood
         return TaskResult(rows={"orders": {"broker-a": {str(number): 7}}})
 
 
 def work(eager: Any, mood: BaseException | None = None) -> list[TaskResult]:
-    errand: Any = Errand(mood)
-    return run_task_set(eager(), errand)
+    task_set: Any = Errand(mood)
+    return run_task_set(eager(), task_set)
 
 
 def test_each_task_answers(eager: Any) -> None:
@@ -75,7 +75,7 @@ def test_a_java_that_goes_while_spark_begins_is_told(
         raise error
 
     monkeypatch.setattr(job_runner, "session", begin)
-    with pytest.raises(JobFailed, match=r"Spark's Java has gone .*; start again"):
+    with pytest.raises(JobFailed, match=r"Spark's JVM has ended .*; start the job again"):
         job_runner.spark_for("archive", None)
 
 

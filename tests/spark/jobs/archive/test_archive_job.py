@@ -32,11 +32,11 @@ class Lake:
         self.topic, self.eager, self.root = topic, eager, root
 
     def run(
-        self, *, spark: Any = None, ended: Any = lambda: False, **params: Any
+        self, *, spark: Any = None, should_stop: Any = lambda: False, **params: Any
     ) -> ArchiveProgress:
         options = {"namesrv": self.topic.namesrv, "timeout": "2s", **params.pop("options", {})}
         given = {"topic": "orders", "target": str(self.root), "options": options, **params}
-        return run(Params(**given), lambda: spark or self.eager(), ended=ended)
+        return run(Params(**given), lambda: spark or self.eager(), should_stop=should_stop)
 
     @property
     def bodies(self) -> list[bytes]:
@@ -86,13 +86,13 @@ def test_a_run_without_end_takes_what_comes_until_it_is_ended(lake: Lake) -> Non
     lake.topic.send(3)
     looks = iter([False, False, False])
 
-    def ended() -> bool:
+    def should_stop() -> bool:
         found = next(looks, True)
         if not found and lake.topic.ends["broker-a", 0] < 5:
             lake.topic.send(1)
         return found
 
-    done = lake.run(every_ms=1, ended=ended)
+    done = lake.run(every_ms=1, should_stop=should_stop)
     assert done.rows >= 12
     lake.run()
     assert lake.bodies == lake.topic.bodies
@@ -110,11 +110,11 @@ def test_a_run_without_end_merges_now_and_then(lake: Lake, monkeypatch: pytest.M
     monkeypatch.setattr(archive_job, "COMPACT_MIN_RUNNING", 3)
     looks = iter([False] * 20)
 
-    def ended() -> bool:
+    def should_stop() -> bool:
         lake.topic.send(1)
         return next(looks, True)
 
-    done = lake.run(every_ms=1, compact=True, ended=ended)
+    done = lake.run(every_ms=1, compact=True, should_stop=should_stop)
     assert done.merged > 3
     lake.run()
     assert lake.bodies == lake.topic.bodies
@@ -134,7 +134,7 @@ def test_a_run_that_dies_before_its_commit_has_done_nothing(lake: Lake) -> None:
             super().collect()
             raise ConnectionRefusedError("nobody is there")
 
-    with pytest.raises(JobFailed, match="Spark's Java has gone"):
+    with pytest.raises(JobFailed, match="Spark's JVM has ended"):
         lake.run(spark=Dying())
     assert lake.bodies == []
     assert lake.run().rows == 120
@@ -177,7 +177,7 @@ def test_two_archives_of_a_table_do_not_run_at_once(lake: Lake) -> None:
 
 @pytest.mark.parametrize("topic_name", ["", "orders,bills"])
 def test_an_archive_is_of_one_topic(topic_name: str) -> None:
-    with pytest.raises(ConfigError, match="an archive is of one topic"):
+    with pytest.raises(ConfigError, match="an archive holds exactly one topic"):
         source_options(Params(topic=topic_name, target="lake", options={"namesrv": "a:1"}))
 
 
@@ -188,13 +188,13 @@ def test_an_option_that_there_is_not_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["tags", "sql92", "topicpattern", "dropDoubles", "columns"])
 def test_an_archive_is_of_all_messages(name: str) -> None:
-    with pytest.raises(ConfigError, match="is not for archives: they are of all messages"):
+    with pytest.raises(ConfigError, match="an archive holds all messages"):
         source_options(Params(topic="a", target="b", options={"namesrv": "a:1", name: "x"}))
 
 
 def test_an_end_and_no_end_contradict_each_other() -> None:
     options = {"namesrv": "a:1", "endingOffsets": "latest"}
-    with pytest.raises(ConfigError, match="either ends somewhere"):
+    with pytest.raises(ConfigError, match="either ends at given offsets"):
         source_options(Params(topic="a", target="b", options=options, every_ms=5))
 
 

@@ -68,8 +68,8 @@ def test_groups_are_never_too_large_and_no_file_is_in_two(found: list[tuple[int,
         assert sum(file.size for file in group[:-1]) < TARGET_BYTES
 
 
-def here(errand: TaskSet) -> list[TaskResult]:
-    return [errand.do(number) for number in range(len(errand))]
+def here(task_set: TaskSet) -> list[TaskResult]:
+    return [task_set.run(number) for number in range(len(task_set))]
 
 
 def filled(root: Path, commits: int) -> ParquetTable:

@@ -171,7 +171,7 @@ def test_progress_is_told(lake: Lake) -> None:
     lake.archive()
     reported = list[audit_job.AuditProgress]()
     params = Params(topic="orders", target=str(lake.root), options=lake.options)
-    audit_job.run(params, tell=reported.append)
+    audit_job.run(params, on_progress=reported.append)
     assert {one.what for one in reported} == {"files", "queues"}
     assert any(one.done == one.total == 1 for one in reported if one.what == "files")
 
@@ -191,9 +191,9 @@ def test_a_topic_that_there_is_not_is_said_first(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("topic", "options", "says"),
     [
-        ("", {}, "of one topic"),
-        ("a,b", {}, "of one topic"),
-        ("a", {"tags": "x"}, "option 'tags' is not for audits"),
+        ("", {}, "of exactly one topic"),
+        ("a,b", {}, "of exactly one topic"),
+        ("a", {"tags": "x"}, "option 'tags' is not allowed"),
     ],
 )
 def test_what_cannot_be_is_said(topic: str, options: dict[str, str], says: str) -> None:

@@ -229,9 +229,9 @@ def test_a_group_without_letters_is_said(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        ({"resend": True}, "which letters"),
-        ({"ids": ("a",)}, "say --resend"),
-        ({"resend": True, "ids": ("a",), "where": "true"}, "chosen in one way"),
+        ({"resend": True}, "--resend needs --where"),
+        ({"ids": ("a",)}, "add --resend"),
+        ({"resend": True, "ids": ("a",), "where": "true"}, "exclude each other"),
         ({"options": {"tags": "x"}}, "option 'tags' is not for repairs"),
     ],
 )

@@ -52,8 +52,8 @@ def test_a_table_without_ids_goes_by_bodies() -> None:
 def queue_of(lake: Any, topic: str) -> Any:
     """The queue that is found in a topic for the whole of an archive."""
     cluster = lake.cluster(topic)
-    held = read_snapshot(str(lake.root))
-    wanted = scan_files(held.paths, held.topic, RowFilter(), {})
+    snapshot = read_snapshot(str(lake.root))
+    wanted = scan_files(snapshot.paths, snapshot.topic, RowFilter(), {})
     return queue_with_originals(cluster, cluster.bounds(), wanted, RowFilter(), {})
 
 
@@ -67,9 +67,9 @@ def test_only_the_topic_itself_holds_them(lake_of: Any) -> None:
 def test_a_topic_made_anew_holds_none_of_them_whatever_its_messages_look_like(lake_of: Any) -> None:
     lake_of.topic.send(3)
     lake_of.archive()
-    held = read_snapshot(str(lake_of.root))
-    stretch, *_ = scan_files(held.paths, held.topic, RowFilter(), {})
-    assert may_hold_originals(lake_of.cluster("orders").bounds(), stretch, held)
+    snapshot = read_snapshot(str(lake_of.root))
+    stretch, *_ = scan_files(snapshot.paths, snapshot.topic, RowFilter(), {})
+    assert may_hold_originals(lake_of.cluster("orders").bounds(), stretch, snapshot)
     lake_of.topic.recreate()
     lake_of.topic.send(3)
-    assert not may_hold_originals(lake_of.cluster("orders").bounds(), stretch, held)
+    assert not may_hold_originals(lake_of.cluster("orders").bounds(), stretch, snapshot)

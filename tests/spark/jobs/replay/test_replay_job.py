@@ -242,9 +242,9 @@ def test_a_table_that_is_not_there_is_said(lake_of: Any, eager: Any) -> None:
     ("params", "says"),
     [
         ({"options": {"namesrv": "a:1", "tags": "x"}}, "option 'tags' is not for replays"),
-        ({"topic": "a,b"}, "a replay goes to one topic"),
-        ({"topic": "%DLQ%billing"}, "is the broker's own"),
-        ({"rate": 0.0}, "sends nothing"),
+        ({"topic": "a,b"}, "a replay goes to exactly one topic"),
+        ({"topic": "%DLQ%billing"}, "is internal to the broker"),
+        ({"rate": 0.0}, "rate has to be over 0"),
     ],
 )
 def test_settings_that_cannot_be_are_said(params: dict[str, Any], says: str) -> None:
@@ -254,7 +254,7 @@ def test_settings_that_cannot_be_are_said(params: dict[str, Any], says: str) -> 
 
 
 def test_times_must_hold_something_between_them() -> None:
-    with pytest.raises(ConfigError, match="nothing is meant"):
+    with pytest.raises(ConfigError, match="no message would be chosen"):
         row_filter_of(Params(source="a", topic="b", begin="2026-02-01", until="2026-01-01"))
 
 
@@ -273,7 +273,7 @@ def test_a_destination_that_lost_messages_wants_to_know_since_when(
     monkeypatch.setattr(ClusterClient, "queue_bounds", retained)
     with pytest.raises(ConfigError, match="has lost its messages before offset 1"):
         replay(lake_of, eager())
-    with pytest.raises(ConfigError, match="say --since"):
+    with pytest.raises(ConfigError, match="give --since"):
         replay(lake_of, eager(), since="-1 hour")
 
 

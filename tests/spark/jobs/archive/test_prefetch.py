@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from roquet.spark.jobs.prefetch import prefetched
+from roquet.spark.jobs.archive.prefetch import prefetched
 
 
 def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name == "roquet-ahead"]
+    return [one.name for one in threading.enumerate() if one.name == "roquet-prefetch"]
 
 
 def test_the_items_are_the_same_in_the_same_order() -> None:
