@@ -40,7 +40,7 @@ def history() -> Make:
         messages = np.array(sent, np.int64)
         return Timeline(
             seed=1,
-            moments=[(ms * MICROS_PER_MS, events) for ms, events in happens],
+            events=[(ms * MICROS_PER_MS, events) for ms, events in happens],
             names=[f"10.0.0.{n}@room{n % 2 + 1}-{n}" for n in range(everybody)],
             slow=[n in slow for n in range(everybody)],
             spans=[(begin, end) for begin, end in spans],
