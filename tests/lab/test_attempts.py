@@ -1,4 +1,4 @@
-"""Tries: of several for one message the one that ended first counts."""
+"""Of several attempts at one message the one that ended first counts."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What strategies decide: the rules' own answers, and how they compare with the least possible."""
+"""Decisions of strategies are those of the rules, compared with the fewest possible moves."""
 
 from collections.abc import Sequence
 

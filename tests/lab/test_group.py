@@ -1,4 +1,4 @@
-"""A group through its changes: who has what, and what was counted."""
+"""A group through its changes: queue owners, and the counters of moves and imbalance."""
 
 from typing import TYPE_CHECKING
 

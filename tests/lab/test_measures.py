@@ -1,4 +1,4 @@
-"""Measures of histories that are small enough to be reckoned by hand."""
+"""Measures of histories that are small enough to compute by hand."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Messages to whoever is free: the rules of pop, and what deaths and slow handlers do to them."""
+"""Pop consumption: the rules of pop, and the effects of deaths and slow handlers."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Messages queue by queue: one after the other, across hand-overs, leaves and deaths."""
+"""Messages of queues with owners, across hand-overs, leaves and deaths."""
 
 from typing import TYPE_CHECKING
 

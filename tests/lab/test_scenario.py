@@ -1,4 +1,4 @@
-"""Scenarios: presets that hold together, files that name what differs, and one clear error each."""
+"""Scenarios: valid presets, files that name what differs, and one clear error each."""
 
 import json
 from pathlib import Path

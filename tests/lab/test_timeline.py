@@ -1,4 +1,4 @@
-"""What a seed draws: the same each time, by the rules, and within the scenario."""
+"""Timelines are reproducible by seed, follow the rules, and stay within the scenario."""
 
 import msgspec
 import numpy as np

@@ -125,7 +125,7 @@ NAMES: Final = (*ASSIGNMENTS, POP)
 
 def known_strategy(name: str) -> str:
     """A strategy's name in its usual case; UsageError with a suggestion for an unknown one."""
-    known = {one.upper(): one for one in NAMES}
+    known = {each.upper(): each for each in NAMES}
     if name.upper() not in known:
         raise UsageError(
             f"there is no strategy {name!r}{suggest(name, NAMES)} There are {', '.join(NAMES)}."
@@ -210,7 +210,11 @@ def _decide(
     )
     shares = ASSIGNMENTS[name](situation)
     _check_single_owner(layout.queues, shares)
-    moved = [q for one, own in had.items() for q in difference(own, shares.get(one, ())).drop]
+    moved = [
+        queue
+        for member, own in had.items()
+        for queue in difference(own, shares.get(member, ())).drop
+    ]
     return _evaluate(layout.queues, present, shares, had, moved, change)
 
 

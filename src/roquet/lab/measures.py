@@ -231,10 +231,14 @@ def _lost_work(seen: _Histories, begin: IntArray) -> list[float]:
         [seen.messages.ready, begin, attempts.begin, attempts.end, spans[:, 0], spans[:, 1]]
     )
     at = np.minimum(at, seen.end)
-    message, one, member = np.ones(len(begin), int), np.ones(len(attempts.begin), int), len(there)
-    waits = np.concatenate([message, -message, 0 * one, 0 * one, np.zeros(2 * member, int)])
+    message, attempt, member = (
+        np.ones(len(begin), int),
+        np.ones(len(attempts.begin), int),
+        len(there),
+    )
+    waits = np.concatenate([message, -message, 0 * attempt, 0 * attempt, np.zeros(2 * member, int)])
     idle = np.ones(member, int)
-    idles = np.concatenate([0 * message, 0 * message, -one, one, idle, -idle])
+    idles = np.concatenate([0 * message, 0 * message, -attempt, attempt, idle, -idle])
     order = np.argsort(whose * (seen.end + 1) + at)
     whose, at = whose[order], at[order]
     # Both sums return to 0 at the end of each history, so they run on into the next one.
@@ -253,19 +257,19 @@ def _latencies(seen: _Histories, end: IntArray, member: IntArray) -> dict[str, l
     ordered = np.sort(taken, axis=1)
     handled = (taken < NEVER).sum(axis=1)
     rank = {"p50_ms": 50, "p99_ms": 99, "max_ms": 100}
-    found: dict[str, list[float | None]] = {
+    latencies: dict[str, list[float | None]] = {
         name: _percentile_ms(ordered, np.maximum(-(-handled * percent // 100), 1) - 1, handled)
         for name, percent in rank.items()
     }
-    found["slow_latency"] = _slow_latency(seen, taken, member)
-    found["stranded"] = (seen.messages.count - handled).tolist()
-    return found
+    latencies["slow_latency"] = _slow_latency(seen, taken, member)
+    latencies["stranded"] = (seen.messages.count - handled).tolist()
+    return latencies
 
 
 def _percentile_ms(ordered: IntArray, place: IntArray, handled: IntArray) -> list[float | None]:
-    value = np.take_along_axis(ordered, place[:, None], 1)[:, 0] / MICROS_PER_MS
-    found: list[float | None] = np.where(handled > 0, value, 0.0).tolist()
-    return found
+    latency_ms = np.take_along_axis(ordered, place[:, None], 1)[:, 0] / MICROS_PER_MS
+    values: list[float | None] = np.where(handled > 0, latency_ms, 0.0).tolist()
+    return values
 
 
 def _slow_latency(seen: _Histories, taken: IntArray, member: IntArray) -> list[float | None]:

@@ -236,7 +236,7 @@ class PopModel:
 
     def attempts(self, first_message: int) -> Attempts:
         """All attempts; the messages of this history are numbered from `first_message` on."""
-        begun = [one for one in self._attempts if one[0] != _NEVER_BEGUN]
+        begun = [attempt for attempt in self._attempts if attempt[0] != _NEVER_BEGUN]
         rows = np.array(begun, np.int64).reshape(-1, 5)
         return Attempts(
             message=rows[:, 0] + first_message,

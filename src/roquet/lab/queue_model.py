@@ -276,8 +276,8 @@ class _AttemptLog:
         numbers of the attempts. `count` is the number of messages of a history.
         """
         last = self._last.reshape(-1, count)[history]
-        found = (self.member[last] == member[:, None]) & (self.end[last] > at[:, None])
-        place, message = np.nonzero(found & (last >= 0))
+        is_match = (self.member[last] == member[:, None]) & (self.end[last] > at[:, None])
+        place, message = np.nonzero(is_match & (last >= 0))
         return place, last[place, message]
 
     def end_of(self, number: IntArray) -> IntArray:

@@ -83,32 +83,32 @@ def _choices(summary: StudySummary) -> str:
     rows = []
     for part in summary.parts:
         name = part.name
-        for want in GOALS:
-            choice = next((one for one in part.choices if one.measure == want.measure), None)
+        for goal in GOALS:
+            choice = next((each for each in part.choices if each.measure == goal.measure), None)
             if choice is not None:
                 rows.append(
-                    [name, want.text.replace(" ", _GLUE), *_advice_cells(part, want, choice)]
+                    [name, goal.text.replace(" ", _GLUE), *_advice_cells(part, goal, choice)]
                 )
                 name = ""
     return table(header, rows)
 
 
-def _advice_cells(part: ScenarioSummary, want: Goal, choice: GoalChoice) -> Sequence[Cell | object]:
+def _advice_cells(part: ScenarioSummary, goal: Goal, choice: GoalChoice) -> Sequence[Cell | object]:
     """Cells with the best strategy, its figure, the equally good ones, and the figure of POP."""
     chosen, *others = choice.best
-    unit = "%" if want.unit.startswith("%") else want.unit.replace(" ", _GLUE)
-    figure = f"{_with_margin(part.figures[chosen][want.measure], want.scale)}{_GLUE}{unit}"
+    unit = "%" if goal.unit.startswith("%") else goal.unit.replace(" ", _GLUE)
+    figure = f"{_with_margin(part.figures[chosen][goal.measure], goal.scale)}{_GLUE}{unit}"
     alike = ", ".join(others)
     if len(choice.best) == choice.of and others:
-        return ["whichever", figure, "all of them", _pop_figure(part, want)]
+        return ["whichever", figure, "all of them", _pop_figure(part, goal)]
     if len(others) > NAMES_MAX:
         alike = f"{len(others)} others"
-    return [Cell(chosen, True), figure, alike or "none", _pop_figure(part, want)]
+    return [Cell(chosen, True), figure, alike or "none", _pop_figure(part, goal)]
 
 
-def _pop_figure(part: ScenarioSummary, want: Goal) -> str:
-    one = part.figures.get(POP, {}).get(want.measure)
-    return "-" if one is None else _with_margin(one, want.scale)
+def _pop_figure(part: ScenarioSummary, goal: Goal) -> str:
+    figure = part.figures.get(POP, {}).get(goal.measure)
+    return "-" if figure is None else _with_margin(figure, goal.scale)
 
 
 def _claims(summary: StudySummary) -> str:
@@ -130,12 +130,12 @@ def _sections(part: ScenarioSummary, scenario: LabScenario) -> Iterator[Section]
 
 def _pictures(part: ScenarioSummary) -> str:
     drawn = []
-    for want in _PICTURED_GOALS:
-        figures = _figures(part, want.measure)
-        if len(figures) < 2 or not any(one.most for one in figures.values()):
+    for goal in _PICTURED_GOALS:
+        figures = _figures(part, goal.measure)
+        if len(figures) < 2 or not any(figure.most for figure in figures.values()):
             continue
-        title = f'<h3 style="margin:.6rem 0 0;font-size:1rem">{escape_text(want.title)}</h3>'
-        drawn.append(f"<div>{title}{_picture(part, want, figures)}</div>")
+        title = f'<h3 style="margin:.6rem 0 0;font-size:1rem">{escape_text(goal.title)}</h3>'
+        drawn.append(f"<div>{title}{_picture(part, goal, figures)}</div>")
     style = "display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:0 2rem"
     return f'<div style="{style}">{"".join(drawn)}</div>'
 
@@ -144,29 +144,29 @@ def _figures(part: ScenarioSummary, measure: str) -> Mapping[str, MeasureStatist
     return {name: own[measure] for name, own in part.figures.items() if measure in own}
 
 
-def _picture(part: ScenarioSummary, want: Goal, figures: Mapping[str, MeasureStatistics]) -> str:
+def _picture(part: ScenarioSummary, goal: Goal, figures: Mapping[str, MeasureStatistics]) -> str:
     names = list(part.figures)
     sound = [n for n in figures if not part.figures[n]["stranded"].most] or list(figures)
     rows = [
         IntervalRow(
             name=name,
-            low=one.low * want.scale,
-            mean=one.mean * want.scale,
-            high=one.high * want.scale,
-            margin=one.margin * want.scale,
-            note=_with_margin(one, want.scale),
+            low=figure.low * goal.scale,
+            mean=figure.mean * goal.scale,
+            high=figure.high * goal.scale,
+            margin=figure.margin * goal.scale,
+            note=_with_margin(figure, goal.scale),
             owner=names.index(name),
         )
-        for name, one in figures.items()
+        for name, figure in figures.items()
     ]
     # A strategy that leaves queues without an owner would dwarf all others in the picture.
-    most = max(max(figures[n].high, figures[n].mean) for n in sound) * want.scale
-    return interval_plot(rows, x=want.unit, most=most)
+    most = max(max(figures[n].high, figures[n].mean) for n in sound) * goal.scale
+    return interval_plot(rows, x=goal.unit, most=most)
 
 
-def _with_margin(one: MeasureStatistics, scale: float) -> str:
+def _with_margin(figure: MeasureStatistics, scale: float) -> str:
     """The mean with its margin, and as many digits as the margin justifies."""
-    mean, margin = one.mean * scale, one.margin * scale
+    mean, margin = figure.mean * scale, figure.margin * scale
     digits = 2 if mean < 10 else 1 if mean < 100 else 0
     while digits < 3 and margin and round(margin, digits) == 0:
         digits += 1

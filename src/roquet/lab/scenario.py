@@ -318,35 +318,35 @@ def preset(name: str) -> LabScenario:
 def from_file(path: Path) -> LabScenario:
     """Read a scenario from a JSON file; UsageError for an invalid one."""
     try:
-        given = msgspec.json.decode(path.read_bytes())
+        fields = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         raise UsageError(f"{path} has to hold one JSON object")
-    given.setdefault("name", path.stem)
-    return validated(_build(given, str(path)))
+    fields.setdefault("name", path.stem)
+    return validated(_build(fields, str(path)))
 
 
-def _build(given: dict[str, Any], where: str) -> LabScenario:
-    like = given.pop("like", None)
+def _build(fields: dict[str, Any], where: str) -> LabScenario:
+    like = fields.pop("like", None)
     if like is not None and not isinstance(like, str):
         raise UsageError(f"{where}: like is the name of a scenario, not {like!r}")
     start = msgspec.to_builtins(preset(like) if like else LabScenario())
-    _check_names(given, LabScenario, where)
-    times = given.get("times", {})
+    _check_names(fields, LabScenario, where)
+    times = fields.get("times", {})
     if isinstance(times, dict):
         _check_names(times, ScenarioTimes, where)
-        given["times"] = start["times"] | times
+        fields["times"] = start["times"] | times
     try:
-        return msgspec.convert({**start, **given}, LabScenario, strict=True)
+        return msgspec.convert({**start, **fields}, LabScenario, strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}: {error}") from error
 
 
-def _check_names(given: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
-    for name in given:
+def _check_names(fields: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
+    for name in fields:
         if name not in kind.__struct_fields__:
             hint = suggest(name, kind.__struct_fields__)
             raise UsageError(f"{where}: a scenario has no field {name!r}{hint}")

@@ -96,26 +96,26 @@ def rows(study: Study, numbers: list[int]) -> pa.RecordBatch:
 
 
 def run(
-    spark: "SparkSession", study: Study, place: StudyDirectory, progress: Callable[[int], None]
+    spark: "SparkSession", study: Study, directory: StudyDirectory, progress: Callable[[int], None]
 ) -> None:
     """Simulate the missing parts; `progress` is called with the number of finished histories."""
     parts = study.parts()
-    missing = place.missing(study)
+    missing = directory.missing(study)
     done = sum(len(part) for number, part in enumerate(parts) if number not in missing)
     progress(done)
-    place.clear()  # of a run that was killed
+    directory.clear()  # of a run that was killed
     try:
         for number in missing:
-            fresh = place.work / str(number)
+            fresh = directory.work / str(number)
             with _ProgressThread(spark.sparkContext, done, study.partition_size, progress):
                 table(spark, study, parts[number]).write.parquet(str(fresh))
             _normalize_files(fresh)
-            place.table.mkdir(exist_ok=True)
-            fresh.rename(place.part(number))
+            directory.table.mkdir(exist_ok=True)
+            fresh.rename(directory.part(number))
             done += len(parts[number])
             progress(done)
     finally:
-        place.clear()
+        directory.clear()
 
 
 def _normalize_files(directory: Path) -> None:

@@ -138,7 +138,7 @@ def summarize(study: Study, place: StudyDirectory) -> StudySummary:
     """Summarize a finished study."""
     table = StudyTable(study, place)
     count = len(study.scenarios)
-    sound = [_eligible(study, table["stranded"][:, number]) for number in range(count)]
+    eligible = [_eligible(study, table["stranded"][:, number]) for number in range(count)]
     figures: list[dict[str, dict[str, MeasureStatistics]]] = [
         {name: {} for name in study.strategies} for _ in range(count)
     ]
@@ -146,12 +146,12 @@ def summarize(study: Study, place: StudyDirectory) -> StudySummary:
     for measure, values in table.items():
         for number, own in enumerate(figures):
             for column, name in enumerate(study.strategies):
-                if (found := statistics_of(values[:, number, column])) is not None:
-                    own[name][measure] = found
+                if (statistics := statistics_of(values[:, number, column])) is not None:
+                    own[name][measure] = statistics
         choices[measure] = [
-            _choose(study, measure, values[:, number], sound[number]) for number in range(count)
+            _choose(study, measure, values[:, number], eligible[number]) for number in range(count)
         ]
-    wanted = [choices[want.measure] for want in GOALS]
+    wanted = [choices[goal.measure] for goal in GOALS]
     return StudySummary(
         study=study,
         rows=study.histories * study.contests,
@@ -159,7 +159,7 @@ def summarize(study: Study, place: StudyDirectory) -> StudySummary:
             ScenarioSummary(
                 name=scenario.name,
                 figures=figures[number],
-                choices=tuple(one for own in wanted if (one := own[number]) is not None),
+                choices=tuple(choice for own in wanted if (choice := own[number]) is not None),
             )
             for number, scenario in enumerate(study.scenarios)
         ),
@@ -198,10 +198,10 @@ def _margin(values: MeasureArray) -> float:
 
 
 def _choose(
-    study: Study, measure: str, values: MeasureArray, sound: Sequence[int]
+    study: Study, measure: str, values: MeasureArray, eligible: Sequence[int]
 ) -> GoalChoice | None:
     """The best strategy and all that are equivalent to it, the recommended one first."""
-    known = [place for place in sound if not np.isnan(values[:, place]).all()]
+    known = [place for place in eligible if not np.isnan(values[:, place]).all()]
     if not known:
         return None
     best = min(known, key=lambda place: float(np.nanmean(values[:, place])))

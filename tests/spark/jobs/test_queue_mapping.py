@@ -1,4 +1,4 @@
-"""Every queue has one queue that takes its messages, the same in every run."""
+"""Every source queue maps to one destination queue, the same in every run."""
 
 import pytest
 from hypothesis import given

@@ -1,11 +1,11 @@
-"""A rate is kept, and what was missed is not made up for."""
+"""The rate is kept, and lost time is not made up for."""
 
 import pytest
 
 from roquet.spark.jobs.rate_limit import RowRateLimit
 
 
-class Time:
+class ManualClock:
     def __init__(self) -> None:
         self.ms = 0
 
@@ -18,7 +18,7 @@ class Time:
 
 @pytest.mark.parametrize(("rate", "count"), [(100.0, 10), (3.0, 1), (5000.0, 500)])
 def test_messages_take_the_time_that_the_rate_says(rate: float, count: int) -> None:
-    time = Time()
+    time = ManualClock()
     rate_limit = RowRateLimit(rate, time.pause, time.now)
     for _ in range(50):
         rate_limit.wait(count)
@@ -26,7 +26,7 @@ def test_messages_take_the_time_that_the_rate_says(rate: float, count: int) -> N
 
 
 def test_nobody_makes_up_for_a_stop() -> None:
-    time = Time()
+    time = ManualClock()
     rate_limit = RowRateLimit(10.0, time.pause, time.now)
     rate_limit.wait(1)
     time.ms += 60_000
@@ -36,7 +36,7 @@ def test_nobody_makes_up_for_a_stop() -> None:
 
 
 def test_without_a_rate_nobody_waits() -> None:
-    time = Time()
+    time = ManualClock()
     rate_limit = RowRateLimit(None, time.pause, time.now)
     rate_limit.wait(10**9)
     assert (time.ms, rate_limit.step) == (0, None)

@@ -1,4 +1,4 @@
-"""Copies are their originals, and say so."""
+"""Copies have the content of their originals, and name them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Small files of a day become one; large ones and other people's stay."""
+"""Small files of a day are merged; large ones and those of other writers stay."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

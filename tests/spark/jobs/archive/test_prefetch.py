@@ -1,4 +1,4 @@
-"""Items are made ahead of their use, and the thread that makes them ends with the block."""
+"""Items are prefetched, and the thread ends with the block."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""An audit as a page: what is amiss first, and nothing that is not on the page."""
+"""The audit page: findings first, and nothing that needs another file."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""All sides in one report."""
+"""The report combines the table, the topic and the producer."""
 
 from roquet.spark.jobs.audit.audit_report import (
     AuditReport,

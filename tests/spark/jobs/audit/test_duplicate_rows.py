@@ -1,4 +1,4 @@
-"""Rows of the sink are found in their messages."""
+"""Duplicate rows of the sink are located in the topic."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is in files of a table, in a few numbers."""
+"""Summaries of files: offsets, hours and row numbers as a few counts."""
 
 from pathlib import Path
 from typing import Any

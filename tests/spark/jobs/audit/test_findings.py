@@ -1,4 +1,4 @@
-"""What is amiss with a queue, and how the sides' counts compare."""
+"""Findings of one queue, and the comparison of counts by hour."""
 
 from typing import Any
 

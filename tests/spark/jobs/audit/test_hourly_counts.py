@@ -1,4 +1,4 @@
-"""Messages by hour: of a topic without reading it, and of a producer's own account."""
+"""Messages by hour: of a topic without reading it, and by a producer's own count."""
 
 import json
 from datetime import UTC, datetime

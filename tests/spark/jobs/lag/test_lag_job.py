@@ -1,4 +1,4 @@
-"""Groups are watched: a table of samples, a page, and a verdict."""
+"""Lag is sampled into a table, and reported with a page and a verdict."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Groups as a page: who will not catch up, and by when."""
+"""The lag page: which groups will not catch up, and by when."""
 
 import re
 

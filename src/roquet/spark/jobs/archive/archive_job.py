@@ -180,8 +180,8 @@ class ArchivePlanner(StreamReader):
     """A stream reader that plans batches, up to the user's ending offsets where there are any."""
 
     _advice = (
-        "give the new one another directory; failOnDataLoss=false goes on in this one, and offsets"
-        " of both are in it then"
+        "archive the new topic to another directory; with failOnDataLoss=false this archive"
+        " continues, and then holds offsets of both topics"
     )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
