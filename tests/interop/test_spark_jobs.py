@@ -265,7 +265,7 @@ def test_an_archive_goes_on_when_its_broker_was_killed_and_came_back(
             topic="JobRestart", target=str(lake), options=there.options, every_ms=100
         )
         with ThreadPoolExecutor(1) as pool:
-            archiving = pool.submit(archive_job.run, params, spark, ended=ended.is_set)
+            archiving = pool.submit(archive_job.run, params, spark, should_stop=ended.is_set)
             try:
                 until(lambda: archived(lake, "JobRestart") == 300)
                 with killed_and_back(there, folder):

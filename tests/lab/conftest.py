@@ -1,4 +1,4 @@
-"""Histories written by hand: who has which queue, what is sent when, and what happens."""
+"""Timelines written by hand: messages, their queues and the events of members."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ SMALL = LabScenario(
     name="small", queues=2, brokers=1, members=2, messages=3, duration_ms=60_000,
     times=ScenarioTimes(notice_ms=0),
 )  # fmt: skip
-"""Nobody takes time to hear of anything."""
+"""Members learn of changes without delay."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def history() -> Make:
         messages = np.array(sent, np.int64)
         return Timeline(
             seed=1,
-            moments=[(ms * MICROS_PER_MS, events) for ms, events in happens],
+            events=[(ms * MICROS_PER_MS, events) for ms, events in happens],
             names=[f"10.0.0.{n}@room{n % 2 + 1}-{n}" for n in range(everybody)],
             slow=[n in slow for n in range(everybody)],
             spans=[(begin, end) for begin, end in spans],

@@ -1,4 +1,4 @@
-"""What strategies decide: the rules' own answers, and how they compare with the least possible."""
+"""Decisions of strategies are those of the rules, compared with the fewest possible moves."""
 
 from collections.abc import Sequence
 
@@ -76,9 +76,9 @@ def test_a_remembered_answer_is_the_one_for_these_very_names(
     had = {others[p]: [q] for q, p in zip(LAYOUT.queues, owners, strict=True)}
     for queue, place in zip(LAYOUT.queues, owners, strict=True):
         had[others[place]] = [*{*had[others[place]], queue}]
-    asked = AssignmentInput(layout=LAYOUT, members=members, before=had)
+    situation = AssignmentInput(layout=LAYOUT, members=members, before=had)
     assert rebalance_cost.owner_map(shares_of(members, made)) == rebalance_cost.owner_map(
-        ASSIGNMENTS[name](asked)
+        ASSIGNMENTS[name](situation)
     )
 
 
@@ -119,8 +119,8 @@ def test_config_leaves_the_queues_of_who_went_to_nobody() -> None:
 
 
 def test_a_rule_that_gives_a_queue_to_two_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def doubled(asked: AssignmentInput) -> GroupAssignment:
-        return dict.fromkeys(asked.members, asked.layout.queues)
+    def doubled(situation: AssignmentInput) -> GroupAssignment:
+        return dict.fromkeys(situation.members, situation.layout.queues)
 
     monkeypatch.setattr(decisions, "ASSIGNMENTS", {"TWICE": doubled})
     with pytest.raises(UsageError, match="Orders@room1@broker-a:0 has 2 owners"):

@@ -1,4 +1,4 @@
-"""A group through its changes: who has what, and what was counted."""
+"""A group through its changes: queue owners, and the counters of moves and imbalance."""
 
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ SECOND = 1_000 * MICROS_PER_MS
 
 
 def group(strategy: str, scenario: LabScenario, history: "Make", comers: int = 2) -> SimulatedGroup:
-    course = history([(0, 0, 1)], members=scenario.members, comers=comers)
-    return SimulatedGroup(strategy, topic_layout(scenario), course, scenario)
+    timeline = history([(0, 0, 1)], members=scenario.members, comers=comers)
+    return SimulatedGroup(strategy, topic_layout(scenario), timeline, scenario)
 
 
 def test_a_newcomer_and_a_leaver_are_counted_with_what_they_move(
@@ -25,21 +25,21 @@ def test_a_newcomer_and_a_leaver_are_counted_with_what_they_move(
 ) -> None:
     one = group("AVG", replace(small, queues=8), history)
     assert one.owners == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert one.happen(10 * SECOND, [(JOIN, 2)])
+    assert one.apply(10 * SECOND, [(JOIN, 2)])
     assert one.owners == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert one.happen(20 * SECOND, [(LEAVE, 0)])
+    assert one.apply(20 * SECOND, [(LEAVE, 0)])
     assert one.owners == [1, 1, 1, 1, 2, 2, 2, 2]
     assert (one.changes, one.moved, one.least) == (2, 3 + 5, 2 + 3)
-    assert one.fair == pytest.approx(8 / 3 + 8 / 3)
+    assert one.moved_fair == pytest.approx(8 / 3 + 8 / 3)
 
 
 def test_a_dead_member_keeps_its_queues_until_it_is_given_up(
     small: LabScenario, history: "Make"
 ) -> None:
     one = group("STICKY", replace(small, queues=4), history)
-    assert not one.happen(SECOND, [(DIE, 0)])
+    assert not one.apply(SECOND, [(DIE, 0)])
     assert one.owners == [0, 0, 1, 1]
-    assert one.happen(9 * SECOND, [(GONE, 0)])
+    assert one.apply(9 * SECOND, [(GONE, 0)])
     assert one.owners == [1, 1, 1, 1]
 
 
@@ -47,8 +47,8 @@ def test_evenness_is_weighed_by_time_and_nothing_after_the_end_counts(
     small: LabScenario, history: "Make"
 ) -> None:
     one = group("AVG", replace(small, queues=2, duration_ms=20_000), history)
-    one.happen(10 * SECOND, [(JOIN, 2)])  # three members, two queues
-    one.happen(90 * SECOND, [(LEAVE, 2)])
+    one.apply(10 * SECOND, [(JOIN, 2)])  # three members, two queues
+    one.apply(90 * SECOND, [(LEAVE, 2)])
     one.finish()
     assert one.idle_us == one.spare_us == 10 * SECOND
     assert one.uneven_us == pytest.approx((10 * 1 + 10 * 1.5) * SECOND)
@@ -60,9 +60,9 @@ def test_lag_weighted_divides_anew_only_where_that_is_worth_it(
     one = group("LAG_WEIGHTED", replace(small, queues=4), history)
     before = one.owners
     heavy = [queue for queue, owner in zip(one.queues, before, strict=True) if owner == 0]
-    assert not one.happen(SECOND, [(REVIEW, -1)], dict.fromkeys(heavy, 300))
+    assert not one.apply(SECOND, [(REVIEW, -1)], dict.fromkeys(heavy, 300))
     assert one.owners == before
-    assert one.happen(2 * SECOND, [(REVIEW, -1)], dict.fromkeys(heavy, 3_000))
+    assert one.apply(2 * SECOND, [(REVIEW, -1)], dict.fromkeys(heavy, 3_000))
     assert {one.owners[one.queues.index(queue)] for queue in heavy} == {0, 1}
     assert one.changes == 0
     assert one.moved > 0

@@ -1,4 +1,4 @@
-"""Claims are held against what was played, and one that does not hold is found out."""
+"""Claims are checked against simulated histories, and a false one is reported."""
 
 import numpy as np
 import pytest

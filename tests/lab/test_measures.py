@@ -1,4 +1,4 @@
-"""Measures of histories that are small enough to be reckoned by hand."""
+"""Measures of histories that are small enough to compute by hand."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tests.lab.conftest import Make
 
 
-def measured(scenario: LabScenario, course: Any, name: str = "AVG") -> dict[str, Any]:
-    scenario = replace(scenario, messages=len(course.sent))
-    return {field: values[0] for field, values in simulate_many(scenario, name, [course]).items()}
+def measured(scenario: LabScenario, timeline: Any, name: str = "AVG") -> dict[str, Any]:
+    scenario = replace(scenario, messages=len(timeline.sent))
+    return {field: values[0] for field, values in simulate_many(scenario, name, [timeline]).items()}
 
 
 def test_every_measure_of_a_row_is_worked_out(small: LabScenario, history: "Make") -> None:
@@ -49,8 +49,8 @@ def test_load_is_that_of_the_time_for_which_a_member_was_there(
     # Ten messages in the first half alone, then five each: the newcomer has as much a second.
     sent = [(n * 3_000, 0, 1) for n in range(10)]
     sent += [(30_500 + n * 5_900, n % 2, 1) for n in range(5)]
-    course = history(sent, [(30_000, [(JOIN, 1)])], members=1, comers=1)
-    found = measured(replace(small, members=1), course)
+    timeline = history(sent, [(30_000, [(JOIN, 1)])], members=1, comers=1)
+    found = measured(replace(small, members=1), timeline)
     assert found["load_max_mean"] == pytest.approx((13 / 60) / ((13 / 60 + 2 / 30) / 2))
 
 
@@ -58,23 +58,23 @@ def test_members_that_wait_beside_a_long_queue_lose_their_time(
     small: LabScenario, history: "Make"
 ) -> None:
     # One message waits for 10 s behind another one, while the second member has nothing to do.
-    course = history([(0, 0, 10_000), (0, 0, 10_000)])
-    assert measured(small, course)["lost_work"] == pytest.approx(10 / 120)
-    assert measured(small, course, "POP")["lost_work"] == 0
+    timeline = history([(0, 0, 10_000), (0, 0, 10_000)])
+    assert measured(small, timeline)["lost_work"] == pytest.approx(10 / 120)
+    assert measured(small, timeline, "POP")["lost_work"] == 0
 
 
 def test_messages_of_a_key_out_of_order_are_counted(small: LabScenario, history: "Make") -> None:
-    course = history([(0, 0, 500), (1, 0, 10), (2, 0, 10)], keys=[7, 7, 8])
-    assert measured(small, course)["disordered"] == 0
-    assert measured(small, course, "POP")["disordered"] == pytest.approx(1 / 3)
+    timeline = history([(0, 0, 500), (1, 0, 10), (2, 0, 10)], keys=[7, 7, 8])
+    assert measured(small, timeline)["disordered"] == 0
+    assert measured(small, timeline, "POP")["disordered"] == pytest.approx(1 / 3)
 
 
 def test_pauses_and_doubles_of_a_death_are_counted(small: LabScenario, history: "Make") -> None:
-    course = history(
+    timeline = history(
         [(1_000, 0, 10), (6_000, 0, 10), (7_000, 1, 10), (20_000, 0, 10)],
         [(6_300, [(DIE, 0)]), (9_300, [(GONE, 0)])],
     )
-    found = measured(small, course)
+    found = measured(small, timeline)
     assert (found["paused_s"], found["pause_max_s"]) == (3, 3)
     assert found["doubled"] == 0.25
     assert found["stranded"] == 0
@@ -83,30 +83,30 @@ def test_pauses_and_doubles_of_a_death_are_counted(small: LabScenario, history: 
 def test_a_burst_is_told_against_the_mean_rate(small: LabScenario, history: "Make") -> None:
     # Six messages wait for the end of a pause, and there are twelve a minute: one in five seconds.
     sent = [(5_000 + n, 0, 1) for n in range(6)] + [(40_000 + n, 1, 1) for n in range(6)]
-    course = history(sent, [(2_000, [(DIE, 0)]), (9_000, [(GONE, 0)])])
-    assert measured(small, course)["burst"] == 6
+    timeline = history(sent, [(2_000, [(DIE, 0)]), (9_000, [(GONE, 0)])])
+    assert measured(small, timeline)["burst"] == 6
     assert measured(small, history([(0, 0, 1)]))["burst"] is None
 
 
 def test_a_slow_members_messages_are_set_against_the_others(
     small: LabScenario, history: "Make"
 ) -> None:
-    course = history([(0, 0, 10), (0, 1, 10)], slow=[0])
+    timeline = history([(0, 0, 10), (0, 1, 10)], slow=[0])
     scenario = replace(small, slow_members=1, slow_factor=4)
-    assert measured(scenario, course)["slow_latency"] == 4
+    assert measured(scenario, timeline)["slow_latency"] == 4
     assert measured(small, history([(0, 0, 10)]))["slow_latency"] is None
 
 
 def test_what_nobody_handles_is_stranded(small: LabScenario, history: "Make") -> None:
-    course = history([(0, 0, 10), (9_000, 0, 10)], [(5_000, [(LEAVE, 0)])])
-    found = measured(small, course, "CONFIG")
+    timeline = history([(0, 0, 10), (9_000, 0, 10)], [(5_000, [(LEAVE, 0)])])
+    found = measured(small, timeline, "CONFIG")
     assert (found["stranded"], found["max_ms"]) == (1, 10)
     assert found["unowned_share"] == pytest.approx(0.5 * 55 / 60)
 
 
 def test_where_nothing_is_handled_there_is_no_latency(small: LabScenario, history: "Make") -> None:
-    course = history([(9_000, 0, 10)], [(5_000, [(LEAVE, 0)])])
-    found = measured(small, course, "CONFIG")
+    timeline = history([(9_000, 0, 10)], [(5_000, [(LEAVE, 0)])])
+    found = measured(small, timeline, "CONFIG")
     assert (found["stranded"], found["p99_ms"]) == (1, 0)
 
 
@@ -114,9 +114,9 @@ def test_what_comes_again_at_once_is_a_burst_of_popping(
     small: LabScenario, history: "Make"
 ) -> None:
     sent: Sequence[tuple[int, int, int]] = [(0, 0, 10), (20, 0, 100), (20, 0, 100), (30_000, 0, 1)]
-    course = history(sent, [(50, [(DIE, 0), (GONE, 0)])])
+    timeline = history(sent, [(50, [(DIE, 0), (GONE, 0)])])
     scenario = replace(small, times=ScenarioTimes(notice_ms=0, invisible_ms=9_000))
-    found = measured(scenario, course, "POP")
+    found = measured(scenario, timeline, "POP")
     assert found["burst"] is not None
     assert np.isfinite(found["burst"])
     assert found["paused_s"] == 0

@@ -1,4 +1,4 @@
-"""Messages to whoever is free: the rules of pop, and what deaths and slow handlers do to them."""
+"""Pop consumption: the rules of pop, and the effects of deaths and slow handlers."""
 
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from tests.lab.conftest import Make
 
 
-def told(scenario: LabScenario, course: Timeline) -> list[tuple[int, int, int, int]]:
+def told(scenario: LabScenario, timeline: Timeline) -> list[tuple[int, int, int, int]]:
     """Message, member, begin and end in ms, in the order of beginning; cut ones end in minus."""
-    game = PopModel(scenario, course)
+    game = PopModel(scenario, timeline)
     game.play()
-    tries = game.tries(0)
-    rows = zip(tries.begin, tries.message, tries.member, tries.end, tries.done, strict=True)
+    attempts = game.attempts(0)
+    rows = zip(
+        attempts.begin, attempts.message, attempts.member, attempts.end, attempts.done, strict=True
+    )
     return [
         (
             int(m),
@@ -35,21 +37,21 @@ def told(scenario: LabScenario, course: Timeline) -> list[tuple[int, int, int, i
 def test_whoever_is_free_takes_the_next_message_of_any_queue(
     small: LabScenario, history: "Make"
 ) -> None:
-    course = history([(0, 0, 900), (1, 0, 300), (2, 0, 300)])
-    assert told(small, course) == [(0, 0, 0, 900), (1, 1, 1, 301), (2, 1, 301, 601)]
+    timeline = history([(0, 0, 900), (1, 0, 300), (2, 0, 300)])
+    assert told(small, timeline) == [(0, 0, 0, 900), (1, 1, 1, 301), (2, 1, 301, 601)]
 
 
 def test_a_quick_member_takes_more_at_a_time(small: LabScenario, history: "Make") -> None:
     # 1, 2, 4, …: by `rules.consumption.pop.next_batch_size`. Member 1 is busy with a long one
     # meanwhile.
-    course = history([(0, 0, 10), (0, 0, 5_000), *[(20, 0, 10)] * 6, (20, 1, 9_000)])
-    takers = [member for _, member, _, _ in told(replace(small, messages=9), course)]
+    timeline = history([(0, 0, 10), (0, 0, 5_000), *[(20, 0, 10)] * 6, (20, 1, 9_000)])
+    takers = [member for _, member, _, _ in told(replace(small, messages=9), timeline)]
     assert takers.count(1) == 1
 
 
 def test_a_slow_member_takes_longer_and_less(small: LabScenario, history: "Make") -> None:
-    course = history([(0, 0, 100)] * 12, slow=[0])
-    rows = told(replace(small, messages=12, slow_factor=10), course)
+    timeline = history([(0, 0, 100)] * 12, slow=[0])
+    rows = told(replace(small, messages=12, slow_factor=10), timeline)
     assert rows[0] == (0, 0, 0, 1_000)
     assert sum(member == 0 for _, member, _, _ in rows) == 1
 
@@ -58,8 +60,8 @@ def test_what_a_dead_member_held_comes_again_when_its_invisible_time_is_over(
     small: LabScenario, history: "Make"
 ) -> None:
     scenario = replace(small, messages=1, times=ScenarioTimes(invisible_ms=7_000))
-    course = history([(1_000, 0, 500)], [(1_200, [(DIE, 0), (GONE, 0)])])
-    assert told(scenario, course) == [(0, 0, 1_000, -1_200), (0, 1, 8_000, 8_500)]
+    timeline = history([(1_000, 0, 500)], [(1_200, [(DIE, 0), (GONE, 0)])])
+    assert told(scenario, timeline) == [(0, 0, 1_000, -1_200), (0, 1, 8_000, 8_500)]
 
 
 def test_who_handles_longer_than_the_invisible_time_is_not_waited_for(
@@ -76,11 +78,11 @@ def test_who_leaves_ends_what_it_is_at_and_gives_the_rest_back_at_once(
     small: LabScenario, history: "Make"
 ) -> None:
     # Member 0 is alone first, and takes two messages the second time.
-    course = history(
+    timeline = history(
         [(0, 0, 20), (20, 0, 100), (20, 0, 100)],
         [(50, [(JOIN, 1)]), (70, [(LEAVE, 0)])], members=1, comers=1,
     )  # fmt: skip
-    rows = told(replace(small, members=1), course)
+    rows = told(replace(small, members=1), timeline)
     assert rows == [(0, 0, 0, 20), (1, 0, 20, 120), (2, 1, 70, 170)]
 
 
@@ -90,7 +92,7 @@ def test_members_beyond_the_queues_have_work_all_the_same(
     scenario = replace(small, members=5, messages=5)
     game = PopModel(scenario, history([(0, 0, 100)] * 5, members=5))
     game.play()
-    assert set(game.tries(0).member.tolist()) == {0, 1, 2, 3, 4}
+    assert set(game.attempts(0).member.tolist()) == {0, 1, 2, 3, 4}
     assert (game.idle_us, game.spare_us) == (0, 3 * 60_000 * MICROS_PER_MS)
 
 
@@ -104,17 +106,17 @@ CHURN = LabScenario(
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**62))
 def test_nothing_is_lost_and_nobody_does_two_things_at_once(seed: int) -> None:
-    course = draw_timeline(CHURN, seed)
-    game = PopModel(CHURN, course)
+    timeline = draw_timeline(CHURN, seed)
+    game = PopModel(CHURN, timeline)
     game.play()
-    tries = game.tries(0)
-    assert set(tries.message[tries.done].tolist()) == set(range(60))
-    assert (tries.begin >= course.ready[tries.message]).all()
-    for member in set(tries.member.tolist()):
-        own = tries.member == member
-        order = np.argsort(tries.begin[own], kind="stable")
-        begin, end = tries.begin[own][order], tries.end[own][order]
+    attempts = game.attempts(0)
+    assert set(attempts.message[attempts.done].tolist()) == set(range(60))
+    assert (attempts.begin >= timeline.ready[attempts.message]).all()
+    for member in set(attempts.member.tolist()):
+        own = attempts.member == member
+        order = np.argsort(attempts.begin[own], kind="stable")
+        begin, end = attempts.begin[own][order], attempts.end[own][order]
         assert (begin[1:] >= end[:-1]).all()
-        came, went = course.spans[member]
+        came, went = timeline.spans[member]
         assert (begin >= came).all()
         assert (begin <= went).all()

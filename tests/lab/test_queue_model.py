@@ -1,4 +1,4 @@
-"""Messages queue by queue: one after the other, across hand-overs, leaves and deaths."""
+"""Messages of queues with owners, across hand-overs, leaves and deaths."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from roquet.lab.attempts import Attempts, QueuePauses, SimulatedMessages
 from roquet.lab.group import SimulatedGroup
-from roquet.lab.queue_model import QueueModel
+from roquet.lab.queue_model import HistoryEvents, QueueModel
 from roquet.lab.scenario import LabScenario, ScenarioTimes
 from roquet.lab.timeline import (
     DIE,
@@ -31,28 +31,33 @@ Done = list[tuple[int, int, int, int]]
 
 
 def run(
-    scenario: LabScenario, course: Timeline, strategy: str = "AVG"
+    scenario: LabScenario, timeline: Timeline, strategy: str = "AVG"
 ) -> tuple[Attempts, QueuePauses]:
     """One history, moment by moment."""
-    messages = SimulatedMessages.of([course])
-    group = SimulatedGroup(strategy, topic_layout(scenario), course, scenario)
-    flow = QueueModel(scenario, [course], messages)
-    flow.own([group.owners])
-    for at, events in course.moments:
-        flow.run(np.array([at]))
-        leaving = flow.happen([(0, at, events)])
-        if group.happen(at, events):
-            flow.divide(np.array([0]), [group.owners], np.array([at]), leaving)
-    flow.run(np.array([1 << 61]))
-    return flow.finish(scenario.duration_ms * MICROS_PER_MS)
+    messages = SimulatedMessages.of([timeline])
+    group = SimulatedGroup(strategy, topic_layout(scenario), timeline, scenario)
+    model = QueueModel(scenario, [timeline], messages)
+    model.assign_first([group.owners])
+    for at, events in timeline.events:
+        model.run(np.array([at]))
+        leaving = model.apply([HistoryEvents(0, at, events)])
+        if group.apply(at, events):
+            model.reassign(np.array([0]), [group.owners], np.array([at]), leaving)
+    model.run(np.array([1 << 61]))
+    return model.finish(scenario.duration_ms * MICROS_PER_MS)
 
 
-def told(tries: Attempts) -> Done:
+def told(attempts: Attempts) -> Done:
     """Message, member, begin and end in ms, in the order of beginning; cut ones end in minus."""
     rows = sorted(
         (int(b) // MICROS_PER_MS, int(m), int(w), int(e) // MICROS_PER_MS, bool(d))
         for m, w, b, e, d in zip(
-            tries.message, tries.member, tries.begin, tries.end, tries.done, strict=True
+            attempts.message,
+            attempts.member,
+            attempts.begin,
+            attempts.end,
+            attempts.done,
+            strict=True,
         )
     )
     return [(m, w, b, e if d else -e) for b, m, w, e, d in rows]
@@ -66,18 +71,18 @@ def stood(pauses: QueuePauses) -> list[tuple[int, int]]:
 
 
 def test_a_member_handles_one_message_after_the_other(small: LabScenario, history: "Make") -> None:
-    course = history([(0, 0, 30), (10, 0, 20), (100, 0, 5)])
-    assert told(run(small, course)[0]) == [(0, 0, 0, 30), (1, 0, 30, 50), (2, 0, 100, 105)]
+    timeline = history([(0, 0, 30), (10, 0, 20), (100, 0, 5)])
+    assert told(run(small, timeline)[0]) == [(0, 0, 0, 30), (1, 0, 30, 50), (2, 0, 100, 105)]
 
 
 def test_members_work_beside_each_other(small: LabScenario, history: "Make") -> None:
-    course = history([(0, 0, 30), (10, 1, 20), (20, 0, 5)])
-    assert told(run(small, course)[0]) == [(0, 0, 0, 30), (1, 1, 10, 30), (2, 0, 30, 35)]
+    timeline = history([(0, 0, 30), (10, 1, 20), (20, 0, 5)])
+    assert told(run(small, timeline)[0]) == [(0, 0, 0, 30), (1, 1, 10, 30), (2, 0, 30, 35)]
 
 
 def test_a_slow_member_takes_longer(small: LabScenario, history: "Make") -> None:
-    course = history([(0, 0, 30), (0, 1, 30)], slow=[1])
-    assert told(run(replace(small, slow_factor=3), course)[0]) == [(0, 0, 0, 30), (1, 1, 0, 90)]
+    timeline = history([(0, 0, 30), (0, 1, 30)], slow=[1])
+    assert told(run(replace(small, slow_factor=3), timeline)[0]) == [(0, 0, 0, 30), (1, 1, 0, 90)]
 
 
 def test_a_queue_that_moves_waits_for_its_handler_at_work(
@@ -85,9 +90,9 @@ def test_a_queue_that_moves_waits_for_its_handler_at_work(
 ) -> None:
     # One member has both queues; the second one joins and takes queue 1.
     scenario = replace(small, members=1)
-    course = history([(0, 1, 500), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
-    tries, pauses = run(scenario, course)
-    assert told(tries) == [(0, 0, 0, 500), (1, 1, 500, 510)]
+    timeline = history([(0, 1, 500), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
+    attempts, pauses = run(scenario, timeline)
+    assert told(attempts) == [(0, 0, 0, 500), (1, 1, 500, 510)]
     assert stood(pauses) == [(100, 500)]
 
 
@@ -95,9 +100,9 @@ def test_a_handler_that_takes_too_long_is_not_waited_for_and_its_message_comes_t
     small: LabScenario, history: "Make"
 ) -> None:
     scenario = replace(small, members=1)
-    course = history([(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
-    tries, pauses = run(scenario, course)
-    assert told(tries) == [(0, 0, 0, 5_000), (0, 1, 900, 5_900), (1, 1, 5_900, 5_910)]
+    timeline = history([(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
+    attempts, pauses = run(scenario, timeline)
+    assert told(attempts) == [(0, 0, 0, 5_000), (0, 1, 900, 5_900), (1, 1, 5_900, 5_910)]
     assert stood(pauses) == [(100, 900)]
 
 
@@ -105,23 +110,23 @@ def test_in_an_ordered_group_a_lock_keeps_the_taker_out_until_the_end(
     small: LabScenario, history: "Make"
 ) -> None:
     scenario = replace(small, members=1, ordered=True)
-    course = history([(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
-    assert told(run(scenario, course)[0]) == [(0, 0, 0, 5_000), (1, 1, 5_000, 5_010)]
+    timeline = history([(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
+    assert told(run(scenario, timeline)[0]) == [(0, 0, 0, 5_000), (1, 1, 5_000, 5_010)]
 
 
 def test_a_lock_outlasts_an_owner_that_had_not_begun(small: LabScenario, history: "Make") -> None:
     # Queue 1 goes from member 0, which is at it, to member 1, which leaves before it may begin.
     scenario = replace(small, members=1, messages=2, ordered=True)
-    course = history(
+    timeline = history(
         [(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)]), (200, [(LEAVE, 1)])], members=1, comers=1
     )
-    assert told(run(scenario, course)[0]) == [(0, 0, 0, 5_000), (1, 0, 5_000, 5_010)]
+    assert told(run(scenario, timeline)[0]) == [(0, 0, 0, 5_000), (1, 0, 5_000, 5_010)]
 
 
 def test_members_hear_of_a_change_a_little_later(small: LabScenario, history: "Make") -> None:
     scenario = replace(small, members=1, times=ScenarioTimes(notice_ms=70))
-    course = history([(110, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
-    assert told(run(replace(scenario, messages=1), course)[0]) == [(0, 1, 170, 180)]
+    timeline = history([(110, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
+    assert told(run(replace(scenario, messages=1), timeline)[0]) == [(0, 1, 170, 180)]
 
 
 def test_who_leaves_ends_what_it_is_at_and_all_its_queues_wait(
@@ -129,9 +134,9 @@ def test_who_leaves_ends_what_it_is_at_and_all_its_queues_wait(
 ) -> None:
     scenario = replace(small, queues=4)
     # Member 0 has the queues 0 and 1, and is at a message of queue 0 when it leaves.
-    course = history([(0, 0, 2_000), (5, 0, 10), (6, 1, 10)], [(100, [(LEAVE, 0)])])
-    tries, pauses = run(scenario, course)
-    assert told(tries) == [(0, 0, 0, 2_000), (1, 1, 2_000, 2_010), (2, 1, 2_010, 2_020)]
+    timeline = history([(0, 0, 2_000), (5, 0, 10), (6, 1, 10)], [(100, [(LEAVE, 0)])])
+    attempts, pauses = run(scenario, timeline)
+    assert told(attempts) == [(0, 0, 0, 2_000), (1, 1, 2_000, 2_010), (2, 1, 2_010, 2_020)]
     assert stood(pauses) == [(100, 2_000), (100, 2_000)]
 
 
@@ -139,11 +144,11 @@ def test_what_a_dead_member_was_at_is_begun_again_and_so_is_what_it_had_not_comm
     small: LabScenario, history: "Make"
 ) -> None:
     # It commits each five seconds: the first message is safe, the second is not.
-    course = history(
+    timeline = history(
         [(1_000, 0, 10), (6_000, 0, 10), (6_100, 0, 500)], [(6_300, [(DIE, 0), (GONE, 0)])]
     )
-    tries, pauses = run(small, course)
-    assert told(tries) == [
+    attempts, pauses = run(small, timeline)
+    assert told(attempts) == [
         (0, 0, 1_000, 1_010),
         (1, 0, 6_000, 6_010),
         (2, 0, 6_100, -6_300),
@@ -156,29 +161,29 @@ def test_what_a_dead_member_was_at_is_begun_again_and_so_is_what_it_had_not_comm
 def test_the_queues_of_a_silent_member_stand_still_until_it_is_given_up(
     small: LabScenario, history: "Make"
 ) -> None:
-    course = history([(0, 1, 5), (6_000, 0, 10)], [(5_000, [(DIE, 0)]), (9_000, [(GONE, 0)])])
-    tries, pauses = run(replace(small, messages=2), course)
-    assert told(tries) == [(0, 1, 0, 5), (1, 1, 9_000, 9_010)]
+    timeline = history([(0, 1, 5), (6_000, 0, 10)], [(5_000, [(DIE, 0)]), (9_000, [(GONE, 0)])])
+    attempts, pauses = run(replace(small, messages=2), timeline)
+    assert told(attempts) == [(0, 1, 0, 5), (1, 1, 9_000, 9_010)]
     assert stood(pauses) == [(5_000, 9_000)]
 
 
 def test_who_takes_from_a_silent_member_waits_in_vain_for_its_commit(
     small: LabScenario, history: "Make"
 ) -> None:
-    course = history(
+    timeline = history(
         [(0, 1, 5), (6_000, 1, 10)], [(5_000, [(DIE, 1)]), (5_500, [(JOIN, 2)])], comers=1
     )
     # Three listed members and two queues: AVG gives queue 1 to member 1 still.
-    tries, pauses = run(replace(small, messages=2), course)
-    assert told(tries) == [(0, 1, 0, 5)]
+    attempts, pauses = run(replace(small, messages=2), timeline)
+    assert told(attempts) == [(0, 1, 0, 5)]
     assert stood(pauses) == [(5_000, 60_000)]
     # The circle of one more queue gives the newcomer queue 2.
     scenario = replace(small, queues=3, messages=2)
-    course = history(
+    timeline = history(
         [(0, 1, 5), (6_000, 2, 10)], [(5_000, [(DIE, 0)]), (5_500, [(JOIN, 2)])], comers=1
     )
-    tries, pauses = run(scenario, course, "AVG_BY_CIRCLE")
-    assert told(tries) == [(0, 1, 0, 5), (1, 2, 6_500, 6_510)]
+    attempts, pauses = run(scenario, timeline, "AVG_BY_CIRCLE")
+    assert told(attempts) == [(0, 1, 0, 5), (1, 2, 6_500, 6_510)]
     assert (5_000, 6_500) in stood(pauses)
 
 
@@ -186,20 +191,20 @@ def test_a_handler_that_dies_while_its_queue_is_handed_over_loses_nothing(
     small: LabScenario, history: "Make"
 ) -> None:
     scenario = replace(small, members=1)
-    course = history(
+    timeline = history(
         [(0, 1, 700)], [(100, [(JOIN, 1)]), (300, [(DIE, 0), (GONE, 0)])], members=1, comers=1
     )
-    tries = told(run(replace(scenario, messages=1), course)[0])
-    assert tries[0] == (0, 0, 0, -300)
-    assert tries[1][:2] == (0, 1)
+    attempts = told(run(replace(scenario, messages=1), timeline)[0])
+    assert attempts[0] == (0, 0, 0, -300)
+    assert attempts[1][:2] == (0, 1)
 
 
 def test_a_queue_that_nobody_has_stands_still_to_the_end(
     small: LabScenario, history: "Make"
 ) -> None:
-    course = history([(0, 0, 5), (9_000, 0, 5)], [(5_000, [(LEAVE, 0)])])
-    tries, pauses = run(replace(small, messages=2), course, "CONFIG")
-    assert told(tries) == [(0, 0, 0, 5)]
+    timeline = history([(0, 0, 5), (9_000, 0, 5)], [(5_000, [(LEAVE, 0)])])
+    attempts, pauses = run(replace(small, messages=2), timeline, "CONFIG")
+    assert told(attempts) == [(0, 0, 0, 5)]
     assert stood(pauses) == [(5_000, 60_000)]
 
 
@@ -216,17 +221,17 @@ def test_nothing_is_lost_and_nobody_does_two_things_at_once(
     seed: int, ordered: bool, strategy: str
 ) -> None:
     scenario = replace(CHURN, ordered=ordered)
-    course = draw_timeline(scenario, seed)
-    tries, pauses = run(scenario, course, strategy)
-    assert set(tries.message[tries.done].tolist()) == set(range(60))
-    assert (tries.begin >= course.ready[tries.message]).all()
+    timeline = draw_timeline(scenario, seed)
+    attempts, pauses = run(scenario, timeline, strategy)
+    assert set(attempts.message[attempts.done].tolist()) == set(range(60))
+    assert (attempts.begin >= timeline.ready[attempts.message]).all()
     assert (pauses.end >= pauses.begin).all()
-    for member in set(tries.member.tolist()):
-        own = tries.member == member
-        order = np.argsort(tries.begin[own], kind="stable")
-        begin, end = tries.begin[own][order], tries.end[own][order]
+    for member in set(attempts.member.tolist()):
+        own = attempts.member == member
+        order = np.argsort(attempts.begin[own], kind="stable")
+        begin, end = attempts.begin[own][order], attempts.end[own][order]
         assert (begin[1:] >= end[:-1]).all()
-        came, went = course.spans[member]
+        came, went = timeline.spans[member]
         assert (begin >= came).all()
         assert (begin <= went).all()
 
@@ -234,27 +239,27 @@ def test_nothing_is_lost_and_nobody_does_two_things_at_once(
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**62))
 def test_messages_of_a_queue_are_first_done_in_their_order(seed: int) -> None:
-    course = draw_timeline(CHURN, seed)
-    _, end, _ = run(CHURN, course)[0].first(60)
+    timeline = draw_timeline(CHURN, seed)
+    _, end, _ = run(CHURN, timeline)[0].first(60)
     for queue in range(5):
-        own = end[course.queue == queue]
+        own = end[timeline.queue == queue]
         assert (np.diff(own) >= 0).all()
 
 
 @pytest.mark.parametrize("strategy", ["AVG", "BOUNDED_LOAD"])
 def test_a_quiet_history_is_what_a_clerk_would_work_out(strategy: str) -> None:
     scenario = msgspec.structs.replace(CHURN, joins=0, leaves=0, kills=0, crashes=0, restarts=0)
-    course = draw_timeline(scenario, 11)
-    owners = SimulatedGroup(strategy, topic_layout(scenario), course, scenario).owners
+    timeline = draw_timeline(scenario, 11)
+    owners = SimulatedGroup(strategy, topic_layout(scenario), timeline, scenario).owners
     free = [0] * scenario.members
     wanted = {}
     for message in range(scenario.messages):
-        member = owners[int(course.queue[message])]
-        work = int(course.work[message])
-        work = int(work * scenario.slow_factor) if course.slow[member] else work
-        begin = max(int(course.ready[message]), free[member])
+        member = owners[int(timeline.queue[message])]
+        work = int(timeline.work[message])
+        work = int(work * scenario.slow_factor) if timeline.slow[member] else work
+        begin = max(int(timeline.ready[message]), free[member])
         free[member] = begin + work
         wanted[message] = (member, begin, free[member])
-    tries = run(scenario, course, strategy)[0]
-    rows = zip(tries.message, tries.member, tries.begin, tries.end, strict=True)
+    attempts = run(scenario, timeline, strategy)[0]
+    rows = zip(attempts.message, attempts.member, attempts.begin, attempts.end, strict=True)
     assert {int(m): (int(w), int(b), int(e)) for m, w, b, e in rows} == wanted

@@ -1,4 +1,4 @@
-"""The page: self-contained, the same for the same study, and true to its figures."""
+"""The report page is self-contained, reproducible, and true to its figures."""
 
 import re
 from pathlib import Path

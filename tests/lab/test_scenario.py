@@ -1,4 +1,4 @@
-"""Scenarios: presets that hold together, files that name what differs, and one clear error each."""
+"""Scenarios: valid presets, files that name what differs, and one clear error each."""
 
 import json
 from pathlib import Path
@@ -88,9 +88,9 @@ def test_what_is_shown_of_a_scenario_can_be_read_back(tmp_path: Path) -> None:
         ({"queues": 1}, "1 queues are too few for 2 brokers"),
         ({"slow_brokers": 3}, "3 of 2 brokers cannot be slow"),
         ({"slow_members": 5}, "5 of 4 members cannot be slow"),
-        ({"zipf": 1.1}, "say how many there are"),
-        ({"key_weights": [0, 0]}, "key_weights has to have numbers over 0"),
-        ({"rhythm": [1, -1]}, "rhythm has to have numbers over 0"),
+        ({"zipf": 1.1}, "needs the number of keys"),
+        ({"key_weights": [0, 0]}, "key_weights needs numbers over 0"),
+        ({"rhythm": [1, -1]}, "rhythm needs numbers over 0"),
         ({"joins": 900, "restarts": 900}, "too many"),
         ({"times": {"save_ms": 0}}, "times.save_ms cannot be 0"),
         ({"times": {"save_ms": -1}}, "times.save_ms is -1 ms"),

@@ -1,4 +1,4 @@
-"""A history under a strategy: one row, the same for the same seed, alone or among others."""
+"""A history under a strategy is one row, the same by seed, alone or among others."""
 
 import pytest
 from msgspec.structs import replace

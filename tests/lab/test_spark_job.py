@@ -1,4 +1,4 @@
-"""The job: rows by number of history, files that are the same each time, parts that are whole."""
+"""The Spark job: rows by history, reproducible files, and parts that are whole."""
 
 import threading
 from pathlib import Path
@@ -59,8 +59,8 @@ def files(place: StudyDirectory) -> dict[str, bytes]:
     }
 
 
-class Written:
-    """What Spark leaves behind when it writes a table of numbers: names that differ each time."""
+class WrittenTable:
+    """Writes files as Spark does: under names that differ each time."""
 
     turn = 0
 
@@ -78,12 +78,12 @@ class Written:
         (Path(path) / "_SUCCESS").touch()
 
 
-class Stage:
+class CompletedStage:
     numCompletedTasks = 1  # noqa: N815 - Spark's name
 
 
-class Context:
-    """As much of Spark as the job asks."""
+class SparkStub:
+    """A Spark session with only what the job uses."""
 
     def __init__(self) -> None:
         self.sparkContext = self
@@ -91,14 +91,14 @@ class Context:
     def setJobGroup(self, *_: object, **__: object) -> None:  # noqa: N802 - Spark's name
         pass
 
-    def statusTracker(self) -> "Context":  # noqa: N802 - Spark's name
+    def statusTracker(self) -> "SparkStub":  # noqa: N802 - Spark's name
         return self
 
     def getActiveStageIds(self) -> list[int]:  # noqa: N802 - Spark's name
         return [1, 2]
 
-    def getStageInfo(self, number: int) -> Stage | None:  # noqa: N802 - Spark's name
-        return Stage() if number == 1 else None
+    def getStageInfo(self, number: int) -> CompletedStage | None:  # noqa: N802 - Spark's name
+        return CompletedStage() if number == 1 else None
 
 
 @pytest.fixture
@@ -108,9 +108,11 @@ def spark_of_ours(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(study, "PARTITION_ROWS", 12)
     monkeypatch.setattr(spark_job, "PROGRESS_PERIOD_S", 0.001)
     monkeypatch.setattr(
-        spark_job, "table", lambda _, of, numbers: Written(spark_job.rows(of, list(numbers)), 12)
+        spark_job,
+        "table",
+        lambda _, of, numbers: WrittenTable(spark_job.rows(of, list(numbers)), 12),
     )
-    return Context()
+    return SparkStub()
 
 
 def test_files_are_in_the_order_of_the_histories_and_have_the_same_names_each_time(

@@ -1,4 +1,4 @@
-"""A study: what decides its table, its parts, and the directory that is its own."""
+"""A study: the values that determine its table, its parts, and its directory."""
 
 from itertools import pairwise
 from pathlib import Path

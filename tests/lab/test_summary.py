@@ -1,4 +1,4 @@
-"""The summary: means with intervals, who is best, and who cannot be told from it."""
+"""The summary: means with intervals, the best strategies and their equivalents."""
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +83,7 @@ def test_the_best_leaves_nothing_unhandled_and_avg_is_taken_of_equals(
     summary: StudySummary,
 ) -> None:
     chosen = {choice.measure: choice for choice in summary.parts[0].choices}
-    assert set(chosen) == {want.measure for want in GOALS}
+    assert set(chosen) == {goal.measure for goal in GOALS}
     assert "AVG" not in chosen["moved"].best
     assert chosen["load_max_mean"].best[0] == "AVG"
     for choice in chosen.values():

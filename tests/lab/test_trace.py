@@ -1,4 +1,4 @@
-"""A trace: the skew of one column, the rhythm of another."""
+"""A trace: the key weights of one column, the rhythm of another."""
 
 import zipfile
 from pathlib import Path

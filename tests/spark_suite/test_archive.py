@@ -140,21 +140,22 @@ def test_the_queues_of_a_new_broker_are_archived_from_their_first_message(
 
 def test_a_task_that_dies_is_done_again(spark: Any, orders: Orders, tmp_path: Path) -> None:
     """Here it has one attempt only, so the job fails, and nothing is half there."""
-    from roquet.spark.jobs import task_set
+    from roquet.spark.jobs.archive import archive_tasks
+    from roquet.spark.jobs.task_set import TaskResult
 
     table, mark = tmp_path / "lake", tmp_path / "died"
     orders.send()
-    do = task_set.ArchiveTasks.do
+    run = archive_tasks.ArchiveTasks.run
 
-    def dies(self: task_set.ArchiveTasks, number: int) -> task_set.TaskResult:
-        answer = do(self, number)
+    def dies(self: archive_tasks.ArchiveTasks, number: int) -> TaskResult:
+        answer = run(self, number)
         if not mark.exists():
             mark.touch()
             raise OSError("the worker has died behind its work")
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_set.ArchiveTasks, "do", dies)
+        patch.setattr(archive_tasks.ArchiveTasks, "run", dies)
         spark_here = _InProcess()
         with pytest.raises(JobFailed, match="the worker has died"):
             archive(spark_here, orders, table, "iceberg")

@@ -1,6 +1,7 @@
-"""Handled: who began which message when, and when it ended: what both ways of balance leave."""
+"""Attempts: who handled which message when, as both the queue and the pop model return it."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -9,10 +10,10 @@ from roquet.lab.timeline import NEVER, IntArray, Timeline
 
 
 class SimulatedMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of many histories, one behind the other, each in the order of sending."""
+    """The messages of many histories, one history after the other, each in the order of sending."""
 
     count: int
-    """Of one history."""
+    """Messages of one history."""
     sent: IntArray
     ready: IntArray
     queue: IntArray
@@ -20,48 +21,52 @@ class SimulatedMessages(msgspec.Struct, frozen=True, kw_only=True):
     work: IntArray
 
     @classmethod
-    def of(cls, courses: Sequence[Timeline]) -> "SimulatedMessages":
-        """Those of courses of the same scenario."""
+    def of(cls, timelines: Sequence[Timeline]) -> "SimulatedMessages":
+        """The messages of timelines of one scenario."""
         return cls(
-            count=len(courses[0].sent),
-            sent=np.concatenate([course.sent for course in courses]),
-            ready=np.concatenate([course.ready for course in courses]),
-            queue=np.concatenate([course.queue for course in courses]),
-            key=np.concatenate([course.key for course in courses]),
-            work=np.concatenate([course.work for course in courses]),
+            count=len(timelines[0].sent),
+            sent=np.concatenate([timeline.sent for timeline in timelines]),
+            ready=np.concatenate([timeline.ready for timeline in timelines]),
+            queue=np.concatenate([timeline.queue for timeline in timelines]),
+            key=np.concatenate([timeline.key for timeline in timelines]),
+            work=np.concatenate([timeline.work for timeline in timelines]),
         )
 
 
+class FirstAttempts(NamedTuple):
+    """The first finished attempt at each message; NEVER and member -1 where there is none."""
+
+    begin: IntArray
+    end: IntArray
+    member: IntArray
+
+
 class Attempts(msgspec.Struct, frozen=True, kw_only=True):
-    """Every time that somebody began with a message."""
+    """Every attempt to handle a message, as columns."""
 
     message: IntArray
     member: IntArray
     begin: IntArray
     end: IntArray
-    """When it ended, or who was at it died."""
+    """When it ended, or when its member died."""
     done: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-    def first(self, messages: int) -> tuple[IntArray, IntArray, IntArray]:
-        """When each message was begun and ended first, and by whom; NEVER and -1 for none.
-
-        The try that counts is the one that ended first: that is when the work was done.
-        """
+    def first(self, messages: int) -> FirstAttempts:
+        """The attempt at each message that ended first, which is when the work was done."""
         done = np.flatnonzero(self.done)
         order = done[np.lexsort((self.end[done], self.message[done]))]
-        whose = self.message[order]
-        firsts = order[np.flatnonzero(np.diff(whose, prepend=-1))]
+        firsts = order[np.flatnonzero(np.diff(self.message[order], prepend=-1))]
         begin = np.full(messages, NEVER, np.int64)
         end = np.full(messages, NEVER, np.int64)
         member = np.full(messages, -1, np.int64)
         begin[self.message[firsts]] = self.begin[firsts]
         end[self.message[firsts]] = self.end[firsts]
         member[self.message[firsts]] = self.member[firsts]
-        return begin, end, member
+        return FirstAttempts(begin, end, member)
 
 
 class QueuePauses(msgspec.Struct, frozen=True, kw_only=True):
-    """When queues stood still, or popped messages came back: where, from when to when."""
+    """Pauses of queues, or returns of popped messages, as columns: history, begin and end."""
 
     history: IntArray
     begin: IntArray

@@ -1,4 +1,4 @@
-"""Answers: what each strategy decides at a change, and how it compares with the least possible."""
+"""Decisions: queue owners by each strategy at a change, compared with the fewest possible moves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -32,7 +32,7 @@ from roquet.rules.balance.rebalance import difference
 NOBODY: Final = -1
 
 POP: Final = "POP"
-"""The one that shares messages and not queues; it stands among the strategies' names."""
+"""Pop consumption, which shares messages and not queues; listed as one of the strategies."""
 
 LAG_WEIGHTED: Final = "LAG_WEIGHTED"
 
@@ -40,14 +40,14 @@ NO_LAG: Final[QueueLag] = MappingProxyType({})
 
 
 class AssignmentInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a strategy is asked; whatever it does not look at is there for others."""
+    """The input of all strategies; each uses a part of it."""
 
     layout: TopicLayout
     members: Sequence[str]
-    """In order."""
+    """Names of the members, sorted."""
     before: GroupAssignment
     is_first: bool = False
-    """Whether nothing was decided before."""
+    """Whether this is the first assignment."""
     lag: QueueLag = NO_LAG
 
 
@@ -55,7 +55,7 @@ AssignmentFunction: TypeAlias = Callable[[AssignmentInput], GroupAssignment]
 
 
 _cached_hash: Final = lru_cache(maxsize=1 << 16)(md5_high)
-"""A history asks for the same places of a ring at every change: hashing was most of its time."""
+"""Cached, because a history hashes the same names at every change, which took most of its time."""
 
 NAME_STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
     {
@@ -64,41 +64,45 @@ NAME_STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
         "BOUNDED_LOAD": bounded_load(hasher=_cached_hash),
     }
 )
-"""Those that need only names."""
+"""Strategies that need no more than names."""
 
 
 def _name_strategy(name: str) -> AssignmentFunction:
-    known_strategy = NAME_STRATEGIES[name]
-    return lambda asked: allocate(asked.layout.queues, asked.members, known_strategy)
+    strategy = NAME_STRATEGIES[name]
+    return lambda situation: allocate(situation.layout.queues, situation.members, strategy)
 
 
-def _config(asked: AssignmentInput) -> GroupAssignment:
-    """As an operator may have configured it once; nobody changes it when members change."""
-    if asked.is_first:
-        return allocate(asked.layout.queues, asked.members)
-    return {member: asked.before.get(member, ()) for member in asked.members}
+def _config(situation: AssignmentInput) -> GroupAssignment:
+    """The first assignment, as an operator may have configured it; it never changes."""
+    if situation.is_first:
+        return allocate(situation.layout.queues, situation.members)
+    return {member: situation.before.get(member, ()) for member in situation.members}
 
 
-def _machine_room(asked: AssignmentInput) -> GroupAssignment:
-    return allocate(asked.layout.queues, asked.members, machine_room(asked.layout.rooms))
+def _machine_room(situation: AssignmentInput) -> GroupAssignment:
+    return allocate(
+        situation.layout.queues, situation.members, machine_room(situation.layout.rooms)
+    )
 
 
-def _nearby(asked: AssignmentInput) -> GroupAssignment:
-    known_strategy = nearby(STRATEGIES["AVG"], _room_of_broker, room_of_member)
-    return allocate(asked.layout.queues, asked.members, known_strategy)
+def _nearby(situation: AssignmentInput) -> GroupAssignment:
+    strategy = nearby(STRATEGIES["AVG"], _room_of_broker, room_of_member)
+    return allocate(situation.layout.queues, situation.members, strategy)
 
 
 def _room_of_broker(name: str) -> str:
     return name.partition("@")[0]
 
 
-def _sticky(asked: AssignmentInput) -> GroupAssignment:
-    return sticky(asked.layout.queues, asked.members, rebalance_cost.owner_map(asked.before))
+def _sticky(situation: AssignmentInput) -> GroupAssignment:
+    return sticky(
+        situation.layout.queues, situation.members, rebalance_cost.owner_map(situation.before)
+    )
 
 
-def _lag_weighted(asked: AssignmentInput) -> GroupAssignment:
-    owners = rebalance_cost.owner_map(asked.before)
-    return lag_weighted(asked.layout.queues, asked.members, owners, asked.lag)
+def _lag_weighted(situation: AssignmentInput) -> GroupAssignment:
+    owners = rebalance_cost.owner_map(situation.before)
+    return lag_weighted(situation.layout.queues, situation.members, owners, situation.lag)
 
 
 ASSIGNMENTS: Final[Mapping[str, AssignmentFunction]] = MappingProxyType(
@@ -113,15 +117,15 @@ ASSIGNMENTS: Final[Mapping[str, AssignmentFunction]] = MappingProxyType(
 )
 
 INDEX_STRATEGIES: Final = frozenset({"AVG", "AVG_BY_CIRCLE", "STICKY", "MACHINE_ROOM", "CONFIG"})
-"""Those that see no more of a name than its place among the others: one answer serves for all
-groups whose members come and go at the same places."""
+"""Strategies that use only the index of a member in the sorted names. Groups whose members change
+at the same indexes get the same decision, which is cached."""
 
 NAMES: Final = (*ASSIGNMENTS, POP)
 
 
 def known_strategy(name: str) -> str:
-    """A strategy's name as it is written; UsageError with the nearest."""
-    known = {one.upper(): one for one in NAMES}
+    """A strategy's name in its usual case; UsageError with a suggestion for an unknown one."""
+    known = {each.upper(): each for each in NAMES}
     if name.upper() not in known:
         raise UsageError(
             f"there is no strategy {name!r}{suggest(name, NAMES)} There are {', '.join(NAMES)}."
@@ -133,21 +137,22 @@ OwnerIndexes: TypeAlias = tuple[int, ...]
 
 
 class AssignmentDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has what after a change, and how even that is; members are told by their places."""
+    """The owners after a change, as indexes of sorted members, and how even they are."""
 
     owners: OwnerIndexes
-    """Of each queue, or NOBODY."""
+    """The owner of each queue, or NOBODY."""
     moved: int = 0
     """Queues that had another owner, or have none now."""
     least: int = 0
-    """So many must move before shares are even."""
+    """The fewest moves that would make the shares even."""
     strayed: int = 0
-    """Queues that went from one who stays to another who was there already."""
+    """Queues that moved between two members that were there before and after."""
     spread: int
-    """The largest share less the smallest."""
+    """The largest share minus the smallest, in queues."""
     max_mean: float
+    """The largest share over the mean."""
     cv: float
-    """Of the shares: the largest over the mean, and the coefficient of variation."""
+    """The coefficient of variation of the shares."""
     idle: int
     """Members without a queue."""
     unowned: int
@@ -155,14 +160,14 @@ class AssignmentDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a strategy has to answer to: who comes to which place, or goes from it."""
+    """A change of membership, by indexes of sorted members."""
 
     owners: OwnerIndexes
-    """Of each queue, before: places among those who were there."""
+    """The owner of each queue before the change, by indexes of the members before it."""
     came: int = NOBODY
-    """The place that the newcomer has from now on."""
+    """The index of a new member; NOBODY for none."""
     went: int = NOBODY
-    """The place that somebody had until now."""
+    """The index of a member that goes; NOBODY for none."""
 
 
 def decide(
@@ -172,7 +177,7 @@ def decide(
     change: GroupChange,
     lag: QueueLag = NO_LAG,
 ) -> AssignmentDecision:
-    """What a strategy decides for members, in order; the one who goes is among them."""
+    """Decide by a strategy; `members` are sorted, and include one that goes."""
     if name in INDEX_STRATEGIES:
         return _decide_by_index(name, layout, len(members), change)
     return _decide(name, layout, members, change, lag)
@@ -200,10 +205,16 @@ def _decide(
             had.setdefault(stayed[place], []).append(queue)
     present = [member for place, member in enumerate(members) if place != change.went]
     is_first = not had and change.came == change.went == NOBODY
-    asked = AssignmentInput(layout=layout, members=present, before=had, is_first=is_first, lag=lag)
-    shares = ASSIGNMENTS[name](asked)
+    situation = AssignmentInput(
+        layout=layout, members=present, before=had, is_first=is_first, lag=lag
+    )
+    shares = ASSIGNMENTS[name](situation)
     _check_single_owner(layout.queues, shares)
-    moved = [q for one, own in had.items() for q in difference(own, shares.get(one, ())).drop]
+    moved = [
+        queue
+        for member, own in had.items()
+        for queue in difference(own, shares.get(member, ())).drop
+    ]
     return _evaluate(layout.queues, present, shares, had, moved, change)
 
 
@@ -237,7 +248,7 @@ def _evaluate(
 
 
 def _check_single_owner(queues: Sequence[MessageQueue], shares: GroupAssignment) -> None:
-    """A queue with two owners is a fault of a rule: nothing that is worth a measure."""
+    """Raise UsageError for a queue with two owners, which is a defect of the strategy."""
     if sum(map(len, shares.values())) <= len(queues):
         return
     for queue in queues:

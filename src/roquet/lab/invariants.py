@@ -1,4 +1,4 @@
-"""Claims: what the documents say of the rules, held against every history that was played."""
+"""Invariants: what the documents claim of the strategies, checked against every history."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -12,14 +12,14 @@ from roquet.lab.study import Study
 
 EVEN_STRATEGIES: Final = ("AVG", "AVG_BY_CIRCLE", "STICKY")
 OWNER_OPTIONAL: Final = ("CONFIG", "MACHINE_ROOM")
-"""They may leave queues to nobody, by design."""
+"""Strategies that may leave queues without an owner, by design."""
 
 TOLERANCE: Final = 0.1
-"""About 1/n: within a tenth of it, or within what so few histories can tell."""
+""""About 1/n" means within this part of it, or within the confidence interval of few histories."""
 
 
 class InvariantResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence, what was found, and whether it holds."""
+    """A claim, the measured value, and whether the claim holds."""
 
     text: str
     found: str
@@ -31,7 +31,7 @@ InvariantCheck = Callable[[Study, MeasureArrays], Iterator[InvariantResult]]
 
 
 def claims(study: Study, values: MeasureArrays) -> Sequence[InvariantResult]:
-    """Every claim that these scenarios and strategies can say anything of."""
+    """Check every claim that applies to these scenarios and strategies."""
     return [claim for check in CHECKS for claim in check(study, values)]
 
 

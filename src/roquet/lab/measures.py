@@ -1,4 +1,4 @@
-"""Measures: one row of numbers for each history and strategy, worked out for many at a time."""
+"""Measures: one row of numbers for each history and strategy, computed for many at a time."""
 
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
@@ -13,66 +13,71 @@ from roquet.lab.timeline import MICROS_PER_MS, NEVER, IntArray, Timeline
 
 SECOND_US: Final = 1_000_000
 BURST_US: Final = 5 * SECOND_US
-"""The peak rate after a pause is that of so long a time: in shorter ones are few messages."""
+"""The window of the peak rate after a pause; a shorter one would hold few messages."""
 
 FloatArray = NDArray[np.float64]
 
 
 class HistoryMeasures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one history was like under one strategy; None is what does not apply."""
+    """The measures of one history under one strategy; None where one does not apply.
+
+    "Over time" means the average weighted by duration.
+    """
 
     scenario: str = ""
     history: int = 0
     strategy: str = ""
     mode: str = ""
     changes: int
-    """Members that came or went."""
+    """Members that joined or left."""
     moved: int
-    """Queues that changed hands, in all changes together."""
+    """Queues that changed their owner, in all changes together."""
     moved_least: int
-    """So many had to, at the least, for even shares each time."""
+    """The fewest moves that would have kept shares even at each change."""
     moved_fair: float
     """1/n of the queues, n being the members, summed over the changes."""
     strayed: int
-    """Queues that went from one who stayed to another who was there already."""
+    """Queues that moved between two members that were there before and after."""
     spread_max: int
-    """The largest share less the smallest, in queues, after any change."""
+    """The largest share minus the smallest, in queues, after any change."""
     queues_max_mean: float | None
     """The largest share of queues over the mean, over time."""
     queues_cv: float | None
     """The coefficient of variation of the shares, over time."""
     load_max_mean: float
-    """Messages that the busiest member handled a second, over the mean of all."""
+    """Messages per second of the busiest member, over the mean of all members."""
     load_cv: float
+    """The coefficient of variation of the members' messages per second."""
     idle_members: float
-    """Members without anything to take from, over time."""
+    """Members without a queue to take messages from, over time."""
     spare_members: float
     """Members beyond the number of queues, over time."""
     unowned_share: float
-    """Queues that no member is given, over time."""
+    """The part of the queues without an owner, over time."""
     paused_s: float
-    """Seconds in which a queue stood still, of all queues together."""
+    """Seconds in which queues paused, added up over all queues."""
     pause_max_s: float
+    """The longest pause."""
     doubled: float
-    """The share of messages that somebody began again."""
+    """The share of messages that were begun more than once."""
     burst: float | None
-    """The highest rate in the five seconds after a pause, over the mean rate; None: no pause."""
+    """The highest rate in the five seconds after a pause, over the mean rate; None for no pause."""
     disordered: float
     """The share of messages begun before an earlier one of the same key had ended."""
     lost_work: float
     """The share of the members' time in which they had nothing to do while messages waited."""
     slow_latency: float | None
-    """How long a slow member's messages took from the send on, over the others'."""
+    """The mean latency of a slow member's messages, over that of the others."""
     p50_ms: float
-    """From the send until it was handled."""
+    """Latency, from the send until the message was handled: median, 99th percentile, maximum."""
     p99_ms: float
     max_ms: float
     stranded: int
-    """Messages that nobody handled."""
+    """Messages that no member handled."""
 
 
 class GroupCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """What is counted about members and queues on the way, for each history."""
+    """The measures of members and queues that are counted during the simulation, by history."""
 
     changes: Sequence[int]
     moved: Sequence[int]
@@ -93,64 +98,64 @@ MeasureColumns: TypeAlias = dict[str, Sequence[Any]]
 
 def compute_measures(
     scenario: LabScenario,
-    courses: Sequence[Timeline],
+    timelines: Sequence[Timeline],
     messages: SimulatedMessages,
-    books: GroupCounters,
-    tries: Attempts,
+    counters: GroupCounters,
+    attempts: Attempts,
     pauses: QueuePauses,
 ) -> MeasureColumns:
-    """All measures of histories of one scenario and strategy."""
-    begin, end, member = tries.first(len(messages.sent))
-    seen = _Histories(scenario, courses, messages, tries)
+    """Compute all measures of the histories of one scenario under one strategy."""
+    first = attempts.first(len(messages.sent))
+    seen = _Histories(scenario, timelines, messages, attempts)
     return {
-        **{name: getattr(books, name) for name in GroupCounters.__struct_fields__},
+        **{name: getattr(counters, name) for name in GroupCounters.__struct_fields__},
         **_load_balance(seen),
         **_pause_seconds(seen, pauses),
         "doubled": _doubled_share(seen),
         "burst": _burst_ratio(seen, pauses),
-        "disordered": _disordered_share(seen, begin, end),
-        "lost_work": _lost_work(seen, begin),
-        **_latencies(seen, end, member),
+        "disordered": _disordered_share(seen, first.begin, first.end),
+        "lost_work": _lost_work(seen, first.begin),
+        **_latencies(seen, first.end, first.member),
     }
 
 
 class _Histories:
-    """Everything that measures look at."""
+    """The input of all measures, as arrays over histories, members, messages and attempts."""
 
     def __init__(
         self,
         scenario: LabScenario,
-        courses: Sequence[Timeline],
+        timelines: Sequence[Timeline],
         messages: SimulatedMessages,
-        tries: Attempts,
+        attempts: Attempts,
     ) -> None:
-        self.scenario, self.messages, self.tries = scenario, messages, tries
-        self.histories = len(courses)
-        self.members = max(len(course.names) for course in courses)
+        self.scenario, self.messages, self.attempts = scenario, messages, attempts
+        self.histories = len(timelines)
+        self.members = max(len(timeline.names) for timeline in timelines)
         self.end = scenario.duration_ms * MICROS_PER_MS
         spans = np.zeros((self.histories, self.members, 2), np.int64)
         self.slow = np.zeros((self.histories, self.members), bool)
-        for number, course in enumerate(courses):
-            spans[number, : len(course.spans)] = course.spans
-            self.slow[number, : len(course.slow)] = course.slow
+        for number, timeline in enumerate(timelines):
+            spans[number, : len(timeline.spans)] = timeline.spans
+            self.slow[number, : len(timeline.slow)] = timeline.slow
         self.spans = np.minimum(spans, self.end)
         self.whose = np.repeat(np.arange(self.histories), messages.count)
-        self.history = tries.message // messages.count
+        self.history = attempts.message // messages.count
 
     def over_messages(self, flags: NDArray[np.bool_]) -> FloatArray:
-        """The share of each history's messages."""
+        """The share of each history's messages for which a flag is set."""
         shares: FloatArray = flags.reshape(self.histories, -1).mean(axis=1)
         return shares
 
 
 def _load_balance(seen: _Histories) -> dict[str, list[float]]:
-    """Messages a second of each member, as long as it was there; very short visits do not count."""
-    place = seen.history * seen.members + seen.tries.member
+    """Balance of the members' messages per second; members there for under 5 % do not count."""
+    place = seen.history * seen.members + seen.attempts.member
     size = seen.histories * seen.members
-    begun = np.bincount(place[seen.tries.begin < seen.end], minlength=size)
+    begun = np.bincount(place[seen.attempts.begin < seen.end], minlength=size)
     spans = seen.spans[:, :, 1] - seen.spans[:, :, 0]
     counts = spans >= seen.end // 20
-    # Nobody was there long enough: then everybody counts.
+    # Where no member was there long enough, all count.
     counts |= ~counts.any(axis=1, keepdims=True) & (spans > 0)
     rate = np.where(counts, begun.reshape(spans.shape) / np.maximum(spans, 1), 0)
     number = counts.sum(axis=1)
@@ -175,16 +180,16 @@ def _pause_seconds(seen: _Histories, pauses: QueuePauses) -> dict[str, list[floa
 
 
 def _doubled_share(seen: _Histories) -> list[float]:
-    begun = np.bincount(seen.tries.message, minlength=len(seen.messages.sent))
+    begun = np.bincount(seen.attempts.message, minlength=len(seen.messages.sent))
     shares: list[float] = seen.over_messages(begun > 1).tolist()
     return shares
 
 
 def _burst_ratio(seen: _Histories, pauses: QueuePauses) -> list[float | None]:
-    """The most that was begun in any five seconds that begin at the end of a pause."""
-    span = max(int(seen.tries.begin.max(initial=0)), int(pauses.end.max(initial=0)), seen.end)
+    """The most messages begun in BURST_US after the end of a pause, over their mean number."""
+    span = max(int(seen.attempts.begin.max(initial=0)), int(pauses.end.max(initial=0)), seen.end)
     span += BURST_US + 1
-    begun = np.sort(seen.history * span + seen.tries.begin)
+    begun = np.sort(seen.history * span + seen.attempts.begin)
     start = pauses.history * span + pauses.end
     count = np.searchsorted(begun, start + BURST_US) - np.searchsorted(begun, start)
     count = np.where(pauses.end < seen.end, count, -1)
@@ -195,7 +200,7 @@ def _burst_ratio(seen: _Histories, pauses: QueuePauses) -> list[float | None]:
 
 
 def _disordered_share(seen: _Histories, begin: IntArray, end: IntArray) -> list[float]:
-    """Messages that were begun while an earlier one of their key had not ended yet."""
+    """The share of messages begun while an earlier one of their key had not ended."""
     key = seen.messages.key
     if key[0] < 0:
         return [0.0] * seen.histories
@@ -215,21 +220,28 @@ def _disordered_share(seen: _Histories, begin: IntArray, end: IntArray) -> list[
 
 
 def _lost_work(seen: _Histories, begin: IntArray) -> list[float]:
-    """Idle members, but no more than messages wait: over time, over all members' time."""
-    tries, spans = seen.tries, seen.spans.reshape(-1, 2)
+    """Member time that was idle while messages waited, over all members' time.
+
+    At each moment no more members count as idle than messages wait.
+    """
+    attempts, spans = seen.attempts, seen.spans.reshape(-1, 2)
     there = np.repeat(np.arange(seen.histories), seen.members)
     whose = np.concatenate([seen.whose, seen.whose, seen.history, seen.history, there, there])
     at = np.concatenate(
-        [seen.messages.ready, begin, tries.begin, tries.end, spans[:, 0], spans[:, 1]]
+        [seen.messages.ready, begin, attempts.begin, attempts.end, spans[:, 0], spans[:, 1]]
     )
     at = np.minimum(at, seen.end)
-    message, one, member = np.ones(len(begin), int), np.ones(len(tries.begin), int), len(there)
-    waits = np.concatenate([message, -message, 0 * one, 0 * one, np.zeros(2 * member, int)])
+    message, attempt, member = (
+        np.ones(len(begin), int),
+        np.ones(len(attempts.begin), int),
+        len(there),
+    )
+    waits = np.concatenate([message, -message, 0 * attempt, 0 * attempt, np.zeros(2 * member, int)])
     idle = np.ones(member, int)
-    idles = np.concatenate([0 * message, 0 * message, -one, one, idle, -idle])
+    idles = np.concatenate([0 * message, 0 * message, -attempt, attempt, idle, -idle])
     order = np.argsort(whose * (seen.end + 1) + at)
     whose, at = whose[order], at[order]
-    # Both end at 0 in each history, so that sums need not begin anew.
+    # Both sums return to 0 at the end of each history, so they run on into the next one.
     waiting, free = np.cumsum(waits[order]), np.cumsum(idles[order])
     span = np.diff(at, append=0)
     span[np.flatnonzero(np.diff(whose, append=-1))] = 0
@@ -240,24 +252,24 @@ def _lost_work(seen: _Histories, begin: IntArray) -> list[float]:
 
 
 def _latencies(seen: _Histories, end: IntArray, member: IntArray) -> dict[str, list[float | None]]:
-    """Percentiles of what was handled, and how much longer the slow members' messages took."""
+    """Latency percentiles of handled messages, and the latency ratio of slow members."""
     taken = np.where(end < NEVER, end - seen.messages.sent, NEVER).reshape(seen.histories, -1)
     ordered = np.sort(taken, axis=1)
     handled = (taken < NEVER).sum(axis=1)
     rank = {"p50_ms": 50, "p99_ms": 99, "max_ms": 100}
-    found: dict[str, list[float | None]] = {
+    latencies: dict[str, list[float | None]] = {
         name: _percentile_ms(ordered, np.maximum(-(-handled * percent // 100), 1) - 1, handled)
         for name, percent in rank.items()
     }
-    found["slow_latency"] = _slow_latency(seen, taken, member)
-    found["stranded"] = (seen.messages.count - handled).tolist()
-    return found
+    latencies["slow_latency"] = _slow_latency(seen, taken, member)
+    latencies["stranded"] = (seen.messages.count - handled).tolist()
+    return latencies
 
 
 def _percentile_ms(ordered: IntArray, place: IntArray, handled: IntArray) -> list[float | None]:
-    value = np.take_along_axis(ordered, place[:, None], 1)[:, 0] / MICROS_PER_MS
-    found: list[float | None] = np.where(handled > 0, value, 0.0).tolist()
-    return found
+    latency_ms = np.take_along_axis(ordered, place[:, None], 1)[:, 0] / MICROS_PER_MS
+    values: list[float | None] = np.where(handled > 0, latency_ms, 0.0).tolist()
+    return values
 
 
 def _slow_latency(seen: _Histories, taken: IntArray, member: IntArray) -> list[float | None]:

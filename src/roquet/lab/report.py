@@ -1,4 +1,4 @@
-"""Report: the summary as one HTML page: which strategy to choose when, and why."""
+"""Report: the summary as an HTML page, with the recommended strategies and their figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -19,7 +19,7 @@ from roquet.pictures.interval_plot import IntervalRow, interval_plot
 from roquet.pictures.page import Cell, Section, page, table
 
 NAMES_MAX: Final = 4
-"""Strategies that a cell names when they are as good as another; of more it tells the number."""
+"""Most equivalent strategies that a cell names; of more it shows the number."""
 
 _GLUE: Final = "\N{NO-BREAK SPACE}"
 
@@ -33,23 +33,23 @@ _PICTURED_GOALS: Final = (
 )  # fmt: skip
 
 _CHOOSE: Final = (
-    "For each scenario and each thing that one may want: the strategy with the best mean over all "
-    "histories, of those that leave no message unhandled. Another one is as good where the 95 % "
-    "interval of their difference, taken history by history, holds zero, or where it is under half "
-    "a percent; of equals AVG is named, which is what every client does by default. POP "
-    "shares messages and not queues, so it stands beside them; it does not keep the order of keys. "
-    "CONFIG is not among them: it answers no change."
+    "For each scenario and each goal: the strategy with the best mean over all histories, of those "
+    "that handle every message. Another strategy is as good when the 95 % interval of their "
+    "difference, taken history by history, includes zero, or when the difference is under half a "
+    "percent. Of equally good ones AVG is named, the default of every client. POP shares messages "
+    "and not queues, so it has a column of its own; it does not keep the order of keys. CONFIG is "
+    "left out, because it does not react to changes."
 )
-_CLAIMS: Final = "What the documents say of the rules, held against every history that was played."
+_CLAIMS: Final = "The claims of the documents about the strategies, checked in every history."
 _PICTURES: Final = (
-    "Dot: the mean, between the ends of its 95 % interval. Bar: all histories but a twentieth on "
-    "either side. >: beyond the picture."
+    "Dot: the mean, between the ends of its 95 % interval. Bar: the 5th to the 95th percentile of "
+    "all histories. >: beyond the picture."
 )
-_TIMES: Final = "How long things take in the play: where no other source is named, our defaults."
+_TIMES: Final = "Durations in the simulation; our defaults, where no other source is named."
 
 
 def html(summary: StudySummary) -> str:
-    """The whole page; the same bytes for the same study."""
+    """The page as HTML; equal studies give equal bytes."""
     study = summary.study
     failed = [claim for claim in summary.claims if not claim.holds]
     verdict = (
@@ -83,32 +83,32 @@ def _choices(summary: StudySummary) -> str:
     rows = []
     for part in summary.parts:
         name = part.name
-        for want in GOALS:
-            choice = next((one for one in part.choices if one.measure == want.measure), None)
+        for goal in GOALS:
+            choice = next((each for each in part.choices if each.measure == goal.measure), None)
             if choice is not None:
                 rows.append(
-                    [name, want.text.replace(" ", _GLUE), *_advice_cells(part, want, choice)]
+                    [name, goal.text.replace(" ", _GLUE), *_advice_cells(part, goal, choice)]
                 )
                 name = ""
     return table(header, rows)
 
 
-def _advice_cells(part: ScenarioSummary, want: Goal, choice: GoalChoice) -> Sequence[Cell | object]:
-    """The strategy, its figure, its equals, and what POP would make of it."""
+def _advice_cells(part: ScenarioSummary, goal: Goal, choice: GoalChoice) -> Sequence[Cell | object]:
+    """Cells with the best strategy, its figure, the equally good ones, and the figure of POP."""
     chosen, *others = choice.best
-    unit = "%" if want.unit.startswith("%") else want.unit.replace(" ", _GLUE)
-    figure = f"{_with_margin(part.figures[chosen][want.measure], want.scale)}{_GLUE}{unit}"
+    unit = "%" if goal.unit.startswith("%") else goal.unit.replace(" ", _GLUE)
+    figure = f"{_with_margin(part.figures[chosen][goal.measure], goal.scale)}{_GLUE}{unit}"
     alike = ", ".join(others)
     if len(choice.best) == choice.of and others:
-        return ["whichever", figure, "all of them", _pop_figure(part, want)]
+        return ["whichever", figure, "all of them", _pop_figure(part, goal)]
     if len(others) > NAMES_MAX:
         alike = f"{len(others)} others"
-    return [Cell(chosen, True), figure, alike or "none", _pop_figure(part, want)]
+    return [Cell(chosen, True), figure, alike or "none", _pop_figure(part, goal)]
 
 
-def _pop_figure(part: ScenarioSummary, want: Goal) -> str:
-    one = part.figures.get(POP, {}).get(want.measure)
-    return "-" if one is None else _with_margin(one, want.scale)
+def _pop_figure(part: ScenarioSummary, goal: Goal) -> str:
+    figure = part.figures.get(POP, {}).get(goal.measure)
+    return "-" if figure is None else _with_margin(figure, goal.scale)
 
 
 def _claims(summary: StudySummary) -> str:
@@ -130,12 +130,12 @@ def _sections(part: ScenarioSummary, scenario: LabScenario) -> Iterator[Section]
 
 def _pictures(part: ScenarioSummary) -> str:
     drawn = []
-    for want in _PICTURED_GOALS:
-        figures = _figures(part, want.measure)
-        if len(figures) < 2 or not any(one.most for one in figures.values()):
+    for goal in _PICTURED_GOALS:
+        figures = _figures(part, goal.measure)
+        if len(figures) < 2 or not any(figure.most for figure in figures.values()):
             continue
-        title = f'<h3 style="margin:.6rem 0 0;font-size:1rem">{escape_text(want.title)}</h3>'
-        drawn.append(f"<div>{title}{_picture(part, want, figures)}</div>")
+        title = f'<h3 style="margin:.6rem 0 0;font-size:1rem">{escape_text(goal.title)}</h3>'
+        drawn.append(f"<div>{title}{_picture(part, goal, figures)}</div>")
     style = "display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:0 2rem"
     return f'<div style="{style}">{"".join(drawn)}</div>'
 
@@ -144,29 +144,29 @@ def _figures(part: ScenarioSummary, measure: str) -> Mapping[str, MeasureStatist
     return {name: own[measure] for name, own in part.figures.items() if measure in own}
 
 
-def _picture(part: ScenarioSummary, want: Goal, figures: Mapping[str, MeasureStatistics]) -> str:
+def _picture(part: ScenarioSummary, goal: Goal, figures: Mapping[str, MeasureStatistics]) -> str:
     names = list(part.figures)
     sound = [n for n in figures if not part.figures[n]["stranded"].most] or list(figures)
     rows = [
         IntervalRow(
             name=name,
-            low=one.low * want.scale,
-            mean=one.mean * want.scale,
-            high=one.high * want.scale,
-            margin=one.margin * want.scale,
-            note=_with_margin(one, want.scale),
+            low=figure.low * goal.scale,
+            mean=figure.mean * goal.scale,
+            high=figure.high * goal.scale,
+            margin=figure.margin * goal.scale,
+            note=_with_margin(figure, goal.scale),
             owner=names.index(name),
         )
-        for name, one in figures.items()
+        for name, figure in figures.items()
     ]
-    # One that leaves queues to nobody would press all others together.
-    most = max(max(figures[n].high, figures[n].mean) for n in sound) * want.scale
-    return interval_plot(rows, x=want.unit, most=most)
+    # A strategy that leaves queues without an owner would dwarf all others in the picture.
+    most = max(max(figures[n].high, figures[n].mean) for n in sound) * goal.scale
+    return interval_plot(rows, x=goal.unit, most=most)
 
 
-def _with_margin(one: MeasureStatistics, scale: float) -> str:
-    """The mean with as many digits as its interval leaves sense to."""
-    mean, margin = one.mean * scale, one.margin * scale
+def _with_margin(figure: MeasureStatistics, scale: float) -> str:
+    """The mean with its margin, and as many digits as the margin justifies."""
+    mean, margin = figure.mean * scale, figure.margin * scale
     digits = 2 if mean < 10 else 1 if mean < 100 else 0
     while digits < 3 and margin and round(margin, digits) == 0:
         digits += 1
@@ -174,7 +174,7 @@ def _with_margin(one: MeasureStatistics, scale: float) -> str:
 
 
 def _numbers(part: ScenarioSummary) -> str:
-    """Every measure, by the name of its column in the table."""
+    """A table of all measures, named as the columns of the Parquet table."""
     names = list(dict.fromkeys(name for own in part.figures.values() for name in own))
     rows = [
         [
@@ -191,16 +191,22 @@ def _numbers(part: ScenarioSummary) -> str:
 
 
 _SOURCES: Final[Mapping[str, tuple[str, str]]] = {
-    "silent_ms": ("until a silent machine is given up", "rules.liveness.SILENCE_MS_MAX"),
-    "killed_ms": ("until a killed process is", "its connection ends with it"),
-    "notice_ms": ("until members have heard of a change", "a round figure"),
-    "loser_ms": ("a handler holds up its queue that goes", "client.holding.HANDOVER_MS"),
-    "taker_ms": ("a taker waits for a commit", "rules.balance.handover.HANDOVER_MS"),
-    "lock_ms": ("the same in an ordered group", "broker.tables.locks.LIFETIME_MS"),
-    "close_ms": ("one who leaves waits for its handlers", "ConsumerConfig.close_timeout_ms"),
+    "silent_ms": ("until the broker drops a silent machine", "rules.liveness.SILENCE_MS_MAX"),
+    "killed_ms": ("until the broker drops a killed process", "its connection ends with it"),
+    "notice_ms": ("until members have learned of a change", "a round figure"),
+    "loser_ms": (
+        "an old owner waits for its handler",
+        "client.rebalance.assigned_queues.HANDOVER_MS",
+    ),
+    "taker_ms": ("a new owner waits for a commit", "rules.balance.handover.HANDOVER_MS"),
+    "lock_ms": ("a new owner waits in an ordered group", "broker.tables.locks.LIFETIME_MS"),
+    "close_ms": ("a closing member waits for its handlers", "ConsumerConfig.close_timeout_ms"),
     "save_ms": ("between two commits", "ConsumerConfig.save_period_ms"),
-    "invisible_ms": ("nobody else gets a popped message", "ConsumerConfig.invisible_ms"),
-    "review_ms": ("LAG_WEIGHTED looks at what waits", "broker.services.assign.REVIEW_MS"),
+    "invisible_ms": ("a popped message is invisible", "ConsumerConfig.invisible_ms"),
+    "review_ms": (
+        "between two reviews of LAG_WEIGHTED",
+        "broker.services.broker_rebalance.REVIEW_MS",
+    ),
 }
 
 
@@ -216,19 +222,20 @@ def _times(of_scenarios: Sequence[ScenarioTimes]) -> str:
 _MEANINGS: Final = (
     (
         "load of the busiest member",
-        "Messages that it handled a second, over the mean of all members, for as long as each was "
-        "there. A slow member that takes less is uneven, too: where messages are shared that is as "
-        "it should be.",
+        "Messages per second that it handled while it was there, over the mean of all members. A "
+        "slow member that handles fewer counts as uneven, too, although that is right where "
+        "messages are shared.",
     ),
     ("queues that move", "Over all changes of a history."),
     (
         "pauses of all queues",
-        "From an owner's death, or the change, until the new owner may begin; all queues together.",
+        "From an owner's death, or from the change, until the new owner may begin; added up over "
+        "all queues.",
     ),
     (
         "messages begun twice",
-        "Not committed by a member that died, or still at work when their queue went to another "
-        "member or their invisible time was over.",
+        "Not committed by a member that died, or still being handled when their queue went to "
+        "another member or their invisible time was over.",
     ),
     (
         "burst after a pause",
@@ -238,8 +245,8 @@ _MEANINGS: Final = (
     ("latency", "From the send until a message was handled."),
     (
         "members idle while messages wait",
-        "Time in which members had nothing to do although messages waited elsewhere: what a slow "
-        "member, a heavy key or a pause costs.",
+        "Time in which members had nothing to do although messages waited elsewhere, because of a "
+        "slow member, a heavy key or a pause.",
     ),
     ("out of order", "Messages begun before an earlier one of the same key had ended."),
 )

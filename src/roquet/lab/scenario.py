@@ -1,6 +1,6 @@
-"""Scenario: what happens to a group in every history: its size, its changes, its messages, times.
+"""Scenario: the parameters of all histories of a study: group, messages, changes and times.
 
-A scenario is one of the presets, or a JSON file that names the one it is like and what differs:
+A scenario is one of the presets, or a JSON file that names a preset and what differs from it:
 
     {"like": "crash", "members": 12, "times": {"invisible_ms": 30000}}
 """
@@ -21,97 +21,98 @@ MEMBERS_MAX: Final = 200
 CHANGES_MAX: Final = 1_000
 MESSAGES_MAX: Final = 100_000
 KEYS_MAX: Final = 1_000_000
-COMERS_MAX: Final = 1_200
-"""Larger ones are no mistake, but a history would take seconds and a batch of them gigabytes."""
+HISTORY_MEMBERS_MAX: Final = 1_200
+"""Limits: with larger scenarios one history would take seconds, and a batch of them gigabytes."""
 
 DAY_MS: Final = 86_400_000
 
 
 class ScenarioTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long things take, in ms; the defaults are those of our client and broker."""
+    """Durations in ms; the defaults are those of our client and broker."""
 
     silent_ms: int = SILENCE_MS_MAX
-    """Until a machine that went silent is given up: `rules.liveness.SILENCE_MS_MAX`."""
+    """Until the broker drops a silent machine: `rules.liveness.SILENCE_MS_MAX`."""
     killed_ms: int = 0
-    """Until a killed process is: its connection ends with it, which the broker sees at once."""
+    """Until the broker drops a killed process: at once, because its connection ends with it."""
     notice_ms: int = 100
-    """Until members have heard of a change and looked: a round figure for a few calls."""
+    """Until members have learned of a change and rebalanced: a round figure for a few calls."""
     loser_ms: int = 800
-    """How long a handler at work holds up its queue: `client.holding.HANDOVER_MS`."""
+    """Longest wait of an old owner for its handler:
+    `client.rebalance.assigned_queues.HANDOVER_MS`."""
     taker_ms: int = HANDOVER_MS
-    """How long a taker waits for the loser's commit: `rules.balance.handover.HANDOVER_MS`."""
+    """Longest wait of a new owner for a commit: `rules.balance.handover.HANDOVER_MS`."""
     lock_ms: int = 60_000
-    """The same in an ordered group, where a lock parts them: `broker.tables.locks.LIFETIME_MS`."""
+    """Longest wait in an ordered group, by the lock: `broker.tables.locks.LIFETIME_MS`."""
     close_ms: int = 30_000
-    """How long one who leaves waits for its handlers: `ConsumerConfig.close_timeout_ms`."""
+    """Longest wait of a closing member for its handlers: `ConsumerConfig.close_timeout_ms`."""
     save_ms: int = 5_000
     """Between two commits: `ConsumerConfig.save_period_ms`."""
     invisible_ms: int = 60_000
-    """How long nobody else gets a popped message: `ConsumerConfig.invisible_ms`."""
+    """Time for which a popped message is invisible: `ConsumerConfig.invisible_ms`."""
     review_ms: int = 20_000
-    """LAG_WEIGHTED looks again at what waits: `broker.services.assign.REVIEW_MS`."""
+    """Period of LAG_WEIGHTED's reviews: `broker.services.broker_rebalance.REVIEW_MS`."""
 
 
 class LabScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every history has; what differs between them is drawn from their seeds."""
+    """The parameters that all histories share; the rest is drawn from the seed of each."""
 
     name: str = "own"
     about: str = ""
     queues: int = 8
     brokers: int = 2
     members: int = 4
-    """At the beginning."""
+    """Members at the beginning."""
     messages: int = 1_500
     duration_ms: int = 180_000
     load: float = 0.6
-    """Of what the first members can handle: how much the messages need on average."""
+    """Work of all messages, as a part of what the initial members can handle."""
     joins: int = 0
     leaves: int = 0
-    """Members that close as they should."""
+    """Members that close regularly."""
     kills: int = 0
-    """Processes that die; their connections tell."""
+    """Processes that are killed; the broker sees their connections end."""
     crashes: int = 0
-    """Machines that fall silent; nobody tells."""
+    """Machines that fall silent; the broker notices after `silent_ms`."""
     restarts: int = 0
-    """Of a rolling restart: one member after the other leaves and comes back."""
+    """Members of a rolling restart: one after the other leaves, and another one joins."""
     restarts_killed: bool = False
-    """Whether those are killed and do not leave as they should."""
+    """Whether restarted members are killed, instead of closing regularly."""
     restart_ms: int = 10_000
-    """Until a restarted member is back."""
+    """Time until a restarted member is back."""
     slow_brokers: int = 0
     slow_broker_ms: int = 1_000
-    """How long a send to a slow broker takes, and how much later its messages can be had."""
+    """Duration of a send to a slow broker, and delay until its messages can be pulled."""
     slow_members: int = 0
-    """Of the first ones."""
+    """Slow ones among the initial members."""
     slow_factor: float = 4.0
-    """How many times as long a slow member takes."""
+    """How many times longer a slow member takes."""
     keys: int = 0
-    """Different keys; 0: messages have none, and go to the queues in turn."""
+    """Number of different keys; 0 for messages without keys, which go to the queues in turn."""
     zipf: float = 0.0
-    """The exponent of Zipf's law: how unlike the keys are; 0 is all alike."""
+    """The exponent of Zipf's law for the frequency of keys; 0 for equal frequencies."""
     key_weights: tuple[int, ...] = ()
-    """How often each key comes, instead of Zipf's law: a trace."""
+    """The frequency of each key, from a trace, instead of Zipf's law."""
     rhythm: tuple[float, ...] = ()
-    """How busy each part of the history is, in equal parts: a trace; none is even."""
+    """The relative load of equal parts of the history, from a trace; empty for an even load."""
     sigma: float = 0.5
-    """The sigma of the lognormal times that messages take."""
+    """Sigma of the lognormal distribution of handling times."""
     ordered: bool = False
-    """Whether the group is ordered: a queue goes on when the loser's handler has ended."""
+    """Whether the group is ordered: a queue continues once the old owner's handler has ended."""
     times: ScenarioTimes = ScenarioTimes()
 
     @property
     def rate(self) -> float:
-        """Messages a second."""
+        """Messages per second."""
         return self.messages * 1_000 / self.duration_ms
 
     @property
     def work_ms(self) -> float:
-        """How long a message takes on average."""
+        """The mean handling time of a message, in ms."""
         return self.load * self.members * self.duration_ms / self.messages
 
     @property
     def changes(self) -> int:
-        """How many times members come or go; a restart is two."""
+        """The number of membership changes; a restart counts twice."""
         return self.joins + self.leaves + self.kills + self.crashes + 2 * self.restarts
 
     @property
@@ -120,7 +121,7 @@ class LabScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return bool(self.keys or self.key_weights)
 
     def describe(self) -> str:
-        """The scenario in a line."""
+        """The scenario in one line."""
         return (
             f"{_count(self.queues, 'queue')} on {_count(self.brokers, 'broker')}, "
             f"{_count(self.members, 'member')}, {_count(self.changes, 'change')}, "
@@ -154,50 +155,46 @@ _LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     "zipf": (0, 10),
     "sigma": (0, 4),
 }
-"""The least and the most of each number."""
+"""The minimum and maximum of each number, both inclusive."""
 
 
 def validated(scenario: LabScenario) -> LabScenario:
-    """The same, or a UsageError that says what makes no sense."""
-    describe = f"scenario {scenario.name}"
+    """The scenario itself; UsageError when it is not valid."""
+    label = f"scenario {scenario.name}"
     for name, (least, most) in _LIMITS.items():
         value = getattr(scenario, name)
         if not least <= value <= most:
-            raise UsageError(f"{describe}: {name} is {value}, and has to be {least:,} to {most:,}")
+            raise UsageError(f"{label}: {name} is {value}, and has to be {least:,} to {most:,}")
     for name in ScenarioTimes.__struct_fields__:
         if not 0 <= (value := getattr(scenario.times, name)) <= DAY_MS:
-            raise UsageError(
-                f"{describe}: times.{name} is {value} ms, and has to be 0 to {DAY_MS:,}"
-            )
+            raise UsageError(f"{label}: times.{name} is {value} ms, and has to be 0 to {DAY_MS:,}")
     for name in ("invisible_ms", "save_ms", "review_ms"):
         if not getattr(scenario.times, name):
-            raise UsageError(f"{describe}: times.{name} cannot be 0")
+            raise UsageError(f"{label}: times.{name} cannot be 0")
     if wrong := _contradiction(scenario):
-        raise UsageError(f"{describe}: {wrong}")
+        raise UsageError(f"{label}: {wrong}")
     return scenario
 
 
 def _contradiction(scenario: LabScenario) -> str | None:
-    """The first thing that does not go together."""
-    given = scenario
-    comers = given.members + given.joins + given.restarts
+    """The first contradiction between values; None when there is none."""
+    members = scenario.members + scenario.joins + scenario.restarts
     faults = {
-        f"{given.queues} queues are too few for {given.brokers} brokers": (
-            given.queues < given.brokers
+        f"{scenario.queues} queues are too few for {scenario.brokers} brokers": (
+            scenario.queues < scenario.brokers
         ),
-        f"{given.slow_brokers} of {given.brokers} brokers cannot be slow": (
-            given.slow_brokers > given.brokers
+        f"{scenario.slow_brokers} of {scenario.brokers} brokers cannot be slow": (
+            scenario.slow_brokers > scenario.brokers
         ),
-        f"{given.slow_members} of {given.members} members cannot be slow": (
-            given.slow_members > given.members
+        f"{scenario.slow_members} of {scenario.members} members cannot be slow": (
+            scenario.slow_members > scenario.members
         ),
-        f"{comers:,} members in one history are too many": comers > COMERS_MAX,
-        "zipf says how unlike keys are: say how many there are, too": (
-            bool(given.zipf) and not given.keys
-        ),
-        f"{len(given.key_weights):,} key_weights are too many": len(given.key_weights) > KEYS_MAX,
-        "key_weights has to have numbers over 0": _is_empty(given.key_weights),
-        "rhythm has to have numbers over 0": _is_empty(given.rhythm),
+        f"{members:,} members in one history are too many": members > HISTORY_MEMBERS_MAX,
+        "zipf needs the number of keys, too": (bool(scenario.zipf) and not scenario.keys),
+        f"{len(scenario.key_weights):,} key_weights are too many": len(scenario.key_weights)
+        > KEYS_MAX,
+        "key_weights needs numbers over 0": _is_empty(scenario.key_weights),
+        "rhythm needs numbers over 0": _is_empty(scenario.rhythm),
     }
     return next((text for text, is_so in faults.items() if is_so), None)
 
@@ -280,7 +277,7 @@ PRESETS: Final[Mapping[str, LabScenario]] = _presets(
     ),
     LabScenario(
         name="churn",
-        about="Twenty changes, few messages: what the lab's speed is told of.",
+        about="Twenty changes and few messages: the lab's benchmark.",
         messages=200,
         duration_ms=600_000,
         joins=8,
@@ -290,7 +287,7 @@ PRESETS: Final[Mapping[str, LabScenario]] = _presets(
 )
 
 FLIGHTS: Final = "flights"
-"""The preset whose trace comes from a data set: what reads it lays the trace into this one."""
+"""A preset that gets its key weights and rhythm from a data set, when it is read."""
 
 FLIGHTS_SCENARIO: Final = LabScenario(
     name=FLIGHTS,
@@ -302,12 +299,12 @@ FLIGHTS_SCENARIO: Final = LabScenario(
 
 
 def preset_names() -> list[str]:
-    """All presets."""
+    """The names of all presets."""
     return [*PRESETS, FLIGHTS]
 
 
 def preset(name: str) -> LabScenario:
-    """A preset by its name, without the trace that it may need; UsageError with the nearest."""
+    """A preset by its name, without its trace; UsageError with a suggestion for unknown names."""
     if name == FLIGHTS:
         return FLIGHTS_SCENARIO
     if name not in PRESETS:
@@ -319,37 +316,37 @@ def preset(name: str) -> LabScenario:
 
 
 def from_file(path: Path) -> LabScenario:
-    """A scenario of one's own: what it is like, and what differs."""
+    """Read a scenario from a JSON file; UsageError for an invalid one."""
     try:
-        given = msgspec.json.decode(path.read_bytes())
+        fields = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         raise UsageError(f"{path} has to hold one JSON object")
-    given.setdefault("name", path.stem)
-    return validated(_build(given, str(path)))
+    fields.setdefault("name", path.stem)
+    return validated(_build(fields, str(path)))
 
 
-def _build(given: dict[str, Any], where: str) -> LabScenario:
-    like = given.pop("like", None)
+def _build(fields: dict[str, Any], where: str) -> LabScenario:
+    like = fields.pop("like", None)
     if like is not None and not isinstance(like, str):
         raise UsageError(f"{where}: like is the name of a scenario, not {like!r}")
     start = msgspec.to_builtins(preset(like) if like else LabScenario())
-    _check_names(given, LabScenario, where)
-    times = given.get("times", {})
+    _check_names(fields, LabScenario, where)
+    times = fields.get("times", {})
     if isinstance(times, dict):
         _check_names(times, ScenarioTimes, where)
-        given["times"] = start["times"] | times
+        fields["times"] = start["times"] | times
     try:
-        return msgspec.convert({**start, **given}, LabScenario, strict=True)
+        return msgspec.convert({**start, **fields}, LabScenario, strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}: {error}") from error
 
 
-def _check_names(given: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
-    for name in given:
+def _check_names(fields: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
+    for name in fields:
         if name not in kind.__struct_fields__:
             hint = suggest(name, kind.__struct_fields__)
             raise UsageError(f"{where}: a scenario has no field {name!r}{hint}")

@@ -1,7 +1,7 @@
-"""Play: histories under one strategy; a row of measures for each, the same for the same seed."""
+"""Simulate: histories under one strategy, with a row of measures each; reproducible by seed."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,11 +30,11 @@ from roquet.rules.balance.lag_facts import GAIN_MESSAGES, QueueLag
 
 QUEUE_MODE: Final = "queue"
 MESSAGE_MODE: Final = "message"
-"""What is shared: queues, each with one owner, or messages, each to whoever is free."""
+"""Modes of consumption: each queue has one owner, or each message goes to a member that is free."""
 
 
 def simulate(scenario: LabScenario, name: str, seed: int) -> HistoryMeasures:
-    """One history under one strategy, or under POP; its mode follows from that."""
+    """Simulate one history under a strategy, or under POP."""
     name = known_strategy(name)
     columns = simulate_many(scenario, name, [draw_timeline(scenario, seed)])
     own = {field: values[0] for field, values in columns.items()}
@@ -42,82 +42,93 @@ def simulate(scenario: LabScenario, name: str, seed: int) -> HistoryMeasures:
 
 
 def mode_of(name: str) -> str:
-    """What a strategy shares."""
+    """The mode of a strategy."""
     return MESSAGE_MODE if name == POP else QUEUE_MODE
 
 
-def simulate_many(scenario: LabScenario, name: str, courses: Sequence[Timeline]) -> MeasureColumns:
-    """Many histories of one scenario, worked out together; each row as if it were alone."""
-    messages = SimulatedMessages.of(courses)
+def simulate_many(
+    scenario: LabScenario, name: str, timelines: Sequence[Timeline]
+) -> MeasureColumns:
+    """Simulate many histories of one scenario together; rows are as if each were alone."""
+    messages = SimulatedMessages.of(timelines)
     if name == POP:
-        books, tries, pauses = _simulate_pop(scenario, courses, messages.count)
+        outcome = _simulate_pop(scenario, timelines, messages.count)
     else:
-        books, tries, pauses = _simulate_owned(scenario, name, courses, messages)
-    return compute_measures(scenario, courses, messages, books, tries, pauses)
+        outcome = _simulate_owned(scenario, name, timelines, messages)
+    return compute_measures(scenario, timelines, messages, *outcome)
+
+
+class _Outcome(NamedTuple):
+    """The result of a model for all histories."""
+
+    counters: GroupCounters
+    attempts: Attempts
+    pauses: QueuePauses
 
 
 def _simulate_owned(
-    scenario: LabScenario, name: str, courses: Sequence[Timeline], messages: SimulatedMessages
-) -> tuple[GroupCounters, Attempts, QueuePauses]:
-    """Queues with owners."""
+    scenario: LabScenario, name: str, timelines: Sequence[Timeline], messages: SimulatedMessages
+) -> _Outcome:
+    """Simulate queues with owners."""
     if name == LAG_WEIGHTED:
-        courses = [_with_reviews(scenario, course) for course in courses]
-    of = topic_layout(scenario)
-    groups = [SimulatedGroup(name, of, course, scenario) for course in courses]
-    flow = QueueModel(scenario, courses, messages)
-    flow.own([group.owners for group in groups])
-    for step in range(1 + max(len(course.moments) for course in courses)):
-        happening = _events_of_step(courses, step)
-        until = np.full(len(courses), NEVER, np.int64)
-        for history, at, _ in happening:
+        timelines = [_with_reviews(scenario, timeline) for timeline in timelines]
+    layout = topic_layout(scenario)
+    groups = [SimulatedGroup(name, layout, timeline, scenario) for timeline in timelines]
+    model = QueueModel(scenario, timelines, messages)
+    model.assign_first([group.owners for group in groups])
+    for step in range(1 + max(len(timeline.events) for timeline in timelines)):
+        changes = _events_of_step(timelines, step)
+        until = np.full(len(timelines), NEVER, np.int64)
+        for history, at, _ in changes:
             until[history] = at
-        flow.run(until)
-        _apply_changes(flow, groups, happening, has_lag=name == LAG_WEIGHTED)
+        model.run(until)
+        _apply_changes(model, groups, changes, has_lag=name == LAG_WEIGHTED)
     for group in groups:
         group.finish()
-    tries, pauses = flow.finish(scenario.duration_ms * MICROS_PER_MS)
-    return _counters(scenario, groups), tries, pauses
+    attempts, pauses = model.finish(scenario.duration_ms * MICROS_PER_MS)
+    return _Outcome(_counters(scenario, groups), attempts, pauses)
 
 
-def _events_of_step(courses: Sequence[Timeline], step: int) -> list[HistoryEvents]:
+def _events_of_step(timelines: Sequence[Timeline], step: int) -> list[HistoryEvents]:
     return [
-        (history, *course.moments[step])
-        for history, course in enumerate(courses)
-        if step < len(course.moments)
+        HistoryEvents(history, *timeline.events[step])
+        for history, timeline in enumerate(timelines)
+        if step < len(timeline.events)
     ]
 
 
 def _apply_changes(
-    flow: QueueModel,
+    model: QueueModel,
     groups: Sequence[SimulatedGroup],
-    happening: Sequence[HistoryEvents],
+    changes: Sequence[HistoryEvents],
     *,
     has_lag: bool,
 ) -> None:
-    """Members come and go, rules decide, and queues are divided anew."""
-    leaving = flow.happen(happening)
-    divided = []
-    for history, at, events in happening:
+    """Apply the events of one step, and reassign the queues of the histories they change."""
+    leaving = model.apply(changes)
+    reassigned = []
+    for history, at, events in changes:
         group = groups[history]
         lag: QueueLag = {}
         if has_lag:
-            waiting = flow.lag(history, at).tolist()
+            waiting = model.lag(history, at).tolist()
             lag = dict(zip(group.queues, waiting, strict=True))
-        if group.happen(at, events, lag):
-            divided.append((history, at))
-    of = np.array(divided, np.int64).reshape(-1, 2)
-    flow.divide(of[:, 0], [groups[history].owners for history, _ in divided], of[:, 1], leaving)
+        if group.apply(at, events, lag):
+            reassigned.append((history, at))
+    rows = np.array(reassigned, np.int64).reshape(-1, 2)
+    owners = [groups[history].owners for history, _ in reassigned]
+    model.reassign(rows[:, 0], owners, rows[:, 1], leaving)
 
 
-def _with_reviews(scenario: LabScenario, course: Timeline) -> Timeline:
-    """With the times at which what waits is looked at anew, where so much could ever wait."""
+def _with_reviews(scenario: LabScenario, timeline: Timeline) -> Timeline:
+    """Add the periodic reviews of the lag, if enough messages for a move could ever wait."""
     if scenario.messages < GAIN_MESSAGES:
-        return course
+        return timeline
     period = scenario.times.review_ms * MICROS_PER_MS
-    moments: dict[int, list[MemberEvent]] = {at: list(events) for at, events in course.moments}
+    events: dict[int, list[MemberEvent]] = {at: list(events) for at, events in timeline.events}
     for at in range(period, scenario.duration_ms * MICROS_PER_MS, period):
-        moments.setdefault(at, []).append((REVIEW, -1))
-    return msgspec.structs.replace(course, moments=sorted(moments.items()))
+        events.setdefault(at, []).append((REVIEW, -1))
+    return msgspec.structs.replace(timeline, events=sorted(events.items()))
 
 
 def _counters(scenario: LabScenario, groups: Sequence[SimulatedGroup]) -> GroupCounters:
@@ -126,7 +137,7 @@ def _counters(scenario: LabScenario, groups: Sequence[SimulatedGroup]) -> GroupC
         changes=[group.changes for group in groups],
         moved=[group.moved for group in groups],
         moved_least=[group.least for group in groups],
-        moved_fair=[group.fair for group in groups],
+        moved_fair=[group.moved_fair for group in groups],
         strayed=[group.strayed for group in groups],
         spread_max=[group.spread_max for group in groups],
         queues_max_mean=[group.uneven_us / span for group in groups],
@@ -137,37 +148,35 @@ def _counters(scenario: LabScenario, groups: Sequence[SimulatedGroup]) -> GroupC
     )
 
 
-def _simulate_pop(
-    scenario: LabScenario, courses: Sequence[Timeline], count: int
-) -> tuple[GroupCounters, Attempts, QueuePauses]:
-    """Messages to whoever is free."""
-    games = [PopModel(scenario, course) for course in courses]
-    for game in games:
-        game.play()
-    parts = [game.tries(number * count) for number, game in enumerate(games)]
-    tries = Attempts(
+def _simulate_pop(scenario: LabScenario, timelines: Sequence[Timeline], count: int) -> _Outcome:
+    """Simulate pop consumption."""
+    models = [PopModel(scenario, timeline) for timeline in timelines]
+    for model in models:
+        model.play()
+    parts = [model.attempts(number * count) for number, model in enumerate(models)]
+    attempts = Attempts(
         **{
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in Attempts.__struct_fields__
         }
     )
-    back = [(number, at) for number, game in enumerate(games) for at in game.returns]
-    of: IntArray = np.array(back, np.int64).reshape(-1, 2)
-    # No queue stands still; what a dead member had comes again all at once.
-    pauses = QueuePauses(history=of[:, 0], begin=of[:, 1], end=of[:, 1])
-    return _pop_counters(scenario, courses, games), tries, pauses
+    returns = [(number, at) for number, model in enumerate(models) for at in model.returns]
+    rows: IntArray = np.array(returns, np.int64).reshape(-1, 2)
+    # No queue pauses; the messages that a dead member had popped return all at once.
+    pauses = QueuePauses(history=rows[:, 0], begin=rows[:, 1], end=rows[:, 1])
+    return _Outcome(_pop_counters(scenario, timelines, models), attempts, pauses)
 
 
 def _pop_counters(
-    scenario: LabScenario, courses: Sequence[Timeline], games: Sequence[PopModel]
+    scenario: LabScenario, timelines: Sequence[Timeline], models: Sequence[PopModel]
 ) -> GroupCounters:
-    """No queue has an owner, so none moves; what is asked of owners does not apply."""
-    count, span = len(courses), scenario.duration_ms * MICROS_PER_MS
+    """Counters of pop consumption: queues have no owner, so none moves."""
+    count, span = len(timelines), scenario.duration_ms * MICROS_PER_MS
     kinds = {JOIN, LEAVE, DIE}
     return GroupCounters(
         changes=[
-            sum(kind in kinds for _, events in course.moments for kind, _ in events)
-            for course in courses
+            sum(kind in kinds for _, events in timeline.events for kind, _ in events)
+            for timeline in timelines
         ],
         moved=[0] * count,
         moved_least=[0] * count,
@@ -176,7 +185,7 @@ def _pop_counters(
         spread_max=[0] * count,
         queues_max_mean=[None] * count,
         queues_cv=[None] * count,
-        idle_members=[game.idle_us / span for game in games],
-        spare_members=[game.spare_us / span for game in games],
+        idle_members=[model.idle_us / span for model in models],
+        spare_members=[model.spare_us / span for model in models],
         unowned_share=[0.0] * count,
     )

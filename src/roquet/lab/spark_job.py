@@ -1,8 +1,8 @@
-"""Job: the study on Spark: histories are rows, the play is a function over them in Arrow batches.
+"""Spark job: simulates the histories of a study on Spark, as a function over Arrow batches.
 
-    spark.range(histories) ──▶ mapInArrow(play) ──▶ Parquet, part by part ──▶ summary
+    spark.range(histories) ──▶ mapInArrow(simulate) ──▶ Parquet, part by part ──▶ summary
 
-A part is written beside the table and moved into it whole; what is there is not played again.
+A part is written beside the table and moved into it as a whole; a later run skips finished parts.
 """
 
 import threading
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHUNK_HISTORIES: Final = 250
-"""Histories that numpy works on together: more are not quicker."""
+"""Histories that are computed together; more are not faster."""
 
 CHUNK_MESSAGES: Final = 250_000
-"""Their messages: 100 MB of a worker's memory."""
+"""Messages of histories that are computed together: 100 MB of a worker's memory."""
 
 PROGRESS_PERIOD_S: Final = 0.5
-"""How often progress is looked at."""
+"""How often progress is reported."""
 
 _TYPES: Final[dict[object, pa.DataType]] = {
     int: pa.int64(),
@@ -41,7 +41,7 @@ _TYPES: Final[dict[object, pa.DataType]] = {
 
 
 def _schema() -> pa.Schema:
-    """A column for each field of a row; what may be None is null then."""
+    """A nullable column for each field of the measures."""
     hints = typing.get_type_hints(HistoryMeasures)
     return pa.schema([(name, _type_of(hints[name])) for name in HistoryMeasures.__struct_fields__])
 
@@ -55,7 +55,7 @@ SCHEMA: Final = _schema()
 
 
 def table(spark: "SparkSession", study: Study, numbers: range) -> "DataFrame":
-    """A row for each history, scenario and strategy: of the histories with these numbers."""
+    """One row for each of these histories, scenario and strategy."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     partitions = -(-len(numbers) // study.partition_size)
@@ -64,7 +64,7 @@ def table(spark: "SparkSession", study: Study, numbers: range) -> "DataFrame":
 
 
 def simulator(study: Study) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function over batches of numbers of histories that a worker runs."""
+    """The function over batches of history numbers that a worker runs."""
 
     def played(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         most = max(scenario.messages for scenario in study.scenarios)
@@ -78,17 +78,17 @@ def simulator(study: Study) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
 
 
 def rows(study: Study, numbers: list[int]) -> pa.RecordBatch:
-    """Histories under all strategies: ordered by history, then scenario, then strategy."""
+    """Simulate histories under all strategies: rows by history, then scenario, then strategy."""
     blocks: list[pa.RecordBatch] = []
     for scenario in study.scenarios:
-        courses = [draw_timeline(scenario, seed_of(study.seed, number)) for number in numbers]
+        timelines = [draw_timeline(scenario, seed_of(study.seed, number)) for number in numbers]
         for name in study.strategies:
             columns = {
                 "scenario": [scenario.name] * len(numbers),
                 "history": numbers,
                 "strategy": [name] * len(numbers),
                 "mode": [mode_of(name)] * len(numbers),
-                **simulate_many(scenario, name, courses),
+                **simulate_many(scenario, name, timelines),
             }
             blocks.append(pa.RecordBatch.from_pydict(columns, schema=SCHEMA))
     order = np.arange(len(blocks) * len(numbers)).reshape(len(blocks), -1).T.ravel()
@@ -96,30 +96,30 @@ def rows(study: Study, numbers: list[int]) -> pa.RecordBatch:
 
 
 def run(
-    spark: "SparkSession", study: Study, place: StudyDirectory, progress: Callable[[int], None]
+    spark: "SparkSession", study: Study, directory: StudyDirectory, progress: Callable[[int], None]
 ) -> None:
-    """Play what is missing; `progress` hears how many histories are done."""
+    """Simulate the missing parts; `progress` is called with the number of finished histories."""
     parts = study.parts()
-    missing = place.missing(study)
+    missing = directory.missing(study)
     done = sum(len(part) for number, part in enumerate(parts) if number not in missing)
     progress(done)
-    place.clear()  # of a run that was killed
+    directory.clear()  # of a run that was killed
     try:
         for number in missing:
-            fresh = place.work / str(number)
+            fresh = directory.work / str(number)
             with _ProgressThread(spark.sparkContext, done, study.partition_size, progress):
                 table(spark, study, parts[number]).write.parquet(str(fresh))
             _normalize_files(fresh)
-            place.table.mkdir(exist_ok=True)
-            fresh.rename(place.part(number))
+            directory.table.mkdir(exist_ok=True)
+            fresh.rename(directory.part(number))
             done += len(parts[number])
             progress(done)
     finally:
-        place.clear()
+        directory.clear()
 
 
 def _normalize_files(directory: Path) -> None:
-    """Files in the order of the histories, with names that are the same each time."""
+    """Keep the files in the order of the histories, and give them reproducible names."""
     files = sorted(directory.glob("part-*.parquet"))
     for file in directory.iterdir():
         if file not in files:
@@ -129,7 +129,7 @@ def _normalize_files(directory: Path) -> None:
 
 
 class _ProgressThread:
-    """Tells, from a thread, how many tasks of the job under way are done."""
+    """A thread that reports the finished tasks of the running Spark job."""
 
     def __init__(
         self, context: "SparkContext", done: int, size: int, progress: Callable[[int], None]

@@ -1,4 +1,4 @@
-"""Study: which scenarios and strategies are played, how often, from which seed; where it lies."""
+"""Study: scenarios, strategies, number of histories and seed; and the directory of the results."""
 
 import shutil
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from roquet.lab.scenario import LabScenario
 from roquet.model.errors import UsageError
 
 PARTITION_ROWS: Final = 10_000
-"""Of one file: so many are seconds to a minute of work, and a megabyte."""
+"""Rows of one file: seconds to a minute of work, and about a megabyte."""
 
 PARTITIONS: Final = 8
-"""Files of one part, which is what an interrupted run loses at most; whatever the cores are, so
-that the same study gives the same files everywhere."""
+"""Files of one part. An interrupted run loses one part at most. The number does not depend on the
+cores, so that a study gives the same files on every machine."""
 
 HISTORIES_MAX: Final = 100_000_000
 
@@ -27,12 +27,12 @@ WORK_DIRECTORY: Final = ".work"
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what comes out."""
+    """Everything that determines the results."""
 
     scenarios: tuple[LabScenario, ...]
     strategies: tuple[str, ...]
     histories: int
-    """Of each scenario."""
+    """Histories of each scenario."""
     seed: int
 
     @property
@@ -41,7 +41,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.scenarios) * len(self.strategies)
 
     def parts(self) -> Sequence[range]:
-        """The histories of each part, by their numbers."""
+        """The numbers of the histories of each part."""
         size = self.partition_size * PARTITIONS
         return [
             range(first, min(first + size, self.histories))
@@ -55,7 +55,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def validated(study: Study) -> Study:
-    """The same; UsageError when it makes no sense."""
+    """The study itself; UsageError when it is not valid."""
     if not 1 <= study.histories <= HISTORIES_MAX:
         raise UsageError(
             f"--histories: {study.histories:,} cannot be played: 1 to {HISTORIES_MAX:,}"
@@ -84,7 +84,7 @@ class StudyDirectory:
         self.report = directory / REPORT_FILE
 
     def claim(self, study: Study) -> None:
-        """Make it this study's, or go on with it; UsageError when it is something else's."""
+        """Create the directory, or continue in it; UsageError when it holds something else."""
         known = self.study()
         if known is None:
             if self.directory.exists() and (
@@ -104,7 +104,7 @@ class StudyDirectory:
             )
 
     def study(self) -> Study | None:
-        """The study that is here, or None."""
+        """The study of this directory; None when there is none."""
         try:
             return msgspec.json.decode((self.directory / STUDY_FILE).read_bytes(), type=Study)
         except (FileNotFoundError, NotADirectoryError):
@@ -115,20 +115,20 @@ class StudyDirectory:
             ) from error
 
     def clear(self) -> None:
-        """Throw away what is half written."""
+        """Delete unfinished parts."""
         shutil.rmtree(self.work, ignore_errors=True)
 
     def part(self, number: int) -> Path:
-        """Where a finished part is."""
+        """The directory of a finished part."""
         return self.table / f"part={number:05d}"
 
     def missing(self, study: Study) -> list[int]:
-        """The parts that are not there yet."""
+        """The numbers of the parts that are not finished."""
         return [n for n in range(len(study.parts())) if not self.part(n).exists()]
 
 
 def describe(study: Study) -> str:
-    """A study in a line."""
+    """The study in one line."""
     names = ", ".join(scenario.name for scenario in study.scenarios)
     return (
         f"{study.histories:,} histories of {names}; {', '.join(study.strategies)}; "
@@ -137,7 +137,7 @@ def describe(study: Study) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """A whole file or none."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_bytes(data)
-    fresh.replace(path)
+    """Write a file that appears only once it is whole."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_bytes(data)
+    draft.replace(path)

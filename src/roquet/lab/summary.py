@@ -1,7 +1,7 @@
-"""Summary: what all histories say together: means with their intervals, who is best, the claims.
+"""Summary: means with confidence intervals, the best strategies and the checked claims.
 
-Every strategy plays the same histories, so two of them are compared history by history: the
-interval of their difference is narrower than that of either mean.
+Every strategy is simulated on the same histories, so two strategies are compared history by
+history: the interval of their difference is narrower than that of either mean.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,40 +18,42 @@ from roquet.lab.measures import HistoryMeasures
 from roquet.lab.study import Study, StudyDirectory
 
 Z: Final = 1.959964
-"""95 % of a normal distribution lie within so many standard deviations."""
+"""Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
 
 CACHED_MEASURES_MAX: Final = 3
-"""Measures in memory at one time: of a million histories each takes 8 MB for every strategy."""
+"""Measures in memory at the same time; one of a million histories has 8 MB for each strategy."""
 
 NEGLIGIBLE_FRACTION: Final = 0.005
-"""A difference of so much of the better one is none that anybody would choose by."""
+"""A difference below this part of the better mean is too small to choose by."""
 
 MeasureArray: TypeAlias = NDArray[np.float64]
-"""By history, scenario and strategy; NaN where a measure does not apply."""
+"""One measure by history, scenario and strategy; NaN where it does not apply."""
 
 
 class MeasureStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """One measure of one strategy in one scenario."""
+    """Statistics of one measure of one strategy in one scenario."""
 
     count: int
     """Histories to which it applies."""
     mean: float
     margin: float
-    """The mean of all histories there could be is within so much of this one, with 95 %."""
+    """Half the width of the 95 % confidence interval of the mean."""
     low: float
+    """5th percentile."""
     median: float
     high: float
-    """A twentieth of the histories is below, half, a twentieth above."""
+    """95th percentile."""
     most: float
+    """Maximum."""
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody may want of a strategy, and the measure that tells; less is better."""
+    """A goal that a user may have, and its measure, of which less is better."""
 
     text: str
     measure: str
     title: str
-    """What the measure is called over a picture."""
+    """Heading of the measure's picture."""
     unit: str
     scale: float = 1.0
 
@@ -72,17 +74,17 @@ GOALS: Final = (
 
 
 class GoalChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The best strategies for one want in one scenario, of those that leave nothing unhandled."""
+    """The best strategies for one goal in one scenario, of those that handle all messages."""
 
     measure: str
     best: tuple[str, ...]
-    """With owners of queues; several where their difference is within its interval."""
+    """Strategies with queue owners; several where their difference is not significant."""
     of: int
-    """So many were compared."""
+    """The number of strategies that were compared."""
 
 
 class ScenarioSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario."""
+    """The results of one scenario."""
 
     name: str
     figures: Mapping[str, Mapping[str, MeasureStatistics]]
@@ -91,7 +93,7 @@ class ScenarioSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a report tells."""
+    """The content of a report, and of `summary.json`."""
 
     study: Study
     rows: int
@@ -100,13 +102,14 @@ class StudySummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOT_CHOSEN: Final = frozenset({POP, "CONFIG"})
-"""POP shares something else, and stands beside them; CONFIG is what an operator once wrote."""
+"""Strategies that are never recommended: POP shares messages and not queues, and CONFIG is a fixed
+assignment by an operator."""
 
 _ID_COLUMNS: Final = frozenset({"scenario", "history", "strategy", "mode"})
 
 
 class StudyTable(Mapping[str, MeasureArray]):
-    """The Parquet files of a finished study, a measure at a time, in the order of the histories."""
+    """The Parquet files of a finished study, read one measure at a time."""
 
     def __init__(self, study: Study, place: StudyDirectory) -> None:
         self._shape = study.histories, len(study.scenarios), len(study.strategies)
@@ -132,10 +135,10 @@ class StudyTable(Mapping[str, MeasureArray]):
 
 
 def summarize(study: Study, place: StudyDirectory) -> StudySummary:
-    """Read the whole table, a measure at a time."""
+    """Summarize a finished study."""
     table = StudyTable(study, place)
     count = len(study.scenarios)
-    sound = [_eligible(study, table["stranded"][:, number]) for number in range(count)]
+    eligible = [_eligible(study, table["stranded"][:, number]) for number in range(count)]
     figures: list[dict[str, dict[str, MeasureStatistics]]] = [
         {name: {} for name in study.strategies} for _ in range(count)
     ]
@@ -143,12 +146,12 @@ def summarize(study: Study, place: StudyDirectory) -> StudySummary:
     for measure, values in table.items():
         for number, own in enumerate(figures):
             for column, name in enumerate(study.strategies):
-                if (found := statistics_of(values[:, number, column])) is not None:
-                    own[name][measure] = found
+                if (statistics := statistics_of(values[:, number, column])) is not None:
+                    own[name][measure] = statistics
         choices[measure] = [
-            _choose(study, measure, values[:, number], sound[number]) for number in range(count)
+            _choose(study, measure, values[:, number], eligible[number]) for number in range(count)
         ]
-    wanted = [choices[want.measure] for want in GOALS]
+    wanted = [choices[goal.measure] for goal in GOALS]
     return StudySummary(
         study=study,
         rows=study.histories * study.contests,
@@ -156,7 +159,7 @@ def summarize(study: Study, place: StudyDirectory) -> StudySummary:
             ScenarioSummary(
                 name=scenario.name,
                 figures=figures[number],
-                choices=tuple(one for own in wanted if (one := own[number]) is not None),
+                choices=tuple(choice for own in wanted if (choice := own[number]) is not None),
             )
             for number, scenario in enumerate(study.scenarios)
         ),
@@ -165,7 +168,7 @@ def summarize(study: Study, place: StudyDirectory) -> StudySummary:
 
 
 def _eligible(study: Study, stranded: MeasureArray) -> Sequence[int]:
-    """The places of strategies that may be chosen: they left nothing unhandled."""
+    """Indexes of the strategies that may be recommended: they handled all messages."""
     return [
         place
         for place, name in enumerate(study.strategies)
@@ -174,7 +177,7 @@ def _eligible(study: Study, stranded: MeasureArray) -> Sequence[int]:
 
 
 def statistics_of(values: MeasureArray) -> MeasureStatistics | None:
-    """Mean, interval and spread of histories; None when the measure applies to none."""
+    """Mean, confidence interval and quantiles; None when the measure applies to no history."""
     known = values[~np.isnan(values)]
     if not len(known):
         return None
@@ -195,22 +198,22 @@ def _margin(values: MeasureArray) -> float:
 
 
 def _choose(
-    study: Study, measure: str, values: MeasureArray, sound: Sequence[int]
+    study: Study, measure: str, values: MeasureArray, eligible: Sequence[int]
 ) -> GoalChoice | None:
-    """The best one and all that cannot be told from it; the one to take stands first."""
-    known = [place for place in sound if not np.isnan(values[:, place]).all()]
+    """The best strategy and all that are equivalent to it, the recommended one first."""
+    known = [place for place in eligible if not np.isnan(values[:, place]).all()]
     if not known:
         return None
     best = min(known, key=lambda place: float(np.nanmean(values[:, place])))
     alike = [place for place in known if is_equivalent(values[:, place], values[:, best])]
-    # Of equals AVG, which every client does by default; else the best one.
+    # Of equivalent ones AVG, every client's default, is recommended; else the best one.
     alike.sort(key=lambda place: (study.strategies[place] != "AVG", place != best))
     names = tuple(study.strategies[place] for place in alike)
     return GoalChoice(measure=measure, best=names, of=len(known))
 
 
 def is_equivalent(values: MeasureArray, best: MeasureArray) -> bool:
-    """Whether a strategy cannot be told from the best, or is so near that nobody would care."""
+    """Whether a strategy's difference from the best is not significant, or negligible."""
     apart = values - best
     apart = apart[~np.isnan(apart)]
     if not len(apart):

@@ -1,7 +1,7 @@
-"""Course: one history's facts, drawn from its seed: who comes and goes when, and which messages.
+"""Timeline: the facts of one history, drawn from its seed: membership changes and messages.
 
-Times are whole microseconds from here on: sums of them are exact, so a history gives the same row
-whether it is played alone or among a thousand others.
+Times are whole microseconds, so sums are exact and a history gives the same row whether it is
+simulated alone or among a thousand others.
 """
 
 from bisect import bisect_right, insort
@@ -22,23 +22,23 @@ from roquet.wire.java_hash import hash_code
 IntArray: TypeAlias = NDArray[np.int64]
 
 MICROS_PER_MS: Final = 1_000
-"""Microseconds."""
 
 JOIN, LEAVE, DIE, GONE, REVIEW = "join", "leave", "die", "gone", "look"
-"""Members come, close, and die; the broker gives a dead one up; LAG_WEIGHTED looks again."""
+"""Kinds of events: a member joins, closes or dies; the broker drops a dead member; LAG_WEIGHTED
+reviews the lag."""
 
 MemberEvent: TypeAlias = tuple[str, int]
-"""What happens, and to whom: the number of a member, in the order of their coming."""
+"""A kind of event, and the number of the member, counted in the order of joining."""
 
 CHANGE_SPAN: Final = (0.05, 0.95)
-"""Changes happen within this part of a history: one at its very end would say nothing."""
+"""The part of a history in which changes happen: one at the very end would have no effect."""
 
 NEVER: Final = 1 << 61
-"""A time after everything."""
+"""A time after all others."""
 
 
 class TopicLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """The topic: its queues in order, and which of them are slow."""
+    """The topic's queues in order, which of them are slow, and the machine rooms of brokers."""
 
     queues: tuple[MessageQueue, ...]
     slow: tuple[bool, ...]
@@ -46,28 +46,30 @@ class TopicLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """What every strategy meets in one history."""
+    """The facts of one history, the same for every strategy; times are in microseconds."""
 
     seed: int
-    moments: Sequence[tuple[int, Sequence[MemberEvent]]]
+    events: Sequence[tuple[int, Sequence[MemberEvent]]]
     names: Sequence[str]
     slow: Sequence[bool]
-    """Which members are."""
+    """For each member whether it is slow."""
     spans: Sequence[tuple[int, int]]
-    """From when until when each member works."""
+    """When each member begins and ends to work."""
     commits: Sequence[int]
-    """When each member saves its progress first; not all at the same moment."""
+    """When each member first commits its progress; members differ."""
     sent: IntArray
+    """When each message is sent; likewise the following arrays have one item for each message."""
     ready: IntArray
-    """When it can be had: later than sent where the broker is slow."""
+    """When it can be pulled: later than `sent` on a slow broker."""
     queue: IntArray
     key: IntArray
-    """-1 where there is none."""
+    """The number of its key; -1 for none."""
     work: IntArray
+    """How long a member that is not slow handles it."""
 
 
 def seed_of(study_seed: int, number: int) -> int:
-    """The own seed of a history, by its number (splitmix64's finish: neighbours share nothing)."""
+    """The seed of a history, by its number (splitmix64's finalizer, so seeds are unrelated)."""
     mixed = (study_seed * 0x9E3779B97F4A7C15 + number * 0xD1342543DE82EF95 + 1) % 2**64
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
@@ -76,7 +78,7 @@ def seed_of(study_seed: int, number: int) -> int:
 
 @lru_cache(maxsize=16)
 def topic_layout(scenario: LabScenario) -> TopicLayout:
-    """Neighbouring queues on one broker, as a route has them; brokers are in two rooms in turn."""
+    """The queues broker by broker, as in a route; brokers are in two machine rooms by turns."""
     rooms = tuple(f"room{n + 1}" for n in range(min(scenario.brokers, 2)))
     size, larger = divmod(scenario.queues, scenario.brokers)
     queues: list[MessageQueue] = []
@@ -92,9 +94,9 @@ def topic_layout(scenario: LabScenario) -> TopicLayout:
 
 
 def draw_timeline(scenario: LabScenario, seed: int) -> Timeline:
-    """The course of one history; the same for the same seed, wherever it is drawn."""
+    """Draw the timeline of one history; equal seeds give equal timelines on every machine."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    cast = _Membership(scenario, rng)
+    members = _Membership(scenario, rng)
     sent = _send_times(scenario, rng)
     key, queue = _keys_and_queues(scenario, rng, sent)
     slow = np.array(topic_layout(scenario).slow, np.int64) * scenario.slow_broker_ms * MICROS_PER_MS
@@ -102,11 +104,11 @@ def draw_timeline(scenario: LabScenario, seed: int) -> Timeline:
     work = np.maximum(np.exp(normal) * (scenario.work_ms * MICROS_PER_MS), 1).astype(np.int64)
     return Timeline(
         seed=seed,
-        moments=cast.moments(),
-        names=cast.names,
-        slow=cast.slow,
-        spans=cast.spans,
-        commits=cast.commits,
+        events=members.events(),
+        names=members.names,
+        slow=members.slow,
+        spans=members.spans,
+        commits=members.commits,
         sent=sent,
         ready=sent + slow[queue],
         queue=queue,
@@ -116,14 +118,14 @@ def draw_timeline(scenario: LabScenario, seed: int) -> Timeline:
 
 
 class _Membership:
-    """The members of one history, and when they come and go."""
+    """Draws the members of one history, and when they join and leave."""
 
     def __init__(self, scenario: LabScenario, rng: np.random.Generator) -> None:
         self._scenario = scenario
-        comers = scenario.members + scenario.joins + scenario.restarts
+        count = scenario.members + scenario.joins + scenario.restarts
         self._chances = rng.random(scenario.changes + 1).tolist()
-        self._hosts = rng.integers(0, 1 << 24, comers).tolist()
-        self._phases = rng.integers(0, scenario.times.save_ms * MICROS_PER_MS, comers).tolist()
+        self._hosts = rng.integers(0, 1 << 24, count).tolist()
+        self._phases = rng.integers(0, scenario.times.save_ms * MICROS_PER_MS, count).tolist()
         self.names: list[str] = []
         self.slow: list[bool] = []
         self.spans: list[tuple[int, int]] = []
@@ -131,36 +133,36 @@ class _Membership:
         self._events: dict[int, list[MemberEvent]] = {}
         self._at_work: list[int] = []
         self._coming: list[tuple[int, int]] = []
-        """When members will be there, and which."""
+        """Members that will join, as sorted pairs of time and number."""
         for number in range(scenario.members):
             self._at_work.append(self._come(0, slow=number < scenario.slow_members))
         for at, kind in self._planned(rng):
-            self._happen(at, kind)
+            self._apply(at, kind)
 
-    def moments(self) -> list[tuple[int, Sequence[MemberEvent]]]:
-        """What happens together, in the order of time; the first members are there from 0."""
+    def events(self) -> list[tuple[int, Sequence[MemberEvent]]]:
+        """Events by time, in order; the initial members are there from the start."""
         return sorted(self._events.items())
 
     def _planned(self, rng: np.random.Generator) -> list[tuple[int, str]]:
-        """Kinds of change at their times: by chance, and the steps of a rolling restart."""
-        given, span = self._scenario, self._scenario.duration_ms * MICROS_PER_MS
-        kinds = ["join"] * given.joins + ["leave"] * given.leaves + ["kill"] * given.kills
-        kinds += ["crash"] * given.crashes
+        """Times and kinds of change: random ones, and the steps of a rolling restart."""
+        scenario, span = self._scenario, self._scenario.duration_ms * MICROS_PER_MS
+        kinds = ["join"] * scenario.joins + ["leave"] * scenario.leaves
+        kinds += ["kill"] * scenario.kills + ["crash"] * scenario.crashes
         kinds = [kinds[n] for n in rng.permutation(len(kinds))]
         first, last = (int(part * span) for part in CHANGE_SPAN)
         times = np.sort(rng.integers(first, last, len(kinds))).tolist()
         planned = list(zip(times, kinds, strict=True))
-        for step in range(given.restarts):
-            insort(planned, (first + (last - first) * step // given.restarts, "restart"))
+        for step in range(scenario.restarts):
+            insort(planned, (first + (last - first) * step // scenario.restarts, "restart"))
         return planned
 
-    def _happen(self, at: int, kind: str) -> None:
+    def _apply(self, at: int, kind: str) -> None:
         while self._coming and self._coming[0][0] <= at:
             self._at_work.append(self._coming.pop(0)[1])
         if kind == "join":
             self._join(at)
             return
-        # Nobody would be left to take over: a group without members says nothing of balance.
+        # The last member stays: a group without members says nothing about balance.
         if len(self._at_work) < 2:
             return
         times = self._scenario.times
@@ -172,14 +174,14 @@ class _Membership:
         self._go(at, self._at_work[place], delay)
 
     def _restart(self, at: int) -> None:
-        """The one that has been there longest goes, and somebody with another name comes back."""
-        given = self._scenario
+        """The oldest member goes, and later another one with a new name joins in its place."""
+        scenario = self._scenario
         member = self._at_work[0]
-        self._go(at, member, given.times.killed_ms if given.restarts_killed else None)
-        self._join(at + given.restart_ms * MICROS_PER_MS, slow=self.slow[member])
+        self._go(at, member, scenario.times.killed_ms if scenario.restarts_killed else None)
+        self._join(at + scenario.restart_ms * MICROS_PER_MS, slow=self.slow[member])
 
     def _go(self, at: int, member: int, delay_ms: int | None) -> None:
-        """A member leaves, or dies and is given up after a delay."""
+        """A member leaves; or it dies, and the broker drops it after a delay."""
         self._at_work.remove(member)
         self.spans[member] = (self.spans[member][0], at)
         if delay_ms is None:
@@ -209,12 +211,12 @@ class _Membership:
 
 
 def room_of_member(name: str) -> str:
-    """The room that a member's name tells."""
+    """The machine room in a member's name."""
     return name.partition("@")[2].partition("-")[0]
 
 
 def _send_times(scenario: LabScenario, rng: np.random.Generator) -> IntArray:
-    """When messages are sent: by chance, in the scenario's rhythm."""
+    """When messages are sent: at random, with the scenario's rhythm."""
     chances = np.sort(rng.random(scenario.messages))
     if scenario.rhythm:
         edges = np.cumsum((0.0, *scenario.rhythm))
@@ -230,20 +232,20 @@ def _keys_and_queues(
     if scenario.keyed:
         likely, places = _key_distribution(scenario)
         ranks = np.searchsorted(likely, rng.random(scenario.messages), "right")
-        # In each history other keys are the frequent ones: where those go is chance, too.
+        # The frequent keys differ between histories, and with them the queues they go to.
         key = (ranks + int(rng.integers(len(places)))) % len(places)
         return key, places[key]
     key = np.full(scenario.messages, -1, np.int64)
     turn = int(rng.integers(scenario.queues))
     if scenario.slow_brokers:
         return key, _avoiding_slow_brokers(scenario, turn, sent)
-    # `next_queue` with nobody at fault: one queue after the other.
+    # `next_queue` without slow brokers: one queue after the other.
     return key, (turn + np.arange(scenario.messages)) % scenario.queues
 
 
 @lru_cache(maxsize=16)
 def _key_distribution(scenario: LabScenario) -> tuple[NDArray[np.float64], IntArray]:
-    """How likely each key is, summed up, and the queue of each."""
+    """The cumulative probability of the keys, and the queue of each key."""
     if scenario.key_weights:
         weights = np.array(scenario.key_weights, np.float64)
     else:
@@ -254,7 +256,7 @@ def _key_distribution(scenario: LabScenario) -> tuple[NDArray[np.float64], IntAr
 
 
 def _avoiding_slow_brokers(scenario: LabScenario, turn: int, sent: IntArray) -> IntArray:
-    """A producer whose sends go around brokers that were slow, until their penalty is over."""
+    """The queues of a producer that avoids brokers that were slow, until their penalty is over."""
     of = topic_layout(scenario)
     place = {queue: number for number, queue in enumerate(of.queues)}
     slow = {queue.broker_name for queue, is_slow in zip(of.queues, of.slow, strict=True) if is_slow}
@@ -262,8 +264,8 @@ def _avoiding_slow_brokers(scenario: LabScenario, turn: int, sent: IntArray) -> 
     out_ms = penalty_ms(latency)
     faults: dict[str, BrokerFault] = {}
     pending: list[tuple[int, str]] = []
-    """Answers under way: when they come, and from whom."""
-    found: list[int] = []
+    """Pending replies: when they arrive, and from which broker."""
+    chosen: list[int] = []
     for now_us in sent.tolist():
         now_ms = now_us // MICROS_PER_MS
         known = bisect_right(pending, (now_ms, "~"))
@@ -273,5 +275,5 @@ def _avoiding_slow_brokers(scenario: LabScenario, turn: int, sent: IntArray) -> 
         queue, turn = next_queue(of.queues, turn, at_fault=brokers_to_avoid(faults, now_ms))
         if queue.broker_name in slow:
             pending.append((now_ms + latency, queue.broker_name))
-        found.append(place[queue])
-    return np.array(found, np.int64)
+        chosen.append(place[queue])
+    return np.array(chosen, np.int64)

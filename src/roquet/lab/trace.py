@@ -1,4 +1,4 @@
-"""Trace: how often each key comes, and how busy each hour is, from a zipped table."""
+"""Trace: the key frequencies and the hourly rhythm of a zipped CSV table."""
 
 import zipfile
 from pathlib import Path
@@ -13,7 +13,7 @@ from roquet.model.errors import UsageError
 
 
 def with_trace(scenario: LabScenario, path: Path, *, key: str, hour: str) -> LabScenario:
-    """A scenario with the skew of one column of a table, and the rhythm of another."""
+    """The scenario with the key weights of one column of a table, and the rhythm of another."""
     table = _columns(path, key, hour)
     keys = pc.value_counts(table[key].drop_null())
     hours = pc.value_counts(table[hour].drop_null())

@@ -12,8 +12,8 @@ from roquet.cli.spark_jobs import audit_output
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.audit.audit_job import AuditProgress, Params
-from roquet.spark.jobs.audit.audit_report import AuditReport, CountDifference, RowGap
-from roquet.spark.jobs.audit.findings import AuditFinding
+from roquet.spark.jobs.audit.audit_report import AuditReport, RowGap
+from roquet.spark.jobs.audit.findings import AuditFinding, CountDifference
 
 run = CliRunner().invoke
 

@@ -1,4 +1,4 @@
-"""A topic in a real cluster, and a Spark that does its tasks here and now."""
+"""A topic in a real cluster, and a Spark stub that runs tasks in the test's process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -25,9 +25,9 @@ Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class EagerSpark:
-    """The one thing that jobs ask of Spark; each task is done when it is asked for.
+    """A Spark session with only what jobs use; tasks run when their results are collected.
 
-    `repeats` tasks are done twice, as speculation does, and the second answer counts.
+    With `repeats` each task runs twice, as in speculative execution, and the second result counts.
     """
 
     def __init__(self, *, repeats: bool = False) -> None:
@@ -71,7 +71,7 @@ class Topic:
         self._make()
 
     def _make(self) -> None:
-        """The topic, and a name server that knows of it."""
+        """Create the topic, and wait until the name server knows it."""
         for channel in self._channels.values():
             channel.call(
                 CreateTopic(topic=self.name, read_queue_nums=2, write_queue_nums=2, perm=6)
@@ -85,7 +85,7 @@ class Topic:
         raise AssertionError("the name server never heard of the topic")
 
     def send(self, count: int) -> None:
-        """So many more messages to each queue."""
+        """Send this many messages to each queue."""
         for broker, queue_id in self.queues:
             first = self.ends[broker, queue_id]
             bodies = [b"%b/%d/%d" % (broker.encode(), queue_id, first + at) for at in range(count)]
@@ -103,7 +103,7 @@ class Topic:
             self.ends[broker, queue_id] = first + count
 
     def recreate(self) -> None:
-        """Deleted, and made anew."""
+        """Delete the topic, and create it again."""
         for channel in self._channels.values():
             channel.call(DeleteTopic(topic=self.name))
         self.ends = dict.fromkeys(self.queues, 0)
@@ -111,7 +111,7 @@ class Topic:
 
     @property
     def bodies(self) -> list[bytes]:
-        """All that was sent."""
+        """The bodies of all sent messages, sorted."""
         return sorted(
             b"%b/%d/%d" % (broker.encode(), queue_id, at)
             for (broker, queue_id), end in self.ends.items()
@@ -125,7 +125,7 @@ class Topic:
 
 @pytest.fixture
 def topic() -> Iterator[Topic]:
-    """Two brokers, and nothing in them yet."""
+    """An empty topic on two brokers."""
     with BlockingCluster(brokers=2) as running, closing(Topic(running)) as found:
         yield found
 
@@ -135,7 +135,7 @@ def eager() -> type[EagerSpark]:
     return EagerSpark
 
 
-class Lake:
+class ArchivedTopic:
     """A topic, its archive, and a second topic that the archive is replayed to."""
 
     again = "again"
@@ -145,7 +145,7 @@ class Lake:
         self.make(self.again)
 
     def make(self, name: str, queues: int = 2) -> None:
-        """A further topic."""
+        """Create another topic."""
         for address in self.topic.running.broker_addrs:
             with closing(BlockingChannel(address)) as channel:
                 call = CreateTopic(
@@ -161,7 +161,7 @@ class Lake:
         raise AssertionError("the name server never heard of the topic")
 
     def recreate(self) -> None:
-        """The second topic is deleted, and made anew."""
+        """Delete the second topic, and create it again."""
         for address in self.topic.running.broker_addrs:
             with closing(BlockingChannel(address)) as channel:
                 channel.call(DeleteTopic(topic=self.again))
@@ -178,7 +178,7 @@ class Lake:
         archive_job.run(archive_job.Params(**given), eager)
 
     def rows(self, name: str = again) -> pa.Table:
-        """What a topic holds, queue by queue."""
+        """The messages of a topic, queue by queue."""
         cluster = self.cluster(name)
         pieces = ranges(cluster.earliest(), cluster.latest())
         columns = ("broker", "queue_id", "queue_offset", "body", "properties", "tag", "keys")
@@ -187,15 +187,15 @@ class Lake:
         return pa.Table.from_batches(batches, schema)
 
     def bodies(self, name: str = again) -> list[bytes]:
-        """All bodies, sorted."""
+        """The bodies of a topic's messages, sorted."""
         return sorted(self.rows(name)["body"].to_pylist())
 
     def places(self, name: str = again) -> list[tuple[str, int, int, bytes]]:
-        """Where each body lies."""
+        """The broker, queue and offset of each body."""
         rows = self.rows(name).select(["broker", "queue_id", "queue_offset", "body"])
         return sorted(tuple(row.values()) for row in rows.to_pylist())
 
 
 @pytest.fixture
-def lake_of(topic: Topic, tmp_path: Path) -> Lake:
-    return Lake(topic, tmp_path)
+def archived_topic(topic: Topic, tmp_path: Path) -> ArchivedTopic:
+    return ArchivedTopic(topic, tmp_path)

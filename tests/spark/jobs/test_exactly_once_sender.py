@@ -1,4 +1,4 @@
-"""Rows go to their queues in order and once, whatever becomes of answers."""
+"""Rows are sent in order and once, also when replies are lost."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,12 +43,12 @@ def send(sending: ExactlyOnceSender, first: int, count: int) -> int:
     return sending.send(SOURCE, batch["queue_offset"], resend_items(batch, "orders", ids))
 
 
-def courier_of(lake: Any, **settings: Any) -> ExactlyOnceSender:
+def sender_of(lake: Any, **settings: Any) -> ExactlyOnceSender:
     return ExactlyOnceSender(lake.cluster(**settings), {SOURCE: QUEUE}, EMPTY)
 
 
 def bodies(lake: Any) -> list[int]:
-    """What is there, as it lies there."""
+    """The messages of a queue, by offset."""
     return [int(body) for *_, body in lake.places()]
 
 
@@ -56,7 +56,7 @@ Answer = Callable[[Callable[[], Any]], Any]
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *answers: Answer) -> None:
-    """What becomes of the next batches."""
+    """Set the outcomes of the next batches."""
     ask, waiting = ClusterClient.ask_once, list(answers)
 
     def asked(self: ClusterClient, broker: str, call: Any) -> Any:
@@ -80,42 +80,42 @@ def lost(error: CallError, *, stored: bool) -> Answer:
 @pytest.mark.parametrize(
     "error", [CallTimeout("slow"), CallRefused(ResponseCode.SYSTEM_BUSY), CallRefused(1)]
 )
-def test_a_batch_without_an_answer_is_looked_for(
-    lake_of: Any, monkeypatch: pytest.MonkeyPatch, error: CallError, stored: bool
+def test_a_batch_whose_reply_was_lost_is_searched_for(
+    archived_topic: Any, monkeypatch: pytest.MonkeyPatch, error: CallError, stored: bool
 ) -> None:
     answering(monkeypatch, lost(error, stored=stored), lost(error, stored=False))
-    sending = courier_of(lake_of)
+    sending = sender_of(archived_topic)
     assert send(sending, 0, 5) == 5
     assert send(sending, 5, 5) == 5
-    assert bodies(lake_of) == list(range(10))
+    assert bodies(archived_topic) == list(range(10))
     assert sending.doubled == 0
 
 
-def test_rows_that_come_again_are_passed(lake_of: Any) -> None:
-    sending = courier_of(lake_of)
+def test_rows_that_were_sent_before_are_skipped(archived_topic: Any) -> None:
+    sending = sender_of(archived_topic)
     assert [send(sending, 0, 5), send(sending, 3, 4), send(sending, 0, 7)] == [5, 2, 0]
-    assert bodies(lake_of) == list(range(7))
+    assert bodies(archived_topic) == list(range(7))
 
 
-def test_a_second_attempt_knows_of_the_first(lake_of: Any) -> None:
-    send(courier_of(lake_of), 0, 5)
-    sending = courier_of(lake_of)
+def test_a_second_attempt_skips_the_rows_of_the_first(archived_topic: Any) -> None:
+    send(sender_of(archived_topic), 0, 5)
+    sending = sender_of(archived_topic)
     assert sending.begin() == 5
     assert send(sending, 0, 8) == 3
-    assert bodies(lake_of) == list(range(8))
+    assert bodies(archived_topic) == list(range(8))
 
 
-def test_what_a_second_attempt_finds_may_have_gaps(lake_of: Any) -> None:
-    first = courier_of(lake_of)
+def test_what_a_second_attempt_finds_may_have_gaps(archived_topic: Any) -> None:
+    first = sender_of(archived_topic)
     send(first, 2, 2)
-    sending = courier_of(lake_of)
+    sending = sender_of(archived_topic)
     sending.begin()
     assert send(sending, 0, 6) == 4
-    assert sorted(bodies(lake_of)) == list(range(6))
+    assert sorted(bodies(archived_topic)) == list(range(6))
 
 
 def test_a_request_that_comes_late_is_counted(
-    lake_of: Any, monkeypatch: pytest.MonkeyPatch
+    archived_topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker takes it when the same rows are sent again already."""
 
@@ -124,30 +124,30 @@ def test_a_request_that_comes_late_is_counted(
         return really()
 
     answering(monkeypatch, lost(CallTimeout("slow"), stored=False), twice)
-    sending = courier_of(lake_of)
+    sending = sender_of(archived_topic)
     send(sending, 0, 3)
     assert sending.doubled == 3
-    assert bodies(lake_of) == [0, 1, 2, 0, 1, 2]
+    assert bodies(archived_topic) == [0, 1, 2, 0, 1, 2]
 
 
-def test_two_couriers_of_the_same_rows_do_not_go_on(lake_of: Any) -> None:
-    one, other = courier_of(lake_of), courier_of(lake_of)
+def test_two_senders_of_the_same_rows_detect_each_other(archived_topic: Any) -> None:
+    one, other = sender_of(archived_topic), sender_of(archived_topic)
     send(one, 0, 5)
     with pytest.raises(
-        ConcurrentRun, match="another run sends messages of topic 'orders', queue 0"
+        ConcurrentRun, match="another run is sending messages of topic 'orders', queue 0"
     ):
         send(other, 0, 2)
 
 
-def test_others_may_send_to_the_same_queue(lake_of: Any) -> None:
-    sending = courier_of(lake_of)
+def test_others_may_send_to_the_same_queue(archived_topic: Any) -> None:
+    sending = sender_of(archived_topic)
     send(sending, 0, 2)
-    with BlockingChannel(lake_of.topic.running.broker_addrs[0]) as channel:
+    with BlockingChannel(archived_topic.topic.running.broker_addrs[0]) as channel:
         body = b"".join(resend_items(rows(70, 1), "bills", pa.array(["ID"])).to_pylist())
         call = SendBatch(producer_group="t", topic="again", queue_id=1, born_timestamp=1, body=body)
         channel.call(call)
     send(sending, 2, 2)
-    assert bodies(lake_of) == [0, 1, 70, 2, 3]
+    assert bodies(archived_topic) == [0, 1, 70, 2, 3]
 
 
 def late(monkeypatch: pytest.MonkeyPatch, behind: list[int]) -> None:
@@ -170,29 +170,29 @@ def late(monkeypatch: pytest.MonkeyPatch, behind: list[int]) -> None:
 
 
 def test_a_batch_that_is_in_the_log_and_not_in_its_queue_yet_is_found(
-    lake_of: Any, monkeypatch: pytest.MonkeyPatch
+    archived_topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, lost(CallTimeout("slow"), stored=True))
     late(monkeypatch, [700, 300])
-    sending = courier_of(lake_of)
+    sending = sender_of(archived_topic)
     assert send(sending, 0, 5) == 5
     late(monkeypatch, [700, 300])
-    assert courier_of(lake_of).begin() == 5
-    assert bodies(lake_of) == list(range(5))
+    assert sender_of(archived_topic).begin() == 5
+    assert bodies(archived_topic) == list(range(5))
 
 
-def test_queues_that_stay_behind_are_not_waited_for_without_end(
-    lake_of: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_wait_for_dispatch_has_a_limit(
+    archived_topic: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send(courier_of(lake_of), 0, 5)
+    send(sender_of(archived_topic), 0, 5)
     late(monkeypatch, [1] * 1_000_000)
     monkeypatch.setattr(exactly_once_sender, "DISPATCH_WAIT_MS_MAX", 5)
-    courier_of(lake_of).begin()
+    sender_of(archived_topic).begin()
     assert "queues of broker 'broker-a' are 1 bytes behind its log" in caplog.text
 
 
-def test_who_may_not_ask_how_a_broker_does_goes_by_its_queues(
-    lake_of: Any, monkeypatch: pytest.MonkeyPatch
+def test_without_runtime_info_the_ends_of_the_queues_count(
+    archived_topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = ClusterClient.ask
 
@@ -202,24 +202,30 @@ def test_who_may_not_ask_how_a_broker_does_goes_by_its_queues(
         return ask(self, broker, call)
 
     monkeypatch.setattr(ClusterClient, "ask", asked)
-    send(courier_of(lake_of), 0, 5)
-    assert courier_of(lake_of).begin() == 5
+    send(sender_of(archived_topic), 0, 5)
+    assert sender_of(archived_topic).begin() == 5
 
 
-def test_a_broker_that_stays_away_is_said(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_broker_is_an_error(
+    archived_topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answering(monkeypatch, *[lost(CallTimeout("slow"), stored=False)] * 3)
-    with pytest.raises(BrokerUnavailable, match="queue 1 of broker 'broker-a' takes nothing: slow"):
-        send(courier_of(lake_of, timeout_ms=0), 0, 2)
+    with pytest.raises(
+        BrokerUnavailable, match="queue 1 of broker 'broker-a' takes no messages: slow"
+    ):
+        send(sender_of(archived_topic, timeout_ms=0), 0, 2)
 
 
-def test_a_refusal_that_stays_names_the_rows(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_that_stays_names_the_rows(
+    archived_topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = CallRefused(ResponseCode.MESSAGE_ILLEGAL, "too long")
     answering(monkeypatch, lost(refused, stored=False))
     with pytest.raises(RoquetError, match=r"refuses topic 'orders'.*offsets 4 to 5: .*too long"):
-        send(courier_of(lake_of), 4, 2)
+        send(sender_of(archived_topic), 4, 2)
 
 
-def test_requests_are_cut(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_split_into_requests(archived_topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 3)
     sizes: list[int] = []
     deliver = ExactlyOnceSender._deliver
@@ -229,7 +235,7 @@ def test_requests_are_cut(lake_of: Any, monkeypatch: pytest.MonkeyPatch) -> None
         deliver(self, load, queue)
 
     monkeypatch.setattr(ExactlyOnceSender, "_deliver", delivered)
-    send(courier_of(lake_of), 0, 10)
+    send(sender_of(archived_topic), 0, 10)
     assert sum(sizes) == 10
     assert max(sizes) <= 3
-    assert bodies(lake_of) == np.arange(10).tolist()
+    assert bodies(archived_topic) == np.arange(10).tolist()

@@ -1,4 +1,4 @@
-"""Tasks answer in a line each; what goes wrong is one sentence."""
+"""Tasks return one line each, and a failure is one sentence."""
 
 from typing import Any
 
@@ -12,24 +12,24 @@ from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.source.tasks import BrokerUnavailable
 
 
-class Errand:
-    """Three tasks; the second one has its mood."""
+class ThreeTasks:
+    """Three tasks, the second of which may raise an error."""
 
-    def __init__(self, mood: BaseException | None = None) -> None:
-        self._mood = mood
+    def __init__(self, error: BaseException | None = None) -> None:
+        self._error = error
 
     def __len__(self) -> int:
         return 3
 
-    def do(self, number: int) -> TaskResult:
-        if number == 1 and self._mood:
-            raise self._mood
+    def run(self, number: int) -> TaskResult:
+        if number == 1 and self._error:
+            raise self._error
         return TaskResult(rows={"orders": {"broker-a": {str(number): 7}}})
 
 
-def work(eager: Any, mood: BaseException | None = None) -> list[TaskResult]:
-    errand: Any = Errand(mood)
-    return run_task_set(eager(), errand)
+def work(eager: Any, error: BaseException | None = None) -> list[TaskResult]:
+    task_set: Any = ThreeTasks(error)
+    return run_task_set(eager(), task_set)
 
 
 def test_each_task_answers(eager: Any) -> None:
@@ -75,7 +75,7 @@ def test_a_java_that_goes_while_spark_begins_is_told(
         raise error
 
     monkeypatch.setattr(job_runner, "session", begin)
-    with pytest.raises(JobFailed, match=r"Spark's Java has gone .*; start again"):
+    with pytest.raises(JobFailed, match=r"Spark's JVM has ended .*; start the job again"):
         job_runner.spark_for("archive", None)
 
 
@@ -134,13 +134,13 @@ def test_a_spark_that_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
     assert not job_runner.is_session_provided("local[2]"), "whoever names one gets that"
 
 
-class Quiet:
-    """A Spark that notes how much it is to say."""
+class LogLevelRecorder:
+    """A Spark session that records its log level."""
 
     level: str | None = None
 
     @property
-    def sparkContext(self) -> "Quiet":  # noqa: N802 - Spark's name
+    def sparkContext(self) -> "LogLevelRecorder":  # noqa: N802 - Spark's name
         return self
 
     def setLogLevel(self, level: str) -> None:  # noqa: N802 - Spark's name
@@ -151,7 +151,7 @@ class Quiet:
 def test_a_cluster_s_warnings_are_heard(
     monkeypatch: pytest.MonkeyPatch, master: str, level: str | None
 ) -> None:
-    spark = Quiet()
+    spark = LogLevelRecorder()
     monkeypatch.setattr(job_runner, "session", lambda *_, **__: spark)
     job_runner.spark_for("orders", master)
     assert spark.level == level, "that no worker has a core free is a warning"

@@ -1,4 +1,4 @@
-"""Every queue has one queue that takes its messages, the same in every run."""
+"""Every source queue maps to one destination queue, the same in every run."""
 
 import pytest
 from hypothesis import given
@@ -19,8 +19,10 @@ target = st.tuples(st.just("again"), st.sampled_from("abx"), st.integers(0, 4))
 
 def test_a_queue_of_the_same_broker_and_number_is_the_one() -> None:
     queues = [("again", broker, number) for broker in "ab" for number in (0, 1)]
-    ways = map_queues([("orders", broker, number) for broker in "ab" for number in (0, 1)], queues)
-    assert all(source[1:] == queue[1:] for source, queue in ways.items())
+    queue_map = map_queues(
+        [("orders", broker, number) for broker in "ab" for number in (0, 1)], queues
+    )
+    assert all(source[1:] == queue[1:] for source, queue in queue_map.items())
 
 
 def test_neighbours_are_spread_over_all_queues() -> None:
@@ -48,18 +50,18 @@ def test_a_topic_that_nobody_may_write_to_is_said() -> None:
 def test_all_is_dealt_and_no_queue_has_two_senders(
     rows: dict[QueueKey, int], queues: list[QueueKey], tasks: int
 ) -> None:
-    ways = map_queues(rows, queues)
-    hands = split_among_tasks(rows, ways, tasks)
-    assert sorted(source for hand in hands for source in hand) == sorted(rows)
-    assert len(hands) <= tasks
-    targets = [{ways[source] for source in hand} for hand in hands]
+    queue_map = map_queues(rows, queues)
+    plans = split_among_tasks(rows, queue_map, tasks)
+    assert sorted(source for plan in plans for source in plan) == sorted(rows)
+    assert len(plans) <= tasks
+    targets = [{queue_map[source] for source in plan} for plan in plans]
     assert sum(map(len, targets)) == len(set().union(*targets))
 
 
 def test_tasks_have_about_the_same_to_do() -> None:
     rows = {("orders", "a", number): 10 for number in range(8)}
-    hands = split_among_tasks(rows, {source: source for source in rows}, 4)
-    assert [len(hand) for hand in hands] == [2, 2, 2, 2]
+    plans = split_among_tasks(rows, {source: source for source in rows}, 4)
+    assert [len(plan) for plan in plans] == [2, 2, 2, 2]
 
 
 def test_a_rate_is_shared_out_by_rows() -> None:

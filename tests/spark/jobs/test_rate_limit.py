@@ -1,11 +1,11 @@
-"""A rate is kept, and what was missed is not made up for."""
+"""The rate is kept, and lost time is not made up for."""
 
 import pytest
 
 from roquet.spark.jobs.rate_limit import RowRateLimit
 
 
-class Time:
+class ManualClock:
     def __init__(self) -> None:
         self.ms = 0
 
@@ -18,28 +18,28 @@ class Time:
 
 @pytest.mark.parametrize(("rate", "count"), [(100.0, 10), (3.0, 1), (5000.0, 500)])
 def test_messages_take_the_time_that_the_rate_says(rate: float, count: int) -> None:
-    time = Time()
-    pace = RowRateLimit(rate, time.pause, time.now)
+    time = ManualClock()
+    rate_limit = RowRateLimit(rate, time.pause, time.now)
     for _ in range(50):
-        pace.wait(count)
+        rate_limit.wait(count)
     assert time.ms == pytest.approx(49 * count * 1000 / rate, rel=0.02)
 
 
 def test_nobody_makes_up_for_a_stop() -> None:
-    time = Time()
-    pace = RowRateLimit(10.0, time.pause, time.now)
-    pace.wait(1)
+    time = ManualClock()
+    rate_limit = RowRateLimit(10.0, time.pause, time.now)
+    rate_limit.wait(1)
     time.ms += 60_000
     for _ in range(11):
-        pace.wait(1)
+        rate_limit.wait(1)
     assert time.ms == 60_000 + 1_000
 
 
 def test_without_a_rate_nobody_waits() -> None:
-    time = Time()
-    pace = RowRateLimit(None, time.pause, time.now)
-    pace.wait(10**9)
-    assert (time.ms, pace.step) == (0, None)
+    time = ManualClock()
+    rate_limit = RowRateLimit(None, time.pause, time.now)
+    rate_limit.wait(10**9)
+    assert (time.ms, rate_limit.step) == (0, None)
 
 
 @pytest.mark.parametrize(("rate", "step"), [(0.5, 1), (10.0, 1), (1000.0, 100)])

@@ -1,4 +1,4 @@
-"""Copies are their originals, and say so."""
+"""Copies have the content of their originals, and name them."""
 
 from typing import Any
 
@@ -72,7 +72,9 @@ def test_a_row_without_a_body_is_named(body: bytes | None) -> None:
 
 def test_properties_that_do_not_fit_are_named() -> None:
     properties = pa.array([[("a", "b" * 32_760)], []], MAP)
-    with pytest.raises(MessageIllegal, match="message orders/a/0/7 has more properties than fit"):
+    with pytest.raises(
+        MessageIllegal, match="message orders/a/0/7 has properties over the limit of"
+    ):
         sent(rows(properties=properties))
 
 

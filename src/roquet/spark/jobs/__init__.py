@@ -1,1 +1,10 @@
-"""Jobs on Spark: each a pure transform, and a main that reads and writes."""
+"""Jobs on Spark: archive, replay, repair, audit and lag, each in a package of its own.
+
+archive/ replay/ repair/ audit/ lag/    each has `Params`, `main(params)` and a pure `transform`
+job_runner            a Spark session, and one Spark job that runs a task set
+task_set              numbered tasks with small results, run by Spark's workers
+intervals             sets and counts of offsets as ranges
+resend_rows           archived rows encoded as new messages, and the originals of such copies
+queue_mapping         the destination queue of each source queue
+exactly_once_sender   sends rows in order, each once; rate_limit bounds its speed
+"""

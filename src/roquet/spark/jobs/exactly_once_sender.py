@@ -1,15 +1,17 @@
-"""Courier: sends rows to queues in their order, each once, also when an answer gets lost.
+"""Exactly-once sender: sends rows to queues in order, each once, also when a reply is lost.
 
-To one queue one request goes at a time, and the next one when a broker has it:
+Each queue has one request in flight; the next one follows when a broker has stored it.
 
-- An attempt that begins reads what earlier ones of the same run have sent.
-- When an answer is lost, the queue is read before anything is sent again, once it tells of all that
-  its broker's log holds: genuine brokers answer when the log has a message, its queue has it later.
-- An answer says where the messages lie. What others have sent in between is looked at: when it is
-  ours, a second courier is under way, and this one stops. A few requests of both may be there.
+- A run first reads the copies that its earlier attempts have sent.
+- When a reply is lost, the sender waits until the queue covers its broker's whole log, and reads it
+  before it sends anything again: Apache's broker replies once the log has a message, and adds it to
+  the queue later.
+- A reply says at which offset the messages are. Messages that others sent in between are read; if
+  they are copies of the same rows, another run is active, and this one stops. A few requests of
+  both may have been stored by then.
 
-One thing nobody can exclude: a broker that takes a request long after its connection ended, when
-the same rows were sent again already. That is seen, and counted in `doubled`.
+One case cannot be excluded: a broker that stores a request long after its connection ended, when
+the same rows were already sent again. It is detected and counted in `doubled`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,17 +44,18 @@ GROUP: Final = "roquet-spark-replay"
 """The producer group."""
 
 BATCH_BYTES: Final = 1024 * 1024
-"""Of one request, as the broker stores it."""
+"""Size limit of one request, counted as stored by the broker."""
 
 RECORD_OVERHEAD_BYTES: Final = 256
-"""What a broker adds to a message: the fixed part of a record, names and addresses."""
+"""Assumed overhead of a stored message: the fixed part of its record, names and addresses."""
 
 BATCH_COUNT_MAX: Final = 8_192
 """Messages of one request."""
 
 DISPATCH_WAIT_MS_MAX: Final = 10_000
-"""How long queues that are behind their log are waited for. Genuine ones are so for milliseconds,
-longer where no core is free; ours never, but what they tell counts their index of keys as well."""
+"""Longest wait for queues that are behind their log. On Apache's broker this lasts milliseconds, or
+longer without a free core. Our queues are never behind, but the number that a broker reports also
+counts its key index."""
 
 TRANSIENT_CODES: Final = frozenset(
     {
@@ -62,11 +65,11 @@ TRANSIENT_CODES: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals that may pass."""
+"""Refusals after which a retry may succeed."""
 
 
 class ConcurrentRun(RoquetError):
-    """Somebody else sends the same rows at this moment."""
+    """Another run is sending the same rows."""
 
 
 class RowBatch:
@@ -79,134 +82,140 @@ class RowBatch:
 
 
 class ExactlyOnceSender:
-    """Sends the rows of some sources; nobody else sends to their queues."""
+    """Sends the rows of some source queues; it must be the only one that sends to their queues."""
 
     def __init__(
         self,
         cluster: ClusterClient,
-        ways: Mapping[QueueKey, QueueKey],
+        queue_map: Mapping[QueueKey, QueueKey],
         since: QueueOffsets,
-        pace: RowRateLimit | None = None,
+        rate_limit: RowRateLimit | None = None,
     ) -> None:
-        """`ways` lead from sources to queues; `since` is where the queues were before the run."""
-        self._cluster, self._ways = cluster, ways
-        self._at = {queue: since.get(queue, 0) for queue in set(ways.values())}
-        self._pace = pace or RowRateLimit(None, cluster.pause)
-        self._there = dict.fromkeys(ways, OffsetSet())
-        """What earlier attempts have sent."""
-        self._last = dict.fromkeys(ways, -1)
-        """The offset of each source that was sent last."""
+        """Prepare to send.
+
+        `queue_map` has the destination of each source queue. `since` has the ends of the
+        destination's queues before the run: copies before these offsets are not looked for.
+        """
+        self._cluster, self._queue_map = cluster, queue_map
+        self._ends = {queue: since.get(queue, 0) for queue in set(queue_map.values())}
+        """The offset up to which each destination queue was read."""
+        self._rate_limit = rate_limit or RowRateLimit(None, cluster.pause)
+        self._already_sent = dict.fromkeys(queue_map, OffsetSet())
+        """By source, the offsets that earlier attempts have sent."""
+        self._last_sent = dict.fromkeys(queue_map, -1)
+        """By source, the offset that this attempt sent last."""
         self.doubled = 0
 
     def begin(self) -> int:
-        """Find what earlier attempts have sent; gives how many messages."""
+        """Read the copies that earlier attempts have sent; returns their count."""
         count = 0
-        for queue in sorted(self._at):
-            for source, runs in self._look(queue).items():
-                if self._ways.get(source) == queue:
-                    self._there[source] |= runs
-                    count += len(runs)
+        for queue in sorted(self._ends):
+            for source, offsets in self._read_new_copies(queue).items():
+                if self._queue_map.get(source) == queue:
+                    self._already_sent[source] |= offsets
+                    count += len(offsets)
         return count
 
     def send(self, source: QueueKey, offsets: pa.Array, items: pa.Array) -> int:
-        """Send rows of one source, in their order; gives how many were not there before."""
+        """Send rows of one source in their order; returns how many were not sent before."""
         numbers = offsets.cast(pa.int64()).to_numpy()
-        is_new = (numbers > self._last[source]) & ~self._there[source].holds(numbers)
-        fresh = np.flatnonzero(is_new)
-        if not len(fresh):
+        is_new = (numbers > self._last_sent[source]) & ~self._already_sent[source].holds(numbers)
+        new = np.flatnonzero(is_new)
+        if not len(new):
             return 0
-        items, numbers = items.take(pa.array(fresh)), numbers[fresh]
+        items, numbers = items.take(pa.array(new)), numbers[new]
         sizes = pc.binary_length(items).to_numpy().astype(np.int64) + RECORD_OVERHEAD_BYTES
-        step = min(self._pace.step or BATCH_COUNT_MAX, BATCH_COUNT_MAX)
+        step = min(self._rate_limit.step or BATCH_COUNT_MAX, BATCH_COUNT_MAX)
         for first, end in split_evenly(sizes, BATCH_BYTES, step):
-            self._pace.wait(end - first)
-            load = RowBatch(source, numbers[first:end], join_items(items, first, end))
-            self._deliver(load, self._ways[source])
-            self._last[source] = load.offsets.last
-        return len(fresh)
+            self._rate_limit.wait(end - first)
+            batch = RowBatch(source, numbers[first:end], join_items(items, first, end))
+            self._deliver(batch, self._queue_map[source])
+            self._last_sent[source] = batch.offsets.last
+        return len(new)
 
-    def _deliver(self, load: RowBatch, queue: QueueKey) -> None:
-        """Have a load stored, once."""
+    def _deliver(self, batch: RowBatch, queue: QueueKey) -> None:
+        """Send a batch until it is stored, once; BrokerUnavailable after the timeout."""
         deadline_ms = SYSTEM_CLOCK.monotonic_ms() + self._cluster.settings.timeout_ms
         tries = 0
         while True:
             try:
-                reply = self._cluster.ask_once(queue[1], _call(load, queue))
+                reply = self._cluster.ask_once(queue[1], _call(batch, queue))
             except CallError as error:
-                _raise_unless_transient(error, load, queue)
+                _raise_unless_transient(error, batch, queue)
                 if SYSTEM_CLOCK.monotonic_ms() >= deadline_ms:
                     raise BrokerUnavailable(
-                        f"{queue_text(queue)} takes nothing: {error}; start again"
+                        f"{queue_text(queue)} takes no messages: {error}; start the job again"
                     ) from error
                 self._cluster.pause(RETRY_PAUSES_MS[min(tries, len(RETRY_PAUSES_MS) - 1)])
                 tries += 1
-                if self._has_come(load, queue):
+                if self._is_batch(batch, self._read_new_copies(queue), is_acknowledged=False):
                     return
             else:
-                self._settle(load, queue, reply)
+                self._check_offset(batch, queue, reply)
                 return
 
-    def _settle(self, load: RowBatch, queue: QueueKey, reply: SendReply) -> None:
-        """A load is stored; look at what came before it since the last one."""
-        at = reply.queue_offset
-        if at > self._at[queue]:
-            self._judge(load, self._read(queue, self._at[queue], at), is_late=True)
-        self._at[queue] = at + load.count
+    def _check_offset(self, batch: RowBatch, queue: QueueKey, reply: SendReply) -> None:
+        """Read the messages that others stored between the last batch and this one."""
+        offset = reply.queue_offset
+        if offset > self._ends[queue]:
+            copies = self._read_copies(queue, self._ends[queue], offset)
+            self._is_batch(batch, copies, is_acknowledged=True)
+        self._ends[queue] = offset + batch.count
 
-    def _has_come(self, load: RowBatch, queue: QueueKey) -> bool:
-        """Whether a load whose answer was lost is there."""
-        return self._judge(load, self._look(queue), is_late=False)
+    def _is_batch(
+        self, batch: RowBatch, copies: Mapping[QueueKey, OffsetSet], *, is_acknowledged: bool
+    ) -> bool:
+        """Whether these copies are those of the batch; ConcurrentRun for copies of other rows.
 
-    def _judge(self, load: RowBatch, found: Mapping[QueueKey, OffsetSet], *, is_late: bool) -> bool:
-        """Whether what was found is the load itself; ConcurrentRun for other rows of ours."""
-        ours = {source: runs for source, runs in found.items() if source in self._ways}
+        When the batch was acknowledged, too, these copies are duplicates of it.
+        """
+        ours = {source: offsets for source, offsets in copies.items() if source in self._queue_map}
         if not ours:
             return False
-        runs = ours.get(load.source, OffsetSet())
-        is_it = len(ours) == 1 and len(runs | load.offsets) == load.count
-        if not is_it:
+        offsets = ours.get(batch.source, OffsetSet())
+        if len(ours) > 1 or len(offsets | batch.offsets) != batch.count:
             raise ConcurrentRun(
-                f"another run sends messages of {queue_text(load.source)} at this moment: wait "
-                "until it has ended, and start again"
+                f"another run is sending messages of {queue_text(batch.source)}: wait until it has "
+                "ended, and start again"
             )
-        self.doubled += len(runs) if is_late else 0
+        self.doubled += len(offsets) if is_acknowledged else 0
         return True
 
-    def _look(self, queue: QueueKey) -> dict[QueueKey, OffsetSet]:
-        """What is new in a queue; from now on it is known."""
+    def _read_new_copies(self, queue: QueueKey) -> dict[QueueKey, OffsetSet]:
+        """Read the copies stored since the last read, once the queue covers its broker's log."""
         topic, broker, queue_id = queue
         wait_for_dispatch(self._cluster, broker)
-        told = self._cluster.with_retries(
+        bounds = self._cluster.with_retries(
             lambda: self._cluster.queue_bounds(topic, broker, (queue_id,)), broker
         )
-        first, end = told[queue_id]
-        start, self._at[queue] = max(first, self._at[queue]), max(end, self._at[queue])
-        return self._read(queue, start, end)
+        first, end = bounds[queue_id]
+        start, self._ends[queue] = max(first, self._ends[queue]), max(end, self._ends[queue])
+        return self._read_copies(queue, start, end)
 
-    def _read(self, queue: QueueKey, start: int, end: int) -> dict[QueueKey, OffsetSet]:
-        return read_originals(
-            self._cluster, [OffsetRange(*queue, start, end)] if start < end else []
-        )
+    def _read_copies(self, queue: QueueKey, start: int, end: int) -> dict[QueueKey, OffsetSet]:
+        ranges = [OffsetRange(*queue, start, end)] if start < end else []
+        return read_originals(self._cluster, ranges)
 
 
 def wait_for_dispatch(cluster: ClusterClient, broker: str) -> None:
-    """Wait until the queues of a broker tell of all that its log holds now."""
+    """Wait until a broker's queues have an entry for everything that its log holds now."""
     deadline_ms = SYSTEM_CLOCK.monotonic_ms() + DISPATCH_WAIT_MS_MAX
-    wanted, done = _dispatch_progress(cluster, broker)
-    while done < wanted:
+    end, dispatched = _dispatch_progress(cluster, broker)
+    while dispatched < end:
         if SYSTEM_CLOCK.monotonic_ms() >= deadline_ms:
-            log.warning("queues of broker %r are %d bytes behind its log", broker, wanted - done)
+            behind = end - dispatched
+            log.warning("queues of broker %r are %d bytes behind its log", broker, behind)
             return
         cluster.pause(RETRY_PAUSES_MS[0])
-        done = _dispatch_progress(cluster, broker)[1]
+        dispatched = _dispatch_progress(cluster, broker)[1]
 
 
 def _dispatch_progress(cluster: ClusterClient, broker: str) -> tuple[int, int]:
-    """Where a broker's log ends, and how far its queues tell of it."""
+    """The position at which a broker's log ends, and the one up to which queues have entries."""
     try:
         reply = cluster.ask(broker, GetRuntimeInfo())
     except CallRefused:
-        return 0, 0  # who may not ask goes by what the queues tell
+        return 0, 0  # without this permission the queues' own ends have to do
     table = loads(bytes(reply.body), KVTable).table
     end, behind = (
         int(table.get(name, 0)) for name in ("commitLogMaxOffset", "dispatchBehindBytes")
@@ -215,16 +224,16 @@ def _dispatch_progress(cluster: ClusterClient, broker: str) -> tuple[int, int]:
 
 
 def read_originals(
-    cluster: ClusterClient, pieces: Sequence[OffsetRange]
+    cluster: ClusterClient, ranges: Sequence[OffsetRange]
 ) -> dict[QueueKey, OffsetSet]:
-    """The originals of the copies that lie in these ranges."""
-    return originals_in(RangeReader(cluster, ("properties",)).batches(pieces)) if pieces else {}
+    """The originals, by source queue, of the copies within these ranges of the destination."""
+    return originals_in(RangeReader(cluster, ("properties",)).batches(ranges)) if ranges else {}
 
 
-def _call(load: RowBatch, queue: QueueKey) -> SendBatch:
+def _call(batch: RowBatch, queue: QueueKey) -> SendBatch:
     topic, _, queue_id = queue
     return SendBatch(
-        body=load.body,
+        body=batch.body,
         producer_group=GROUP,
         topic=topic,
         queue_id=queue_id,
@@ -232,11 +241,11 @@ def _call(load: RowBatch, queue: QueueKey) -> SendBatch:
     )
 
 
-def _raise_unless_transient(error: CallError, load: RowBatch, queue: QueueKey) -> None:
-    """RoquetError for a refusal that will be the same each time."""
+def _raise_unless_transient(error: CallError, batch: RowBatch, queue: QueueKey) -> None:
+    """Raise RoquetError for a refusal that every retry would meet."""
     if isinstance(error, CallRefused) and error.code not in TRANSIENT_CODES:
-        first = int(load.offsets.starts[0])
+        first = int(batch.offsets.starts[0])
         raise RoquetError(
-            f"{queue_text(queue)} refuses {queue_text(load.source)}, "
-            f"offsets {first} to {load.offsets.last}: {error}"
+            f"{queue_text(queue)} refuses {queue_text(batch.source)}, "
+            f"offsets {first} to {batch.offsets.last}: {error}"
         ) from error

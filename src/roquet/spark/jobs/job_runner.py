@@ -1,4 +1,4 @@
-"""Running: a Spark for a job, and one job of tasks that answer in a line each."""
+"""Job runner: a Spark session for a job, and one Spark job that runs a task set."""
 
 import os
 import re
@@ -18,32 +18,34 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*,4]"
-"""All cores, and four attempts for a task: without the number Spark makes one."""
+"""All cores, and four attempts for a task; without the second number Spark tries once."""
 
 PROVIDED_BY: Final = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
-"""What is set where somebody else has chosen a Spark: `spark-submit`, and Spark Connect."""
-
+"""Environment variables by which `spark-submit` and Spark Connect provide a session."""
 
 CAUSE_MARKS: Final = ("Error: ", "Cannot run program")
-"""In the line that has the cause: Python's, and Java's when workers have no Python where we say."""
-
+"""Parts of the line that names the cause: in Python's trace, and in Java's when a worker finds no
+Python interpreter."""
 
 CLASS_LOST: Final = "does not exist in the JVM"
 CALL_CUT_OFF: Final = re.compile(r"An error occurred while calling \S+")
-"""All that py4j says of a call that got no answer; of an error of Java's it has a second line."""
+"""The whole message of py4j for a call without an answer; that of a Java error has more lines."""
 
 
 class JobFailed(RoquetError):
-    """Spark could not do it; nothing was committed."""
+    """A Spark job failed, and nothing was committed."""
 
 
 def is_session_provided(master: str | None) -> bool:
-    """Whether somebody else has chosen a Spark, and so a Java."""
-    return master is None and any(one in os.environ for one in PROVIDED_BY)
+    """Whether `spark-submit` or Spark Connect provides the session, and with it the Java."""
+    return master is None and any(name in os.environ for name in PROVIDED_BY)
 
 
 def spark_for(name: str, master: str | None) -> "SparkSession":
-    """The Spark that is given, else one on this machine; JobFailed when its Java goes meanwhile."""
+    """The provided Spark session, else a new one at `master`, by default on this machine.
+
+    Raises JobFailed when the JVM ends meanwhile.
+    """
     try:
         return _spark_for(name, master)
     except Exception as error:
@@ -57,34 +59,38 @@ def _spark_for(name: str, master: str | None) -> "SparkSession":
         from pyspark.sql import SparkSession
 
         return SparkSession.builder.appName(name).getOrCreate()
-    # Its own bar, and its warnings of what a laptop lacks, are not for those who run a job.
+    # Spark's own progress bar and its warnings about a laptop would only disturb the job's output.
     spark = session(name, master or LOCAL, **{"spark.ui.showConsoleProgress": "false"})
-    if is_local(master or LOCAL):  # a cluster's tell why nothing begins: no worker has a core free
+    if is_local(master or LOCAL):  # a cluster's warnings say when no worker has a free core
         spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def run_task_set(spark: "SparkSession", errand: TaskSet) -> list[TaskResult]:
-    """What the tasks of an errand answer; JobFailed when one cannot be done."""
-    count = len(errand)
+def run_task_set(spark: "SparkSession", task_set: TaskSet) -> list[TaskResult]:
+    """Run all tasks in one Spark job, and return their results in the order of their numbers.
+
+    Raises BrokerUnavailable or JobFailed for the first task that failed.
+    """
+    count = len(task_set)
 
     def work(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        return run_in_arrow(errand, batches)
+        return run_in_arrow(task_set, batches)
 
     try:
         numbers = spark.range(0, count, 1, count)
         rows = numbers.mapInArrow(work, "answer string").collect()
     except Exception as error:
         raise JobFailed(_failure_text(error)) from error
-    found = [msgspec.json.decode(row["answer"], type=TaskResult) for row in rows]
-    for answer in found:
-        if answer.error is not None:
-            raise BrokerUnavailable(answer.error) if answer.is_away else JobFailed(answer.error)
-    return found
+    results = [msgspec.json.decode(row["answer"], type=TaskResult) for row in rows]
+    for result in results:
+        if result.error is not None:
+            failure = BrokerUnavailable if result.is_retryable else JobFailed
+            raise failure(result.error)
+    return results
 
 
 def _is_java_gone(error: Exception) -> bool:
-    """Whether Java is; py4j meets that as a network does, or as if Java had lost its classes."""
+    """Whether the JVM has ended: py4j then reports a network error, or that classes are missing."""
     kind, text = type(error).__name__, str(error)
     return (
         isinstance(error, ConnectionError | EOFError)
@@ -96,17 +102,21 @@ def _is_java_gone(error: Exception) -> bool:
 
 
 def _failure_text(error: Exception) -> str:
-    """What has become of a job."""
     if _is_java_gone(error):
-        return f"Spark's Java has gone ({last_line(error)}); start again: it goes on where it was"
+        return (
+            f"Spark's JVM has ended ({last_line(error)}); start the job again: it continues where "
+            "it was"
+        )
     return f"the Spark job failed: {last_line(error)}"
 
 
 def last_line(error: Exception) -> str:
-    """What went wrong, out of a text that may hold the traces of two languages."""
+    """The line that names the cause, from a text that may hold traces of Python and of Java."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("at ", "File ", "..."))]
+    texts = [line for line in lines if line and not line.startswith(("at ", "File ", "..."))]
     causes = [
-        line for line in told if line.startswith("roquet.") or any(m in line for m in CAUSE_MARKS)
+        line
+        for line in texts
+        if line.startswith("roquet.") or any(mark in line for mark in CAUSE_MARKS)
     ]
-    return (causes or told or [type(error).__name__])[-1]
+    return (causes or texts or [type(error).__name__])[-1]

@@ -1,4 +1,4 @@
-"""Pace: so many messages a second and no more, also after a stop."""
+"""Rate limit: at most so many rows per second, without catching up after a pause."""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from roquet.net.clock import SYSTEM_CLOCK
 
 STEPS_PER_S: Final = 10
-"""Requests of a second: a rate is kept in small steps, not in one burst a second."""
+"""Requests per second at least, so that a rate does not become one burst per second."""
 
 
 class RowRateLimit:
-    """Waits before each step; what was missed while a broker was away is not made up for."""
+    """Delays each request; time that was lost while a broker was unavailable is not made up for."""
 
     def __init__(
         self,
@@ -18,18 +18,18 @@ class RowRateLimit:
         pause: Callable[[int], object],
         now_ms: Callable[[], float] = SYSTEM_CLOCK.monotonic_ms,
     ) -> None:
-        """`rate` in messages a second; None is as fast as it goes."""
+        """`rate` in messages per second, None for no limit; `pause` sleeps for milliseconds."""
         self._rate = rate
         self._pause, self._now_ms = pause, now_ms
         self._due_ms = now_ms()
 
     @property
     def step(self) -> int | None:
-        """Messages that go together at most; None leaves it to others."""
+        """Messages that one request may carry; None for no limit."""
         return None if self._rate is None else max(1, int(self._rate / STEPS_PER_S))
 
     def wait(self, count: int) -> None:
-        """Return when the next `count` messages may go."""
+        """Wait until the next `count` messages may be sent."""
         if self._rate is None:
             return
         left_ms = self._due_ms - self._now_ms()

@@ -1,144 +1,67 @@
-"""Errand: what one task of a job does; an archive's pulls ranges and writes files.
+"""Task set: a job's work in numbered tasks, each of which answers with a small result.
 
-It runs in Spark's workers, and rows go no further: what Spark gets is a line of JSON from each
-task. In an archive's one thread pulls and decodes while another encodes; both leave Python for most
-of the time.
+Tasks run in Spark's workers and write their rows themselves, so Spark gets no rows: one line of
+JSON from each task.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from roquet.model.errors import CallError, RoquetError
-from roquet.spark.jobs.prefetch import prefetched
-from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange, OffsetsJson, to_json
+from roquet.spark.queue_offsets import OffsetsJson, QueueKey, from_json
 from roquet.spark.source.tasks import BrokerUnavailable
-from roquet.spark.source.tasks import read_task as pulled
-from roquet.spark.tables.parquet_writer import COMPRESSION, PartitionedWriter, read_sorted
-from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.table import DataFile
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task has done, or why it can never be done."""
+    """The result of one task, or the error that every further attempt would meet, too."""
 
     files: tuple[DataFile, ...] = ()
+    """Files that it has written."""
     rows: OffsetsJson = {}
-    """Of each queue how many."""
+    """Rows that it has read or sent, by queue."""
     error: str | None = None
-    is_away: bool = False
-    """Whether it may go well another time: a broker was away."""
+    is_retryable: bool = False
+    """Whether a later run may succeed, because a broker was unavailable."""
     doubled: int = 0
-    """Of what was sent how many are known to be there twice."""
-    found: str = ""
-    """What else it has found, as JSON."""
+    """Messages that are known to be in the destination twice."""
+    payload: str = ""
+    """Any further result, as JSON."""
 
 
 class TaskSet(Protocol):
-    """Work in numbered parts, which Spark's workers get as it is."""
+    """Numbered tasks; Spark's workers get the whole set pickled."""
 
     def __len__(self) -> int:
-        """How many parts."""
+        """The number of tasks."""
 
-    def do(self, number: int) -> TaskResult:
-        """One of them."""
-
-
-class ArchiveTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranges of queues to be written to files in a directory."""
-
-    settings: SourceOptions
-    tasks: Sequence[InputPartition]
-    columns: tuple[str, ...]
-    directory: str
-    compression: str = COMPRESSION
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    @property
-    def pieces(self) -> Sequence[OffsetRange]:
-        """The ranges, however they are dealt."""
-        return [piece for task in self.tasks for piece in task.value]
-
-    def do(self, number: int) -> TaskResult:
-        """One task of it."""
-        rows: Counter[tuple[str, str, int]] = Counter()
-        topic = self.settings.topics[0]
-        with prefetched(pulled(self.settings, self.columns, self.tasks[number])) as batches:
-            files = self._written(count_rows(batches, topic, rows))
-        return TaskResult(files=tuple(files), rows=to_json(dict(rows)))
-
-    def _written(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
-        writer = PartitionedWriter(Path(self.directory), schema_of(self.columns), self.compression)
-        try:
-            for batch in batches:
-                writer.write(batch)
-            return writer.close()
-        except BaseException:
-            writer.abort()
-            raise
+    def run(self, number: int) -> TaskResult:
+        """Run the task with this number, counted from 0."""
 
 
-class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Groups of small files to be written as one each."""
+def run_in_arrow(task_set: TaskSet, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: run the task of each number that comes in, and yield its result.
 
-    groups: Sequence[Sequence[str]]
-    columns: tuple[str, ...]
-    directory: str
-    compression: str = COMPRESSION
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def do(self, number: int) -> TaskResult:
-        """One task of it."""
-        schema = schema_of(self.columns)
-        writer = PartitionedWriter(Path(self.directory), schema, self.compression)
-        try:
-            for batch in read_sorted(
-                [Path(path) for path in self.groups[number]], schema
-            ).to_batches():
-                writer.write(batch)
-            return TaskResult(files=tuple(writer.close()))
-        except BaseException:
-            writer.abort()
-            raise
-
-
-def run_in_arrow(errand: TaskSet, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: a number of a task comes in, its answer goes out.
-
-    What will be the same each time is an answer; what may pass is raised, so that Spark tries
-    again.
+    A CallError is raised, so that Spark tries again. Every other RoquetError would be the same each
+    time, so it is returned as a result.
     """
     for batch in batches:
         for number in batch.column(0).to_pylist():
             try:
-                answer = errand.do(number)
+                result = task_set.run(number)
             except CallError:
                 raise
             except RoquetError as error:
-                answer = TaskResult(error=str(error), is_away=isinstance(error, BrokerUnavailable))
-            text = msgspec.json.encode(answer).decode()
+                is_retryable = isinstance(error, BrokerUnavailable)
+                result = TaskResult(error=str(error), is_retryable=is_retryable)
+            text = msgspec.json.encode(result).decode()
             yield pa.RecordBatch.from_pydict({"answer": [text]})
 
 
-def count_rows(
-    batches: Iterable[pa.RecordBatch], topic: str, rows: Counter[tuple[str, str, int]]
-) -> Iterator[pa.RecordBatch]:
-    """The batches; on the way the rows of each queue are counted."""
-    for batch in batches:
-        if len(batch):
-            broker = batch.column("broker")[0].as_py()
-            counts = np.bincount(batch.column("queue_id").to_numpy())
-            for queue_id in np.flatnonzero(counts):
-                rows[topic, broker, int(queue_id)] += int(counts[queue_id])
-        yield batch
+def rows_by_queue(results: Sequence[TaskResult]) -> Counter[QueueKey]:
+    """The rows of all tasks, added up by queue."""
+    return sum((Counter(from_json(result.rows)) for result in results), Counter[QueueKey]())

@@ -1,4 +1,4 @@
-"""A topic becomes a table: each message once, from wherever the last run has come to."""
+"""A topic becomes a table, each message once; a run continues from the last commit."""
 
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,18 @@ from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.tables.table import TableConflict
 
 
-class Lake:
-    """An archive's table, and how it is run."""
+class ArchiveRunner:
+    """Runs archives of a topic to one table."""
 
     def __init__(self, topic: Any, eager: Any, root: Path) -> None:
         self.topic, self.eager, self.root = topic, eager, root
 
     def run(
-        self, *, spark: Any = None, ended: Any = lambda: False, **params: Any
+        self, *, spark: Any = None, should_stop: Any = lambda: False, **params: Any
     ) -> ArchiveProgress:
         options = {"namesrv": self.topic.namesrv, "timeout": "2s", **params.pop("options", {})}
         given = {"topic": "orders", "target": str(self.root), "options": options, **params}
-        return run(Params(**given), lambda: spark or self.eager(), ended=ended)
+        return run(Params(**given), lambda: spark or self.eager(), should_stop=should_stop)
 
     @property
     def bodies(self) -> list[bytes]:
@@ -45,139 +45,141 @@ class Lake:
 
 
 @pytest.fixture
-def lake(topic: Any, eager: Any, tmp_path: Path) -> Lake:
-    return Lake(topic, eager, tmp_path / "lake")
+def runner(topic: Any, eager: Any, tmp_path: Path) -> ArchiveRunner:
+    return ArchiveRunner(topic, eager, tmp_path / "lake")
 
 
-def test_runs_go_on_where_the_table_is(lake: Lake) -> None:
-    lake.topic.send(30)
-    assert lake.run() == ArchiveProgress(rows=120, commits=2, number=2)
-    assert lake.run() == ArchiveProgress(number=2), "nothing new is no commit"
-    lake.topic.send(5)
-    assert lake.run() == ArchiveProgress(rows=20, commits=1, number=3)
-    assert lake.bodies == lake.topic.bodies
+def test_runs_go_on_where_the_table_is(runner: ArchiveRunner) -> None:
+    runner.topic.send(30)
+    assert runner.run() == ArchiveProgress(rows=120, commits=2, number=2)
+    assert runner.run() == ArchiveProgress(number=2), "nothing new is no commit"
+    runner.topic.send(5)
+    assert runner.run() == ArchiveProgress(rows=20, commits=1, number=3)
+    assert runner.bodies == runner.topic.bodies
 
 
-def test_batches_are_as_large_as_the_user_allows(lake: Lake) -> None:
-    lake.topic.send(30)
-    done = lake.run(options={"maxOffsetsPerTrigger": "50"})
+def test_batches_are_as_large_as_the_user_allows(runner: ArchiveRunner) -> None:
+    runner.topic.send(30)
+    done = runner.run(options={"maxOffsetsPerTrigger": "50"})
     assert (done.rows, done.commits) == (120, 4)
-    assert lake.bodies == lake.topic.bodies
+    assert runner.bodies == runner.topic.bodies
 
 
-def test_a_new_table_may_begin_with_what_comes(lake: Lake) -> None:
-    lake.topic.send(3)
-    assert lake.run(options={"startingOffsets": "latest"}).rows == 0
-    lake.topic.send(2)
-    assert lake.run(options={"startingOffsets": "latest"}).rows == 8, (
+def test_a_new_table_may_begin_with_what_comes(runner: ArchiveRunner) -> None:
+    runner.topic.send(3)
+    assert runner.run(options={"startingOffsets": "latest"}).rows == 0
+    runner.topic.send(2)
+    assert runner.run(options={"startingOffsets": "latest"}).rows == 8, (
         "the first run has noted where"
     )
 
 
-def test_a_run_may_end_before_the_end(lake: Lake) -> None:
-    lake.topic.send(3)
+def test_a_run_may_end_before_the_end(runner: ArchiveRunner) -> None:
+    runner.topic.send(3)
     until = '{"orders": {"broker-a": {"0": 1, "1": 0}, "broker-b": {"0": 2, "1": 3}}}'
-    assert lake.run(options={"endingOffsets": until}).rows == 6
-    assert lake.run().rows == 6
-    assert lake.bodies == lake.topic.bodies
+    assert runner.run(options={"endingOffsets": until}).rows == 6
+    assert runner.run().rows == 6
+    assert runner.bodies == runner.topic.bodies
 
 
-def test_a_run_without_end_takes_what_comes_until_it_is_ended(lake: Lake) -> None:
-    lake.topic.send(3)
+def test_a_run_without_end_takes_what_comes_until_it_is_ended(runner: ArchiveRunner) -> None:
+    runner.topic.send(3)
     looks = iter([False, False, False])
 
-    def ended() -> bool:
+    def should_stop() -> bool:
         found = next(looks, True)
-        if not found and lake.topic.ends["broker-a", 0] < 5:
-            lake.topic.send(1)
+        if not found and runner.topic.ends["broker-a", 0] < 5:
+            runner.topic.send(1)
         return found
 
-    done = lake.run(every_ms=1, ended=ended)
+    done = runner.run(every_ms=1, should_stop=should_stop)
     assert done.rows >= 12
-    lake.run()
-    assert lake.bodies == lake.topic.bodies
+    runner.run()
+    assert runner.bodies == runner.topic.bodies
 
 
-def test_small_files_are_merged_on_the_way(lake: Lake) -> None:
-    lake.topic.send(30)
-    done = lake.run(options={"maxOffsetsPerTrigger": "50"}, compact=True)
+def test_small_files_are_merged_on_the_way(runner: ArchiveRunner) -> None:
+    runner.topic.send(30)
+    done = runner.run(options={"maxOffsetsPerTrigger": "50"}, compact=True)
     assert done.merged >= 3
-    assert len(list(lake.root.glob("day=*/*.parquet"))) == 1
-    assert lake.bodies == lake.topic.bodies
+    assert len(list(runner.root.glob("day=*/*.parquet"))) == 1
+    assert runner.bodies == runner.topic.bodies
 
 
-def test_a_run_without_end_merges_now_and_then(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_end_merges_now_and_then(
+    runner: ArchiveRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archive_job, "COMPACT_MIN_RUNNING", 3)
     looks = iter([False] * 20)
 
-    def ended() -> bool:
-        lake.topic.send(1)
+    def should_stop() -> bool:
+        runner.topic.send(1)
         return next(looks, True)
 
-    done = lake.run(every_ms=1, compact=True, ended=ended)
+    done = runner.run(every_ms=1, compact=True, should_stop=should_stop)
     assert done.merged > 3
-    lake.run()
-    assert lake.bodies == lake.topic.bodies
+    runner.run()
+    assert runner.bodies == runner.topic.bodies
 
 
-def test_tasks_that_ran_twice_are_in_the_table_once(lake: Lake) -> None:
-    lake.topic.send(30)
-    lake.run(spark=lake.eager(repeats=True))
-    assert lake.bodies == lake.topic.bodies
+def test_tasks_that_ran_twice_are_in_the_table_once(runner: ArchiveRunner) -> None:
+    runner.topic.send(30)
+    runner.run(spark=runner.eager(repeats=True))
+    assert runner.bodies == runner.topic.bodies
 
 
-def test_a_run_that_dies_before_its_commit_has_done_nothing(lake: Lake) -> None:
-    lake.topic.send(30)
+def test_a_run_that_dies_before_its_commit_has_done_nothing(runner: ArchiveRunner) -> None:
+    runner.topic.send(30)
 
-    class Dying(lake.eager):  # type: ignore[misc, name-defined]
+    class Dying(runner.eager):  # type: ignore[misc, name-defined]
         def collect(self) -> Any:
             super().collect()
             raise ConnectionRefusedError("nobody is there")
 
-    with pytest.raises(JobFailed, match="Spark's Java has gone"):
-        lake.run(spark=Dying())
-    assert lake.bodies == []
-    assert lake.run().rows == 120
-    assert lake.bodies == lake.topic.bodies
+    with pytest.raises(JobFailed, match="Spark's JVM has ended"):
+        runner.run(spark=Dying())
+    assert runner.bodies == []
+    assert runner.run().rows == 120
+    assert runner.bodies == runner.topic.bodies
 
 
-def test_another_table_kind_is_asked_for_by_name(lake: Lake) -> None:
-    lake.topic.send(3)
-    assert lake.run(kind="delta").rows == 12
+def test_another_table_kind_is_asked_for_by_name(runner: ArchiveRunner) -> None:
+    runner.topic.send(3)
+    assert runner.run(kind="delta").rows == 12
     from deltalake import DeltaTable
 
-    table = DeltaTable(str(lake.root)).to_pyarrow_table()
-    assert sorted(table["body"].to_pylist()) == lake.topic.bodies
+    table = DeltaTable(str(runner.root)).to_pyarrow_table()
+    assert sorted(table["body"].to_pylist()) == runner.topic.bodies
     with pytest.raises(ConfigError, match="holds a table of kind delta"):
-        lake.run(kind="parquet")
+        runner.run(kind="parquet")
 
 
-def test_a_topic_that_there_is_not_makes_no_table(lake: Lake) -> None:
+def test_a_topic_that_there_is_not_makes_no_table(runner: ArchiveRunner) -> None:
     with pytest.raises(UsageError, match="topic 'odrers' is unknown"):
-        lake.run(topic="odrers")
-    assert not lake.root.exists()
+        runner.run(topic="odrers")
+    assert not runner.root.exists()
 
 
-def test_two_archives_of_a_table_do_not_run_at_once(lake: Lake) -> None:
-    lake.topic.send(1)
+def test_two_archives_of_a_table_do_not_run_at_once(runner: ArchiveRunner) -> None:
+    runner.topic.send(1)
     second = list[BaseException]()
 
     def spark() -> Any:
         if not second:
             with pytest.raises(TableConflict, match="another archive writes to") as refused:
-                lake.run()
+                runner.run()
             second.append(refused.value)
-        return lake.eager()
+        return runner.eager()
 
-    options = {"namesrv": lake.topic.namesrv}
-    run(Params(topic="orders", target=str(lake.root), options=options), spark)
+    options = {"namesrv": runner.topic.namesrv}
+    run(Params(topic="orders", target=str(runner.root), options=options), spark)
     assert len(second) == 1
-    assert lake.bodies == lake.topic.bodies
+    assert runner.bodies == runner.topic.bodies
 
 
 @pytest.mark.parametrize("topic_name", ["", "orders,bills"])
 def test_an_archive_is_of_one_topic(topic_name: str) -> None:
-    with pytest.raises(ConfigError, match="an archive is of one topic"):
+    with pytest.raises(ConfigError, match="an archive holds exactly one topic"):
         source_options(Params(topic=topic_name, target="lake", options={"namesrv": "a:1"}))
 
 
@@ -188,13 +190,13 @@ def test_an_option_that_there_is_not_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["tags", "sql92", "topicpattern", "dropDoubles", "columns"])
 def test_an_archive_is_of_all_messages(name: str) -> None:
-    with pytest.raises(ConfigError, match="is not for archives: they are of all messages"):
+    with pytest.raises(ConfigError, match="an archive holds all messages"):
         source_options(Params(topic="a", target="b", options={"namesrv": "a:1", name: "x"}))
 
 
 def test_an_end_and_no_end_contradict_each_other() -> None:
     options = {"namesrv": "a:1", "endingOffsets": "latest"}
-    with pytest.raises(ConfigError, match="either ends somewhere"):
+    with pytest.raises(ConfigError, match="either ends at given offsets"):
         source_options(Params(topic="a", target="b", options=options, every_ms=5))
 
 
@@ -239,39 +241,41 @@ def test_the_transform_is_by_day() -> None:
     ]
 
 
-def test_the_whole_way_through_spark(spark: Any, lake: Lake) -> None:
-    lake.topic.send(500)
-    done = lake.run(spark=spark, options={"minPartitions": "2"})
+def test_the_whole_way_through_spark(spark: Any, runner: ArchiveRunner) -> None:
+    runner.topic.send(500)
+    done = runner.run(spark=spark, options={"minPartitions": "2"})
     assert (done.rows, done.commits) == (2000, 2)
-    table = spark.read.parquet(str(lake.root))
-    assert sorted(bytes(row.body) for row in table.select("body").collect()) == lake.topic.bodies
+    table = spark.read.parquet(str(runner.root))
+    assert sorted(bytes(row.body) for row in table.select("body").collect()) == runner.topic.bodies
     assert table.select("day").distinct().count() <= 2, "found in the names of the directories"
 
 
-def test_an_archive_does_not_mix_a_topic_with_one_made_anew(lake: Lake) -> None:
+def test_an_archive_does_not_mix_a_topic_with_one_made_anew(runner: ArchiveRunner) -> None:
     """Longer than before: no offset tells of it, the id of the topic does."""
-    lake.topic.send(20)
-    assert lake.run().rows == 80
-    before = lake.bodies
-    lake.topic.recreate()
-    lake.topic.send(30)
+    runner.topic.send(20)
+    assert runner.run().rows == 80
+    before = runner.bodies
+    runner.topic.recreate()
+    runner.topic.send(30)
     with pytest.raises(
         DataLost, match=r"deleted and made anew at .* UTC; .* queue 0 up to offset 20"
     ):
-        lake.run()
-    with pytest.raises(DataLost, match="give the new one another directory; failOnDataLoss=false"):
-        lake.run()
-    assert lake.bodies == before, "nothing of the new one is in it"
+        runner.run()
+    with pytest.raises(
+        DataLost, match="archive the new topic to another directory; with failOnDataLoss=false"
+    ):
+        runner.run()
+    assert runner.bodies == before, "nothing of the new one is in it"
 
 
-def test_an_archive_may_go_on_with_a_topic_made_anew_when_told_so(lake: Lake) -> None:
-    lake.topic.send(20)
-    lake.run()
-    before = lake.bodies
-    lake.topic.recreate()
-    lake.topic.send(30)
-    done = lake.run(options={"failOnDataLoss": "false"})
+def test_an_archive_may_go_on_with_a_topic_made_anew_when_told_so(runner: ArchiveRunner) -> None:
+    runner.topic.send(20)
+    runner.run()
+    before = runner.bodies
+    runner.topic.recreate()
+    runner.topic.send(30)
+    done = runner.run(options={"failOnDataLoss": "false"})
     assert done.rows == 120, "all of the new one"
-    assert lake.bodies == sorted(before + lake.topic.bodies)
-    lake.topic.send(1)
-    assert lake.run().rows == 4, "the table is of the new one from now on"
+    assert runner.bodies == sorted(before + runner.topic.bodies)
+    runner.topic.send(1)
+    assert runner.run().rows == 4, "the table is of the new one from now on"

@@ -1,4 +1,4 @@
-"""Small files of a day become one; large ones and other people's stay."""
+"""Small files of a day are merged; large ones and those of other writers stay."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -68,8 +68,8 @@ def test_groups_are_never_too_large_and_no_file_is_in_two(found: list[tuple[int,
         assert sum(file.size for file in group[:-1]) < TARGET_BYTES
 
 
-def here(errand: TaskSet) -> list[TaskResult]:
-    return [errand.do(number) for number in range(len(errand))]
+def here(task_set: TaskSet) -> list[TaskResult]:
+    return [task_set.run(number) for number in range(len(task_set))]
 
 
 def filled(root: Path, commits: int) -> ParquetTable:

@@ -1,4 +1,4 @@
-"""What is missing or doubled in a table is named, whoever did it, by queue and offset."""
+"""Missing and duplicate messages of a table are reported by queue and offset."""
 
 import json
 from pathlib import Path
@@ -21,8 +21,8 @@ from roquet.spark.jobs.job_runner import JobFailed
 KINDS = ("parquet", "delta", "iceberg")
 
 
-class Lake:
-    """A topic, its archive, and what is done to the archive by hand."""
+class AuditedArchive:
+    """A topic with an archive, whose files tests damage by hand."""
 
     def __init__(self, topic: Any, eager: Any, root: Path) -> None:
         self.topic, self.eager, self.root = topic, eager, root
@@ -49,8 +49,8 @@ class Lake:
 
 
 @pytest.fixture
-def lake(topic: Any, eager: Any, tmp_path: Path) -> Lake:
-    return Lake(topic, eager, tmp_path / "lake")
+def audited(topic: Any, eager: Any, tmp_path: Path) -> AuditedArchive:
+    return AuditedArchive(topic, eager, tmp_path / "lake")
 
 
 def at(rows: pa.Table, broker: str, queue_id: int, *offsets: int) -> Any:
@@ -67,133 +67,137 @@ def removed_and_doubled(rows: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_three_rows_removed_and_two_doubled_by_hand_are_named(lake: Lake, kind: str) -> None:
-    lake.topic.send(30)
-    lake.archive(kind)
-    assert lake.audit().is_clean
-    lake.change(removed_and_doubled)
-    assert lake.said() == [
+def test_three_rows_removed_and_two_doubled_by_hand_are_named(
+    audited: AuditedArchive, kind: str
+) -> None:
+    audited.topic.send(30)
+    audited.archive(kind)
+    assert audited.audit().is_clean
+    audited.change(removed_and_doubled)
+    assert audited.said() == [
         ("missing", "broker-a", 0, "7"),
         ("missing", "broker-a", 0, "29"),
         ("doubled", "broker-a", 1, "20"),
         ("doubled", "broker-b", 0, "0"),
         ("missing", "broker-b", 1, "0"),
     ]
-    report = lake.audit()
+    report = audited.audit()
     assert (report.rows, report.in_topic, report.waiting) == (119, 120, 0)
     assert (report.count("missing"), report.count("doubled")) == (3, 2)
     assert report.begin_known
 
 
-def test_a_file_that_is_gone_is_its_ranges(lake: Lake) -> None:
-    lake.topic.send(10)
-    lake.archive(maxPartitions="1")
-    lake.topic.send(5)
-    lake.archive(maxPartitions="1")
-    newest = max(lake.root.glob("day=*/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+def test_a_file_that_is_gone_is_its_ranges(audited: AuditedArchive) -> None:
+    audited.topic.send(10)
+    audited.archive(maxPartitions="1")
+    audited.topic.send(5)
+    audited.archive(maxPartitions="1")
+    newest = max(audited.root.glob("day=*/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     newest.unlink()
-    assert lake.said() == [("missing", b, q, "10..14") for b, q in lake.topic.queues]
+    assert audited.said() == [("missing", b, q, "10..14") for b, q in audited.topic.queues]
 
 
-def test_a_file_that_is_there_twice_is_doubled(lake: Lake) -> None:
-    lake.topic.send(10)
-    lake.archive(maxPartitions="1")
-    [path] = lake.root.glob("day=*/*.parquet")
+def test_a_file_that_is_there_twice_is_doubled(audited: AuditedArchive) -> None:
+    audited.topic.send(10)
+    audited.archive(maxPartitions="1")
+    [path] = audited.root.glob("day=*/*.parquet")
     path.with_name("copy.parquet").write_bytes(path.read_bytes())
-    assert lake.said() == [("doubled", b, q, "0..9") for b, q in lake.topic.queues]
+    assert audited.said() == [("doubled", b, q, "0..9") for b, q in audited.topic.queues]
 
 
-def test_an_archive_that_began_late_misses_nothing(lake: Lake) -> None:
-    lake.topic.send(10)
-    lake.archive(startingOffsets="latest")
-    lake.topic.send(4)
-    lake.archive()
-    report = lake.audit()
+def test_an_archive_that_began_late_misses_nothing(audited: AuditedArchive) -> None:
+    audited.topic.send(10)
+    audited.archive(startingOffsets="latest")
+    audited.topic.send(4)
+    audited.archive()
+    report = audited.audit()
     assert (report.is_clean, report.rows, report.in_topic) == (True, 16, 56)
 
 
-def test_what_comes_meanwhile_waits(lake: Lake) -> None:
-    lake.topic.send(10)
-    lake.archive()
-    lake.topic.send(3)
-    report = lake.audit()
+def test_what_comes_meanwhile_waits(audited: AuditedArchive) -> None:
+    audited.topic.send(10)
+    audited.archive()
+    audited.topic.send(3)
+    report = audited.audit()
     assert (report.is_clean, report.waiting) == (True, 12)
 
 
-def test_hours_are_those_of_the_broker(lake: Lake) -> None:
-    lake.topic.send(10)
-    lake.archive()
-    report = lake.audit()
+def test_hours_are_those_of_the_broker(audited: AuditedArchive) -> None:
+    audited.topic.send(10)
+    audited.archive()
+    report = audited.audit()
     assert sum(one.table for one in report.hours) == 40
     assert sum(one.topic or 0 for one in report.hours) == 40
 
 
-def test_a_producers_count_is_held_against_the_table(lake: Lake, tmp_path: Path) -> None:
-    lake.topic.send(10)
-    lake.archive()
+def test_a_producers_count_is_held_against_the_table(
+    audited: AuditedArchive, tmp_path: Path
+) -> None:
+    audited.topic.send(10)
+    audited.archive()
     born = 1_700_000_000_000
     counts = tmp_path / "counts.json"
     counts.write_text(json.dumps([{"hour": born, "topic": "orders", "count": 40}]))
-    assert lake.audit(producer=str(counts)).is_clean
+    assert audited.audit(producer=str(counts)).is_clean
     counts.write_text(json.dumps([{"hour": born, "count": 43}, {"hour": born // 2, "count": 2}]))
-    found = lake.audit(producer=str(counts)).producer
+    found = audited.audit(producer=str(counts)).producer
     assert [(hour_text(one.first), one.more) for one in found] == [
         ("1996-12-07 23:00", -2),
         ("2023-11-14 22:00", -3),
     ]
 
 
-def test_files_of_something_else_are_audited_too(lake: Lake, tmp_path: Path) -> None:
-    lake.topic.send(10)
-    lake.archive()
+def test_files_of_something_else_are_audited_too(audited: AuditedArchive, tmp_path: Path) -> None:
+    audited.topic.send(10)
+    audited.archive()
     other = tmp_path / "other"
     other.mkdir()
-    for n, path in enumerate(lake.root.glob("day=*/*.parquet")):
+    for n, path in enumerate(audited.root.glob("day=*/*.parquet")):
         rows = pq.ParquetFile(path).read()
         pq.write_table(rows.filter(pc.invert(at(rows, "broker-a", 0, 3))), other / f"{n}.parquet")
-    report = lake.audit(target=str(other))
+    report = audited.audit(target=str(other))
     assert [(one.what, one.offsets) for one in report.findings] == [("missing", "3")]
     assert not report.begin_known
     assert report.kind == "files"
 
 
-def test_files_are_looked_at_on_a_spark_that_is_given(lake: Lake) -> None:
-    lake.topic.send(10)
-    lake.archive()
-    spark = lake.eager()
-    params = Params(topic="orders", target=str(lake.root), options=lake.options)
-    assert audit_job.run(params, lambda: spark) == lake.audit()
+def test_files_are_looked_at_on_a_spark_that_is_given(audited: AuditedArchive) -> None:
+    audited.topic.send(10)
+    audited.archive()
+    spark = audited.eager()
+    params = Params(topic="orders", target=str(audited.root), options=audited.options)
+    assert audit_job.run(params, lambda: spark) == audited.audit()
     assert spark.jobs == 1
 
 
-def test_progress_is_told(lake: Lake) -> None:
-    lake.topic.send(10)
-    lake.archive()
+def test_progress_is_told(audited: AuditedArchive) -> None:
+    audited.topic.send(10)
+    audited.archive()
     reported = list[audit_job.AuditProgress]()
-    params = Params(topic="orders", target=str(lake.root), options=lake.options)
-    audit_job.run(params, tell=reported.append)
+    params = Params(topic="orders", target=str(audited.root), options=audited.options)
+    audit_job.run(params, on_progress=reported.append)
     assert {one.what for one in reported} == {"files", "queues"}
     assert any(one.done == one.total == 1 for one in reported if one.what == "files")
 
 
-def test_a_topic_that_there_is_not_is_said_first(lake: Lake) -> None:
-    lake.topic.send(1)
-    lake.archive()
+def test_a_topic_that_there_is_not_is_said_first(audited: AuditedArchive) -> None:
+    audited.topic.send(1)
+    audited.archive()
     with pytest.raises(ConfigError, match="of topic 'orders', not of 'odrers'"):
-        lake.audit(topic="odrers")
-    (lake.root / "loose").mkdir()
-    rows = pq.ParquetFile(next(lake.root.rglob("*.parquet"))).read()
-    pq.write_table(rows, lake.root / "loose" / "f.parquet")
+        audited.audit(topic="odrers")
+    (audited.root / "loose").mkdir()
+    rows = pq.ParquetFile(next(audited.root.rglob("*.parquet"))).read()
+    pq.write_table(rows, audited.root / "loose" / "f.parquet")
     with pytest.raises(UsageError, match="topic 'odrers' is unknown"):
-        lake.audit(topic="odrers", target=str(lake.root / "loose"))
+        audited.audit(topic="odrers", target=str(audited.root / "loose"))
 
 
 @pytest.mark.parametrize(
     ("topic", "options", "says"),
     [
-        ("", {}, "of one topic"),
-        ("a,b", {}, "of one topic"),
-        ("a", {"tags": "x"}, "option 'tags' is not for audits"),
+        ("", {}, "of exactly one topic"),
+        ("a,b", {}, "of exactly one topic"),
+        ("a", {"tags": "x"}, "option 'tags' is not allowed"),
     ],
 )
 def test_what_cannot_be_is_said(topic: str, options: dict[str, str], says: str) -> None:
@@ -201,9 +205,9 @@ def test_what_cannot_be_is_said(topic: str, options: dict[str, str], says: str) 
         topic_options(Params(topic=topic, target="lake", options={"namesrv": "a:1", **options}))
 
 
-def test_keys_of_rows_are_looked_at_when_asked_for(lake: Lake) -> None:
-    lake.topic.send(5)
-    lake.archive()
+def test_keys_of_rows_are_looked_at_when_asked_for(audited: AuditedArchive) -> None:
+    audited.topic.send(5)
+    audited.archive()
     maps = pa.map_(pa.string(), pa.string())
 
     def keyed(rows: pa.Table) -> pa.Table:
@@ -211,16 +215,16 @@ def test_keys_of_rows_are_looked_at_when_asked_for(lake: Lake) -> None:
         place = rows.column_names.index("properties")
         return rows.set_column(place, "properties", pa.array(keys, maps))
 
-    lake.change(keyed)
-    files = len(list(lake.root.rglob("*.parquet")))
-    report = lake.audit(producer="rows")
+    audited.change(keyed)
+    files = len(list(audited.root.rglob("*.parquet")))
+    report = audited.audit(producer="rows")
     assert len(report.row_gaps) == (0 if files == 1 else 1), "each file begins with 0 again"
-    assert lake.audit().row_gaps == ()
+    assert audited.audit().row_gaps == ()
 
 
-def test_rows_that_were_sent_twice_are_named_by_queue_and_offset(lake: Lake) -> None:
-    lake.topic.send(5)
-    lake.archive(maxPartitions="1")
+def test_rows_that_were_sent_twice_are_named_by_queue_and_offset(audited: AuditedArchive) -> None:
+    audited.topic.send(5)
+    audited.archive(maxPartitions="1")
     maps = pa.map_(pa.string(), pa.string())
 
     def keyed(rows: pa.Table) -> pa.Table:
@@ -229,10 +233,10 @@ def test_rows_that_were_sent_twice_are_named_by_queue_and_offset(lake: Lake) -> 
         place = rows.column_names.index("properties")
         return rows.set_column(place, "properties", pa.array(keys, maps))
 
-    lake.change(keyed)
-    [path] = lake.root.glob("day=*/*.parquet")
+    audited.change(keyed)
+    [path] = audited.root.glob("day=*/*.parquet")
     wanted = pq.ParquetFile(path).read(["broker", "queue_id", "queue_offset"]).to_pylist()
-    twice, gone = lake.audit(producer="rows").row_gaps
+    twice, gone = audited.audit(producer="rows").row_gaps
     assert (twice.what, twice.rows, gone.what, gone.rows) == ("doubled", "3", "missing", "7")
     assert gone.places == ()
     assert [(one.broker, one.queue_id, one.offset) for one in twice.places] == sorted(
@@ -240,11 +244,13 @@ def test_rows_that_were_sent_twice_are_named_by_queue_and_offset(lake: Lake) -> 
     )
 
 
-def test_what_retention_took_is_lost(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.topic.send(10)
-    lake.archive()
-    lake.topic.send(8)
-    lake.change(lambda rows: rows.filter(pc.invert(at(rows, "broker-a", 0, 2, 8))))
+def test_what_retention_took_is_lost(
+    audited: AuditedArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited.topic.send(10)
+    audited.archive()
+    audited.topic.send(8)
+    audited.change(lambda rows: rows.filter(pc.invert(at(rows, "broker-a", 0, 2, 8))))
     real = ClusterClient.bounds
 
     def bounds(cluster: ClusterClient) -> OffsetBounds:
@@ -254,12 +260,12 @@ def test_what_retention_took_is_lost(lake: Lake, monkeypatch: pytest.MonkeyPatch
         return OffsetBounds(earliest, found.latest)
 
     monkeypatch.setattr(ClusterClient, "bounds", bounds)
-    assert lake.said() == [
+    assert audited.said() == [
         ("lost", "broker-a", 0, "2"),
         ("missing", "broker-a", 0, "8"),
         ("lost", "broker-b", 1, "10..12"),
     ]
-    assert lake.audit().waiting == 8 * 3 + 5
+    assert audited.audit().waiting == 8 * 3 + 5
 
 
 def test_small_files_share_a_task() -> None:
@@ -272,11 +278,11 @@ def test_small_files_share_a_task() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_of_a_topic_that_was_deleted_is_not_compared_with_the_new_one(
-    lake: Lake, kind: str
+    audited: AuditedArchive, kind: str
 ) -> None:
-    lake.topic.send(2)
-    lake.archive(kind)
-    lake.topic.recreate()
-    lake.topic.send(3)
+    audited.topic.send(2)
+    audited.archive(kind)
+    audited.topic.recreate()
+    audited.topic.send(3)
     with pytest.raises(JobFailed, match=r"not of the same messages: .*deleted and made anew"):
-        lake.audit()
+        audited.audit()

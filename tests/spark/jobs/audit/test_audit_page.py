@@ -1,10 +1,10 @@
-"""An audit as a page: what is amiss first, and nothing that is not on the page."""
+"""The audit page: findings first, and nothing that needs another file."""
 
 import re
 
 from roquet.spark.jobs.audit.audit_page import SHOWN_MAX, html, verdict
-from roquet.spark.jobs.audit.audit_report import AuditReport, CountDifference, RowGap
-from roquet.spark.jobs.audit.findings import AuditFinding, HourlyCount
+from roquet.spark.jobs.audit.audit_report import AuditReport, RowGap
+from roquet.spark.jobs.audit.findings import AuditFinding, CountDifference, HourlyCount
 
 NOON = 491_628
 
@@ -65,4 +65,4 @@ def test_rows_of_the_sink_too() -> None:
 
 
 def test_a_beginning_that_is_not_known_is_told() -> None:
-    assert "does not know where it began" in html(report(begin_known=False))
+    assert "does not say at which offsets it began" in html(report(begin_known=False))

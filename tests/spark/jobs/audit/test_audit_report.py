@@ -1,8 +1,7 @@
-"""All sides in one report."""
+"""The report combines the table, the topic and the producer."""
 
 from roquet.spark.jobs.audit.audit_report import (
     AuditReport,
-    CountDifference,
     RowGap,
     build_report,
     row_gaps,
@@ -10,20 +9,20 @@ from roquet.spark.jobs.audit.audit_report import (
 )
 from roquet.spark.jobs.audit.duplicate_rows import SinkRowLocation
 from roquet.spark.jobs.audit.file_summary import FileSummary, SequenceSummary
-from roquet.spark.jobs.audit.findings import AuditedQueue
-from roquet.spark.jobs.offset_counts import OffsetCounts
+from roquet.spark.jobs.audit.findings import AuditedQueue, CountDifference
+from roquet.spark.jobs.intervals import OffsetCounts
 from roquet.spark.tables.snapshot import TableSnapshot
 
 HELD = TableSnapshot(
     topic="orders", kind="parquet", paths=(), begin={("orders", "a", 0): 0}, number=3
 )
-RUNS = OffsetCounts([0, 3], [2, 5], [1, 2])
+COUNTS = OffsetCounts([0, 3], [2, 5], [1, 2])
 FOUND = FileSummary(
-    queues=(SequenceSummary(name="a", runs=RUNS, hours={7: 6}, born={6: 5, 9: 1}),),
-    writers=(SequenceSummary(name="q/1/0", runs=OffsetCounts([0, 1], [1, 2], [1, 2])),),
+    queues=(SequenceSummary(name="a", counts=COUNTS, hours={7: 6}, born={6: 5, 9: 1}),),
+    writers=(SequenceSummary(name="q/1/0", counts=OffsetCounts([0, 1], [1, 2], [1, 2])),),
     rows=6,
 )
-QUEUES = [AuditedQueue(broker="a", queue_id=0, runs=RUNS, begin=0, end=5, first=0, next=8)]
+QUEUES = [AuditedQueue(broker="a", queue_id=0, counts=COUNTS, begin=0, end=5, first=0, next=8)]
 
 
 def report(counted: dict[int, int] | None = None) -> AuditReport:
@@ -45,9 +44,9 @@ def test_producers_are_compared_by_the_hours_in_which_they_made_messages() -> No
 
 
 def test_a_whole_table_is_clean() -> None:
-    runs = OffsetCounts([0], [5], [1])
-    queue = AuditedQueue(broker="a", queue_id=0, runs=runs, begin=0, end=5, first=0, next=5)
-    found = FileSummary(queues=(SequenceSummary(name="a", runs=runs),), rows=5)
+    counts = OffsetCounts([0], [5], [1])
+    queue = AuditedQueue(broker="a", queue_id=0, counts=counts, begin=0, end=5, first=0, next=5)
+    found = FileSummary(queues=(SequenceSummary(name="a", counts=counts),), rows=5)
     assert build_report("lake", HELD, found, [queue], None).is_clean
 
 
@@ -62,8 +61,8 @@ def test_doubled_rows_get_their_messages() -> None:
 def test_rows_of_the_sink_are_numbered_from_zero() -> None:
     found = FileSummary(
         writers=(
-            SequenceSummary(name="q/1/0", runs=OffsetCounts([1, 4, 6], [4, 5, 7], [1, 2, 1])),
-            SequenceSummary(name="q/1/1", runs=OffsetCounts([0], [9], [1])),
+            SequenceSummary(name="q/1/0", counts=OffsetCounts([1, 4, 6], [4, 5, 7], [1, 2, 1])),
+            SequenceSummary(name="q/1/1", counts=OffsetCounts([0], [9], [1])),
         )
     )
     assert row_gaps(found) == [

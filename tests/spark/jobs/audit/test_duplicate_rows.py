@@ -1,4 +1,4 @@
-"""Rows of the sink are found in their messages."""
+"""Duplicate rows of the sink are located in the topic."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import pytest
 
 from roquet.spark.jobs.audit import duplicate_rows as module
 from roquet.spark.jobs.audit.duplicate_rows import RowSearchTasks, SinkRowLocation, locate_rows
-from roquet.spark.jobs.offset_counts import NumberRange
+from roquet.spark.jobs.intervals import NumberRange
 
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -45,11 +45,11 @@ def test_a_place_is_told_in_a_few_words() -> None:
 def test_a_task_tells_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "f.parquet")
     pq.write_table(rows("q/0/0/1", "q/0/0/1", "q/0/0/1"), path)
-    errand = RowSearchTasks(
+    task_set = RowSearchTasks(
         groups=[[path, path]], topic="orders", wanted={"q/0/0": [NumberRange(1, 2)]}
     )
-    assert len(errand) == 1
-    found = msgspec.json.decode(errand.do(0).found, type=list[SinkRowLocation])
+    assert len(task_set) == 1
+    found = msgspec.json.decode(task_set.run(0).payload, type=list[SinkRowLocation])
     assert [one.offset for one in found] == [10, 11, 12, 10, 11, 12]
     monkeypatch.setattr(module, "LOCATIONS_MAX", 2)
-    assert errand.do(0).found.count("q/0/0") == 2
+    assert task_set.run(0).payload.count("q/0/0") == 2

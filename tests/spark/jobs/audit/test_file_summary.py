@@ -1,4 +1,4 @@
-"""What is in files of a table, in a few numbers."""
+"""Summaries of files: offsets, hours and row numbers as a few counts."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from roquet.spark.jobs.audit.file_summary import (
     merge_summaries,
     transform,
 )
-from roquet.spark.jobs.offset_counts import OffsetCounts
+from roquet.spark.jobs.intervals import OffsetCounts
 from roquet.spark.tables.table import TableDamaged
 
 TIME = pa.timestamp("us", "UTC")
@@ -48,10 +48,10 @@ def test_each_queue_has_its_runs_and_its_hours() -> None:
     found = transform(rows(("b", 3, 9), ("a", 0, 1), ("b", 3, 8), ("b", 0, 8), hours=[2, 0, 1, 1]))
     assert found.rows == 4
     assert sorted(found.queues, key=lambda one: (one.name, one.queue_id)) == [
-        SequenceSummary(name="a", queue_id=0, runs=OffsetCounts([1], [2], [1]), hours={0: 1}),
-        SequenceSummary(name="b", queue_id=0, runs=OffsetCounts([8], [9], [1]), hours={1: 1}),
+        SequenceSummary(name="a", queue_id=0, counts=OffsetCounts([1], [2], [1]), hours={0: 1}),
+        SequenceSummary(name="b", queue_id=0, counts=OffsetCounts([8], [9], [1]), hours={1: 1}),
         SequenceSummary(
-            name="b", queue_id=3, runs=OffsetCounts([8], [10], [1]), hours={1: 1, 2: 1}
+            name="b", queue_id=3, counts=OffsetCounts([8], [10], [1]), hours={1: 1, 2: 1}
         ),
     ]
 
@@ -74,8 +74,8 @@ def test_the_hours_of_producers_are_counted_where_they_are_known() -> None:
 def test_keys_of_rows_are_numbers_of_a_writer() -> None:
     found = transform(keyed("q/1/0/0", "q/1/0/1", None, "q/1/1/7", "no key"), keys=True)
     assert found.writers == (
-        SequenceSummary(name="q/1/0", runs=OffsetCounts([0], [2], [1])),
-        SequenceSummary(name="q/1/1", runs=OffsetCounts([7], [8], [1])),
+        SequenceSummary(name="q/1/0", counts=OffsetCounts([0], [2], [1])),
+        SequenceSummary(name="q/1/1", counts=OffsetCounts([7], [8], [1])),
     )
     assert transform(keyed("q/1/0/0")).writers == (), "nobody asked"
 
@@ -84,7 +84,7 @@ def test_what_is_in_two_places_is_added() -> None:
     parts = [transform(rows(("a", 0, 1), ("a", 0, 2))), transform(rows(("a", 0, 2), ("b", 1, 5)))]
     both = merge_summaries(parts)
     assert both.rows == 4
-    assert [one.runs for one in both.queues] == [
+    assert [one.counts for one in both.queues] == [
         OffsetCounts([1, 2], [2, 3], [1, 2]),
         OffsetCounts([5], [6], [1]),
     ]
@@ -98,8 +98,10 @@ def written(path: Path, table: pa.Table) -> str:
     return str(path)
 
 
-def did(errand: SummaryTasks) -> list[FileSummary]:
-    return [msgspec.json.decode(errand.do(n).found, type=FileSummary) for n in range(len(errand))]
+def did(task_set: SummaryTasks) -> list[FileSummary]:
+    return [
+        msgspec.json.decode(task_set.run(n).payload, type=FileSummary) for n in range(len(task_set))
+    ]
 
 
 def test_a_task_answers_for_its_files(tmp_path: Path) -> None:
@@ -107,13 +109,13 @@ def test_a_task_answers_for_its_files(tmp_path: Path) -> None:
              for n in (1, 2, 3)]  # fmt: skip
     found = did(SummaryTasks(groups=[paths[:2], paths[2:]], topic="orders"))
     assert [one.rows for one in found] == [4, 2]
-    assert found[0].queues[0].runs == OffsetCounts([1], [3], [1])
+    assert found[0].queues[0].counts == OffsetCounts([1], [3], [1])
 
 
 def test_rows_of_other_topics_do_not_count(tmp_path: Path) -> None:
     table = rows(("a", 0, 1), ("a", 0, 2)).append_column("topic", pa.array(["orders", "paid"]))
     [found] = did(SummaryTasks(groups=[[written(tmp_path / "f.parquet", table)]], topic="paid"))
-    assert found.queues[0].runs == OffsetCounts([2], [3], [1])
+    assert found.queues[0].counts == OffsetCounts([2], [3], [1])
 
 
 def test_files_that_are_none_are_told_so(tmp_path: Path) -> None:
@@ -134,12 +136,12 @@ def test_rows_of_no_queue_are_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("drop", "keys", "says"), [
     ("queue_offset", False, "no column 'queue_offset'"),
-    ("properties", True, "no column 'properties': the rows' keys"),
+    ("properties", True, "no column 'properties', which holds the keys"),
 ])  # fmt: skip
 def test_files_of_something_else_are_told_so(
     tmp_path: Path, drop: str, keys: Any, says: str
 ) -> None:
     table = keyed("q/1/0/0").drop_columns(drop)
-    errand = SummaryTasks(groups=[[written(tmp_path / "f.parquet", table)]], topic="a", keys=keys)
+    task_set = SummaryTasks(groups=[[written(tmp_path / "f.parquet", table)]], topic="a", keys=keys)
     with pytest.raises(ConfigError, match=says):
-        errand.do(0)
+        task_set.run(0)

@@ -1,4 +1,4 @@
-"""What is amiss with a queue, and how the sides' counts compare."""
+"""Findings of one queue, and the comparison of counts by hour."""
 
 from typing import Any
 
@@ -10,21 +10,22 @@ from roquet.spark.jobs.audit.file_summary import SequenceSummary
 from roquet.spark.jobs.audit.findings import (
     AuditedQueue,
     AuditFinding,
+    CountDifference,
     HourlyCount,
     count_by_hour,
     count_differences,
     count_waiting,
     find_in_queue,
 )
-from roquet.spark.jobs.offset_counts import OffsetCounts, count_offsets
+from roquet.spark.jobs.intervals import OffsetCounts, count_offsets
 
 
-def runs(*numbers: int) -> OffsetCounts:
+def counts(*numbers: int) -> OffsetCounts:
     return count_offsets(np.array(numbers, np.int64))
 
 
 def queue(*numbers: int, **known: Any) -> AuditedQueue:
-    return AuditedQueue(broker="a", queue_id=3, runs=runs(*numbers), **known)
+    return AuditedQueue(broker="a", queue_id=3, counts=counts(*numbers), **known)
 
 
 def said(one: AuditedQueue) -> list[tuple[str, str]]:
@@ -86,12 +87,12 @@ def test_the_hour_of_a_finding_is_known_while_the_topic_has_it() -> None:
     one = AuditedQueue(
         broker="a",
         queue_id=0,
-        runs=runs(0, 1, 5, 9),
+        counts=counts(0, 1, 5, 9),
         begin=0,
         end=10,
         first=4,
         next=10,
-        edges=((100, 4), (102, 6)),
+        hour_starts=((100, 4), (102, 6)),
     )
     assert [(found.start, found.hour) for found in find_in_queue(one)] == [
         (2, None), (4, 100), (6, 102),
@@ -99,8 +100,8 @@ def test_the_hour_of_a_finding_is_known_while_the_topic_has_it() -> None:
 
 
 def test_hours_are_counted_on_all_sides() -> None:
-    one = AuditedQueue(broker="a", queue_id=0, first=4, next=10, edges=((100, 4), (102, 6)))
-    table = SequenceSummary(name="a", runs=OffsetCounts(), hours={99: 4, 100: 2, 102: 3, -1: 1})
+    one = AuditedQueue(broker="a", queue_id=0, first=4, next=10, hour_starts=((100, 4), (102, 6)))
+    table = SequenceSummary(name="a", counts=OffsetCounts(), hours={99: 4, 100: 2, 102: 3, -1: 1})
     assert count_by_hour([table], [one], {99: 4, 101: 1}) == [
         HourlyCount(hour=99, producer=4, topic=None, table=4),
         HourlyCount(hour=100, producer=0, topic=2, table=2),
@@ -111,8 +112,10 @@ def test_hours_are_counted_on_all_sides() -> None:
 
 
 def test_messages_on_the_edge_of_an_hour_are_no_difference() -> None:
-    assert count_differences({1: 10, 2: 10, 5: 3}, {1: 9, 2: 11, 5: 2}) == [(5, 5, -1)]
-    assert count_differences({1: 10}, {1: 10, 2: 2}) == [(2, 2, 2)]
+    assert count_differences({1: 10, 2: 10, 5: 3}, {1: 9, 2: 11, 5: 2}) == [
+        CountDifference(first=5, last=5, more=-1)
+    ]
+    assert count_differences({1: 10}, {1: 10, 2: 2}) == [CountDifference(first=2, last=2, more=2)]
     assert count_differences({1: 10}, {1: 10}) == []
 
 

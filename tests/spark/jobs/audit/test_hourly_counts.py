@@ -1,4 +1,4 @@
-"""Messages by hour: of a topic without reading it, and of a producer's own account."""
+"""Messages by hour: of a topic without reading it, and by a producer's own count."""
 
 import json
 from datetime import UTC, datetime
@@ -80,13 +80,13 @@ def test_or_of_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("[{]", "is no JSON"),
+    ("[{]", "is not JSON"),
     ('[{"hour": "2026-01-31T12:00"}]', "row 0: .*'count'"),
     ('[{"hour": 5, "count": 5}]', "row 0"),
     ('[{"hour": "soon", "count": 5}]', "row 0"),
-    ('[{"hour": true, "count": 5}]', "is no time"),
-    ('[{"hour": "2026-01-31T12:00", "count": -1}]', "no whole number"),
-    ('[{"hour": "2026-01-31T12:00", "count": "many"}]', "no whole number"),
+    ('[{"hour": true, "count": 5}]', "is not a time"),
+    ('[{"hour": "2026-01-31T12:00", "count": -1}]', "not a whole number"),
+    ('[{"hour": "2026-01-31T12:00", "count": "many"}]', "not a whole number"),
     ("[5]", "row 0"),
     ('[{"hour": "2026-01-31T12:00", "count": 1, "topic": "paid"}]', "no counts of topic 'orders'"),
     ("", "no counts of topic 'orders'"),
@@ -101,7 +101,7 @@ def test_a_day_is_no_hour(tmp_path: Path) -> None:
     path = tmp_path / "counts.parquet"
     day = datetime(2026, 1, 31, tzinfo=UTC).date()
     pq.write_table(pa.table({"hour": [day], "count": [3]}), path)
-    with pytest.raises(ConfigError, match="is a day, and no hour"):
+    with pytest.raises(ConfigError, match="is a day without an hour"):
         read_producer_counts(path, "orders")
 
 

@@ -1,4 +1,4 @@
-"""Groups are watched: a table of samples, a page, and a verdict."""
+"""Lag is sampled into a table, and reported with a page and a verdict."""
 
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def test_it_can_be_ended(topic: Any, tmp_path: Path) -> None:
     topic.send(1)
     stand(topic, "billing", 0)
     looks = iter([False, False])
-    done = run(parameters(topic, tmp_path, for_ms=60_000), ended=lambda: next(looks, True))
+    done = run(parameters(topic, tmp_path, for_ms=60_000), should_stop=lambda: next(looks, True))
     assert done.samples < 4
     assert len(done.standings) == 1
 
@@ -83,7 +83,7 @@ def test_ctrl_c_ends_it_with_a_report(topic: Any, tmp_path: Path) -> None:
     def interrupted() -> bool:
         raise KeyboardInterrupt
 
-    done = run(parameters(topic, tmp_path), ended=interrupted)
+    done = run(parameters(topic, tmp_path), should_stop=interrupted)
     assert (done.samples, len(done.standings)) == (1, 1)
 
 
@@ -113,7 +113,7 @@ def test_a_first_look_that_fails_is_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"every_ms": 50}, "too often"), ({"every_ms": 500, "for_ms": 100}, "less time than")],
+    [({"every_ms": 50}, "too often"), ({"every_ms": 500, "for_ms": 100}, "is shorter than")],
 )
 def test_times_that_cannot_be_are_told(tmp_path: Path, changes: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):

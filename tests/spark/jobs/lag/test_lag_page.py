@@ -1,4 +1,4 @@
-"""Groups as a page: who will not catch up, and by when."""
+"""The lag page: which groups will not catch up, and by when."""
 
 import re
 
@@ -51,7 +51,9 @@ def test_who_will_not_catch_up_is_told_with_the_time() -> None:
         "bill<ing will not catch up with orders: falling behind, 5,000 behind, cut off by "
         "retention from 2026-01-31 14:00 UTC on"
     )
-    assert "3 were deleted before it came" in sentence(standing(LagState.CUT_OFF, lost=3), NOON)
+    assert "3 were deleted before it read them" in sentence(
+        standing(LagState.CUT_OFF, lost=3), NOON
+    )
 
 
 def test_who_does_is_not_late() -> None:

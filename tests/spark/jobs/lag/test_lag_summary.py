@@ -1,4 +1,4 @@
-"""Out of samples: how each group does, the worst first."""
+"""Forecasts of groups from samples, the worst first."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""A sample has a row for each queue of each group, with what is known of it."""
+"""A sample has one row for each queue of each group."""
 
 from typing import Any
 

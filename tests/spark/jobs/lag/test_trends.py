@@ -1,4 +1,4 @@
-"""Rates that outliers do not bend, and what becomes of a group."""
+"""Rates that outliers do not distort, and forecasts of groups."""
 
 from math import inf, isclose
 from typing import Any

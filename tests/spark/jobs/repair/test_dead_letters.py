@@ -1,4 +1,4 @@
-"""Letters say why they are there."""
+"""Dead letters say why they failed, and where they came from."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Dead letters become a table that says why, and chosen ones go back to their topics, once."""
+"""Dead letters become a table with reasons; chosen ones are sent again, once."""
 
 from contextlib import closing
 from pathlib import Path
@@ -27,17 +27,17 @@ from roquet.wire.calls.send import SendBatch
 DEAD = "%DLQ%billing"
 
 
-class Desk:
-    """A group's dead letters, and the table of them."""
+class LetterTable:
+    """A group's dead-letter topic, and the table that repairs make of it."""
 
-    def __init__(self, lake: Any, eager: Any, root: Path) -> None:
-        self.lake, self.eager, self.root = lake, eager, root
+    def __init__(self, archived_topic: Any, eager: Any, root: Path) -> None:
+        self.archived_topic, self.eager, self.root = archived_topic, eager, root
         self.sent = 0
-        lake.make(DEAD, queues=1)
+        archived_topic.make(DEAD, queues=1)
 
-    def bury(self, count: int, topic: str = "again", **more: str) -> None:
-        """So many more dead letters on each broker."""
-        for address in self.lake.topic.running.broker_addrs:
+    def add_dead_letters(self, count: int, topic: str = "again", **more: str) -> None:
+        """Add dead letters on each broker."""
+        for address in self.archived_topic.topic.running.broker_addrs:
             bodies = [b"letter %d" % (self.sent + at) for at in range(count)]
             pairs = [
                 {"DLQ_ORIGIN_TOPIC": topic, "UNIQ_KEY": f"ID{self.sent + at}", "DELAY": "0",
@@ -60,7 +60,7 @@ class Desk:
             self.sent += count
 
     def run(self, **params: Any) -> RepairProgress:
-        options = {"namesrv": self.lake.topic.namesrv, "timeout": "5s"}
+        options = {"namesrv": self.archived_topic.topic.namesrv, "timeout": "5s"}
         given = {"group": "billing", "directory": str(self.root), "options": options}
         return run(Params(**{**given, **params}), self.eager)
 
@@ -70,47 +70,47 @@ class Desk:
 
 
 @pytest.fixture
-def desk(lake_of: Any, eager: Any, tmp_path: Path) -> Desk:
-    return Desk(lake_of, eager, tmp_path / "letters")
+def letter_table(archived_topic: Any, eager: Any, tmp_path: Path) -> LetterTable:
+    return LetterTable(archived_topic, eager, tmp_path / "letters")
 
 
-def test_letters_become_a_table_that_says_why(desk: Desk) -> None:
-    desk.bury(2)
-    assert desk.run() == RepairProgress(letters=4, new=4)
-    rows = read_letters(desk.root)
+def test_letters_become_a_table_that_says_why(letter_table: LetterTable) -> None:
+    letter_table.add_dead_letters(2)
+    assert letter_table.run() == RepairProgress(letters=4, new=4)
+    rows = read_letters(letter_table.root)
     assert set(rows["state"].to_pylist()) == {"dead"}
     assert set(rows["origin_topic"].to_pylist()) == {"again"}
     assert set(rows["reason"].to_pylist()) == {"given up after 0 failures"}
     assert sorted(rows["origin_id"].to_pylist()) == ["ID0", "ID1", "ID2", "ID3"]
 
 
-def test_a_further_run_adds_what_is_new(desk: Desk) -> None:
-    desk.bury(2)
-    desk.run()
-    assert desk.run() == RepairProgress(letters=4)
-    desk.bury(1)
-    assert desk.run() == RepairProgress(letters=6, new=2)
-    assert len(set(desk.ids)) == 6
+def test_a_further_run_adds_what_is_new(letter_table: LetterTable) -> None:
+    letter_table.add_dead_letters(2)
+    letter_table.run()
+    assert letter_table.run() == RepairProgress(letters=4)
+    letter_table.add_dead_letters(1)
+    assert letter_table.run() == RepairProgress(letters=6, new=2)
+    assert len(set(letter_table.ids)) == 6
 
 
-def test_chosen_letters_go_back_once(desk: Desk) -> None:
-    desk.bury(3)
-    desk.run()
-    some = desk.ids[:4]
-    done = desk.run(resend=True, ids=some)
+def test_chosen_letters_go_back_once(letter_table: LetterTable) -> None:
+    letter_table.add_dead_letters(3)
+    letter_table.run()
+    some = letter_table.ids[:4]
+    done = letter_table.run(resend=True, ids=some)
     assert (done.chosen, done.sent, done.before) == (4, 4, 0)
-    assert len(desk.lake.bodies()) == 4
-    done = desk.run(resend=True, ids=desk.ids)
+    assert len(letter_table.archived_topic.bodies()) == 4
+    done = letter_table.run(resend=True, ids=letter_table.ids)
     assert (done.chosen, done.sent, done.before) == (6, 2, 4)
-    assert desk.lake.bodies() == sorted(b"letter %d" % at for at in range(6))
-    assert desk.run(resend=True, ids=desk.ids).sent == 0
+    assert letter_table.archived_topic.bodies() == sorted(b"letter %d" % at for at in range(6))
+    assert letter_table.run(resend=True, ids=letter_table.ids).sent == 0
 
 
-def test_a_letter_that_goes_again_is_a_new_message(desk: Desk) -> None:
-    desk.bury(1)
-    desk.run()
-    desk.run(resend=True, ids=("ID0",))
-    [row] = desk.lake.rows().to_pylist()
+def test_a_letter_that_goes_again_is_a_new_message(letter_table: LetterTable) -> None:
+    letter_table.add_dead_letters(1)
+    letter_table.run()
+    letter_table.run(resend=True, ids=("ID0",))
+    [row] = letter_table.archived_topic.rows().to_pylist()
     told = dict(row["properties"])
     assert (row["tag"], row["keys"], told["colour"]) == ("new", "k0", "red")
     assert told["RESENT_FROM"] == "ID0"
@@ -121,10 +121,10 @@ def test_a_letter_that_goes_again_is_a_new_message(desk: Desk) -> None:
 
 @pytest.mark.parametrize("sends", [0, 1, 2])
 def test_a_run_that_dies_is_ended_by_the_next(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, sends: int
+    letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch, sends: int
 ) -> None:
-    desk.bury(3)
-    desk.run()
+    letter_table.add_dead_letters(3)
+    letter_table.run()
     ask, count = ClusterClient.ask_once, 0
 
     def dying(self: ClusterClient, broker: str, call: Any) -> Any:
@@ -138,23 +138,23 @@ def test_a_run_that_dies_is_ended_by_the_next(
         patch.setattr(ClusterClient, "ask_once", dying)
         if sends < 2:
             with pytest.raises(KeyboardInterrupt):
-                desk.run(resend=True, ids=desk.ids)
+                letter_table.run(resend=True, ids=letter_table.ids)
         else:  # all have gone, and the second note is missing
             patch.setattr(ResendLog, "done", lambda *_: None)
-            desk.run(resend=True, ids=desk.ids)
-    done = desk.run(resend=True, ids=desk.ids[:1])
+            letter_table.run(resend=True, ids=letter_table.ids)
+    done = letter_table.run(resend=True, ids=letter_table.ids[:1])
     assert done.finished == 6 - 3 * sends
-    assert desk.lake.bodies() == sorted(b"letter %d" % at for at in range(6))
+    assert letter_table.archived_topic.bodies() == sorted(b"letter %d" % at for at in range(6))
 
 
 def test_copies_that_come_to_their_queues_late_do_not_go_twice(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.bury(3)
-    desk.run()
+    letter_table.add_dead_letters(3)
+    letter_table.run()
     with monkeypatch.context() as patch:
         patch.setattr(ResendLog, "done", lambda *_: None)  # it dies before it notes that
-        desk.run(resend=True, ids=desk.ids)
+        letter_table.run(resend=True, ids=letter_table.ids)
     latest = ClusterClient.latest
 
     def early(self: ClusterClient) -> QueueOffsets:
@@ -162,76 +162,76 @@ def test_copies_that_come_to_their_queues_late_do_not_go_twice(
         return dict.fromkeys(ends, 0) if self.settings.topics == ("again",) else ends
 
     monkeypatch.setattr(ClusterClient, "latest", early)
-    assert desk.run(resend=True, ids=desk.ids).finished == 0
+    assert letter_table.run(resend=True, ids=letter_table.ids).finished == 0
     monkeypatch.undo()
-    assert len(desk.lake.bodies()) == 6
+    assert len(letter_table.archived_topic.bodies()) == 6
 
 
 def test_copies_in_a_topic_that_was_made_anew_meanwhile_do_not_go_twice(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the queues of the deleted one ended says nothing of those that the copies are in."""
-    desk.bury(6)
-    desk.run()
-    first = desk.ids
-    desk.run(resend=True, ids=first)
-    desk.bury(2)
-    desk.run()
-    second = tuple(sorted({*desk.ids} - {*first}))
+    letter_table.add_dead_letters(6)
+    letter_table.run()
+    first = letter_table.ids
+    letter_table.run(resend=True, ids=first)
+    letter_table.add_dead_letters(2)
+    letter_table.run()
+    second = tuple(sorted({*letter_table.ids} - {*first}))
     decide = ResendLog.decide
 
     def and_then_it_is_made_anew(self: ResendLog, *args: Any) -> ResendDecision:
         made = decide(self, *args)
-        desk.lake.recreate()
+        letter_table.archived_topic.recreate()
         return made
 
     with monkeypatch.context() as patch:
         patch.setattr(ResendLog, "decide", and_then_it_is_made_anew)
         patch.setattr(ResendLog, "done", lambda *_: None)  # it dies before it notes that
-        desk.run(resend=True, ids=second)
-    assert len(desk.lake.bodies()) == 4
-    assert desk.run(resend=True, ids=second).finished == 0
-    assert len(desk.lake.bodies()) == 4
+        letter_table.run(resend=True, ids=second)
+    assert len(letter_table.archived_topic.bodies()) == 4
+    assert letter_table.run(resend=True, ids=second).finished == 0
+    assert len(letter_table.archived_topic.bodies()) == 4
 
 
-def test_letters_that_do_not_say_where_from_stay(desk: Desk) -> None:
-    desk.bury(1, topic="%RETRY%billing")
-    desk.run()
-    done = desk.run(resend=True, ids=desk.ids)
+def test_letters_that_do_not_say_where_from_stay(letter_table: LetterTable) -> None:
+    letter_table.add_dead_letters(1, topic="%RETRY%billing")
+    letter_table.run()
+    done = letter_table.run(resend=True, ids=letter_table.ids)
     assert (done.chosen, done.sent, done.lost) == (2, 0, 2)
     with pytest.raises(RoquetError, match="2 of the chosen letters cannot be sent"):
         repair_job.raise_if_unsendable(done)
 
 
-def test_counts_are_by_topic_tag_and_day(desk: Desk) -> None:
-    desk.bury(2)
-    desk.run()
-    desk.run(resend=True, ids=desk.ids[:1])
-    found = count_letters(Params(group="billing", directory=str(desk.root)))
+def test_counts_are_by_topic_tag_and_day(letter_table: LetterTable) -> None:
+    letter_table.add_dead_letters(2)
+    letter_table.run()
+    letter_table.run(resend=True, ids=letter_table.ids[:1])
+    found = count_letters(Params(group="billing", directory=str(letter_table.root)))
     assert found.num_rows == 1
     [row] = found.to_pylist()
     assert (row["origin_topic"], row["tag"], row["letters"], row["sent"]) == ("again", "new", 4, 1)
 
 
-def test_the_old_topic_may_have_gone(desk: Desk) -> None:
-    desk.bury(1, topic="gone")
-    desk.run()
+def test_the_old_topic_may_have_gone(letter_table: LetterTable) -> None:
+    letter_table.add_dead_letters(1, topic="gone")
+    letter_table.run()
     with pytest.raises(UsageError, match="topic 'gone' is unknown"):
-        desk.run(resend=True, ids=desk.ids)
-    assert pc.sum(pc.is_valid(read_letters(desk.root)["letter_id"])).as_py() == 2
+        letter_table.run(resend=True, ids=letter_table.ids)
+    assert pc.sum(pc.is_valid(read_letters(letter_table.root)["letter_id"])).as_py() == 2
 
 
-def test_a_group_without_letters_is_said(desk: Desk) -> None:
+def test_a_group_without_letters_is_said(letter_table: LetterTable) -> None:
     with pytest.raises(UsageError, match="group 'bilings' has no dead letters"):
-        desk.run(group="bilings")
+        letter_table.run(group="bilings")
 
 
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        ({"resend": True}, "which letters"),
-        ({"ids": ("a",)}, "say --resend"),
-        ({"resend": True, "ids": ("a",), "where": "true"}, "chosen in one way"),
+        ({"resend": True}, "--resend needs --where"),
+        ({"ids": ("a",)}, "add --resend"),
+        ({"resend": True, "ids": ("a",), "where": "true"}, "exclude each other"),
         ({"options": {"tags": "x"}}, "option 'tags' is not for repairs"),
     ],
 )
@@ -240,8 +240,8 @@ def test_what_cannot_be_is_said(params: dict[str, Any], says: str) -> None:
         repair_job.check_params(Params(group="billing", directory="d", **params))
 
 
-def test_an_id_that_nobody_has_is_said(desk: Desk) -> None:
-    desk.bury(1)
-    desk.run()
+def test_an_id_that_nobody_has_is_said(letter_table: LetterTable) -> None:
+    letter_table.add_dead_letters(1)
+    letter_table.run()
     with pytest.raises(UsageError, match="no letter of group 'billing' has the id 'ID77'"):
-        desk.run(resend=True, ids=("ID77",))
+        letter_table.run(resend=True, ids=("ID77",))

@@ -1,4 +1,4 @@
-"""What goes again is noted before it goes."""
+"""Letters are noted in the log before they are sent again."""
 
 from pathlib import Path
 

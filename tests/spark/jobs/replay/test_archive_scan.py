@@ -1,4 +1,4 @@
-"""Files give the rows of each queue in order and once, however they are laid out."""
+"""The rows of each queue are read in order and once, whatever the layout of the files."""
 
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,19 @@ def written(root: Path, *tables: pa.Table) -> list[str]:
     return [str(file) for file in files]
 
 
-def read(files: list[str], choice: RowFilter = ALL, there: Any = None) -> dict[QueueKey, list[int]]:
+def read(
+    files: list[str], row_filter: RowFilter = ALL, there: Any = None
+) -> dict[QueueKey, list[int]]:
     known = there or {}
     return {
-        stretch.source: [
+        queue_rows.source: [
             offset
-            for batch in read_rows(stretch, choice, known.get(stretch.source, OffsetSet()))
+            for batch in read_rows(
+                queue_rows, row_filter, known.get(queue_rows.source, OffsetSet())
+            )
             for offset in batch["queue_offset"].to_pylist()
         ]
-        for stretch in scan_files(files, "orders", choice, known)
+        for queue_rows in scan_files(files, "orders", row_filter, known)
     }
 
 
@@ -72,15 +76,15 @@ def test_rows_come_in_order_and_once(
     for queue, offsets in found.items():
         left = wanted[queue] - (gone if queue == ("orders", "a", 0) else set())
         assert offsets == sorted(left)
-    for stretch in scan_files(names, "orders", ALL, there):
-        assert stretch.rows == len(found[stretch.source])
-        assert stretch.rows + stretch.there == len(wanted[stretch.source])
+    for queue_rows in scan_files(names, "orders", ALL, there):
+        assert queue_rows.rows == len(found[queue_rows.source])
+        assert queue_rows.rows + queue_rows.already_sent == len(wanted[queue_rows.source])
 
 
 def test_files_that_follow_one_another_are_read_a_little_at_a_time(tmp_path: Path) -> None:
     files = written(tmp_path, table([("a", 0, 5), ("a", 0, 6)]), table([("a", 0, 1), ("a", 0, 2)]))
-    [stretch] = scan_files(files, "orders", ALL, {})
-    assert [(part.files, part.is_sorted) for part in stretch.parts] == [
+    [queue_rows] = scan_files(files, "orders", ALL, {})
+    assert [(part.files, part.is_sorted) for part in queue_rows.groups] == [
         ((files[1],), True),
         ((files[0],), True),
     ]
@@ -91,15 +95,15 @@ def test_files_whose_ranges_meet_are_read_together(tmp_path: Path) -> None:
     first = table([("a", 0, at) for at in (0, 1, 3)])
     second = table([("a", 0, at) for at in (2, 4)])
     files = written(tmp_path, first, second)
-    [stretch] = scan_files(files, "orders", ALL, {})
-    assert len(stretch.parts) == 1
+    [queue_rows] = scan_files(files, "orders", ALL, {})
+    assert len(queue_rows.groups) == 1
     assert read(files) == {("orders", "a", 0): [0, 1, 2, 3, 4]}
 
 
 def test_times_choose(tmp_path: Path) -> None:
     files = written(tmp_path, table([("a", 0, at) for at in range(10)]))
-    choice = RowFilter(from_ms=3_000, until_ms=7_000)
-    assert read(files, choice) == {("orders", "a", 0): [3, 4, 5, 6]}
+    row_filter = RowFilter(from_ms=3_000, until_ms=7_000)
+    assert read(files, row_filter) == {("orders", "a", 0): [3, 4, 5, 6]}
 
 
 def test_topics_choose(tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def test_keys_choose(column: str) -> None:
 
 def test_keys_need_a_column() -> None:
     [batch] = table([("a", 0, 0)]).to_batches()
-    with pytest.raises(ConfigError, match="no column tells of keys"):
+    with pytest.raises(ConfigError, match="no column has keys"):
         filter_rows(batch, RowFilter(keys=("k",)))
 
 
@@ -138,7 +142,9 @@ def test_files_without_the_columns_are_named(tmp_path: Path) -> None:
 def test_times_need_a_column(tmp_path: Path) -> None:
     files = written(tmp_path, table([("a", 0, 0)]).drop_columns(["stored_at"]))
     assert read(files) == {("orders", "a", 0): [0]}
-    with pytest.raises(ConfigError, match="has no column 'stored_at', by which a time chooses"):
+    with pytest.raises(
+        ConfigError, match="has no column 'stored_at', so rows cannot be chosen by time"
+    ):
         scan_files(files, "orders", RowFilter(from_ms=0), {})
 
 

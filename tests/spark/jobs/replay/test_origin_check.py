@@ -1,4 +1,4 @@
-"""A topic that holds the very messages of a table is known by them, and not by its name."""
+"""A topic with the original messages of a table is recognized by the messages."""
 
 from typing import Any
 
@@ -49,27 +49,29 @@ def test_a_table_without_ids_goes_by_bodies() -> None:
     assert is_original(row().drop_columns(["message_id"]), row(message_id="2"), "orders")
 
 
-def queue_of(lake: Any, topic: str) -> Any:
+def queue_of(archived_topic: Any, topic: str) -> Any:
     """The queue that is found in a topic for the whole of an archive."""
-    cluster = lake.cluster(topic)
-    held = read_snapshot(str(lake.root))
-    wanted = scan_files(held.paths, held.topic, RowFilter(), {})
+    cluster = archived_topic.cluster(topic)
+    snapshot = read_snapshot(str(archived_topic.root))
+    wanted = scan_files(snapshot.paths, snapshot.topic, RowFilter(), {})
     return queue_with_originals(cluster, cluster.bounds(), wanted, RowFilter(), {})
 
 
-def test_only_the_topic_itself_holds_them(lake_of: Any) -> None:
-    lake_of.topic.send(3)
-    lake_of.archive()
-    assert queue_of(lake_of, "orders") == ("orders", "broker-a", 0)
-    assert queue_of(lake_of, lake_of.again) is None
+def test_only_the_topic_itself_holds_them(archived_topic: Any) -> None:
+    archived_topic.topic.send(3)
+    archived_topic.archive()
+    assert queue_of(archived_topic, "orders") == ("orders", "broker-a", 0)
+    assert queue_of(archived_topic, archived_topic.again) is None
 
 
-def test_a_topic_made_anew_holds_none_of_them_whatever_its_messages_look_like(lake_of: Any) -> None:
-    lake_of.topic.send(3)
-    lake_of.archive()
-    held = read_snapshot(str(lake_of.root))
-    stretch, *_ = scan_files(held.paths, held.topic, RowFilter(), {})
-    assert may_hold_originals(lake_of.cluster("orders").bounds(), stretch, held)
-    lake_of.topic.recreate()
-    lake_of.topic.send(3)
-    assert not may_hold_originals(lake_of.cluster("orders").bounds(), stretch, held)
+def test_a_topic_made_anew_holds_none_of_them_whatever_its_messages_look_like(
+    archived_topic: Any,
+) -> None:
+    archived_topic.topic.send(3)
+    archived_topic.archive()
+    snapshot = read_snapshot(str(archived_topic.root))
+    queue_rows, *_ = scan_files(snapshot.paths, snapshot.topic, RowFilter(), {})
+    assert may_hold_originals(archived_topic.cluster("orders").bounds(), queue_rows, snapshot)
+    archived_topic.topic.recreate()
+    archived_topic.topic.send(3)
+    assert not may_hold_originals(archived_topic.cluster("orders").bounds(), queue_rows, snapshot)

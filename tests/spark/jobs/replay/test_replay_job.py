@@ -1,4 +1,4 @@
-"""An archive becomes a topic again: each row once and in order, whatever ends a run."""
+"""An archive becomes a topic again: each row once and in order, also across kills."""
 
 import os
 import subprocess
@@ -26,75 +26,89 @@ from roquet.store.filesystem.directory_lock import store_error
 from roquet.wire.calls.send import SendBatch
 
 
-def params_of(lake: Any, **params: Any) -> Params:
-    options = {"namesrv": lake.topic.namesrv, "timeout": "5s", **params.pop("options", {})}
-    given = {"source": str(lake.root), "topic": lake.again, "options": options, "tasks": 2}
+def params_of(archived_topic: Any, **params: Any) -> Params:
+    options = {
+        "namesrv": archived_topic.topic.namesrv,
+        "timeout": "5s",
+        **params.pop("options", {}),
+    }
+    given = {
+        "source": str(archived_topic.root),
+        "topic": archived_topic.again,
+        "options": options,
+        "tasks": 2,
+    }
     return Params(**{**given, **params})
 
 
-def replay(lake: Any, eager: Any, **params: Any) -> ReplayProgress:
-    return run(params_of(lake, **params), lambda: eager)
+def replay(archived_topic: Any, eager: Any, **params: Any) -> ReplayProgress:
+    return run(params_of(archived_topic, **params), lambda: eager)
 
 
-def test_a_replay_is_the_same_topic(lake_of: Any, eager: Any) -> None:
-    lake_of.topic.send(30)
-    lake_of.archive()
-    assert replay(lake_of, eager()) == ReplayProgress(rows=120)
-    assert lake_of.places() == lake_of.places("orders"), "each message in its old place"
+def test_a_replay_is_the_same_topic(archived_topic: Any, eager: Any) -> None:
+    archived_topic.topic.send(30)
+    archived_topic.archive()
+    assert replay(archived_topic, eager()) == ReplayProgress(rows=120)
+    assert archived_topic.places() == archived_topic.places("orders"), (
+        "each message in its old place"
+    )
 
 
-def test_a_repeat_sends_only_what_is_new(lake_of: Any, eager: Any) -> None:
-    lake_of.topic.send(10)
-    lake_of.archive()
-    replay(lake_of, eager())
+def test_a_repeat_sends_only_what_is_new(archived_topic: Any, eager: Any) -> None:
+    archived_topic.topic.send(10)
+    archived_topic.archive()
+    replay(archived_topic, eager())
     spark = eager()
-    assert replay(lake_of, spark) == ReplayProgress(there=40)
+    assert replay(archived_topic, spark) == ReplayProgress(there=40)
     assert spark.jobs == 0, "nothing to be sent needs no Spark"
-    lake_of.topic.send(5)
-    lake_of.archive()
-    assert replay(lake_of, eager()) == ReplayProgress(rows=20, there=40)
-    assert lake_of.places() == lake_of.places("orders")
+    archived_topic.topic.send(5)
+    archived_topic.archive()
+    assert replay(archived_topic, eager()) == ReplayProgress(rows=20, there=40)
+    assert archived_topic.places() == archived_topic.places("orders")
 
 
 def test_a_second_run_at_the_same_time_is_told_so_and_sends_nothing(
-    lake_of: Any, eager: Any
+    archived_topic: Any, eager: Any
 ) -> None:
-    lake_of.topic.send(5)
-    lake_of.archive()
+    archived_topic.topic.send(5)
+    archived_topic.archive()
 
     def meanwhile() -> Any:
-        with pytest.raises(RoquetError, match=f"another replay of {lake_of.root} to topic"):
-            replay(lake_of, eager())
+        with pytest.raises(RoquetError, match=f"another replay of {archived_topic.root} to topic"):
+            replay(archived_topic, eager())
         return eager()
 
-    assert run(params_of(lake_of), meanwhile) == ReplayProgress(rows=20)
-    assert replay(lake_of, eager()) == ReplayProgress(there=20)
+    assert run(params_of(archived_topic), meanwhile) == ReplayProgress(rows=20)
+    assert replay(archived_topic, eager()) == ReplayProgress(there=20)
 
 
 def test_a_directory_that_nobody_may_write_to_is_replayed(
-    lake_of: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake_of.topic.send(5)
-    lake_of.archive()
+    archived_topic.topic.send(5)
+    archived_topic.archive()
 
     def refuse(path: Path, _: str) -> None:
         raise store_error(path, PermissionError(13, "Permission denied"))
 
     monkeypatch.setattr(replaying, "FileLock", refuse)
-    assert replay(lake_of, eager()) == ReplayProgress(rows=20)
+    assert replay(archived_topic, eager()) == ReplayProgress(rows=20)
 
 
-def test_copies_say_whose_they_are(lake_of: Any, eager: Any) -> None:
-    lake_of.topic.send(1)
-    lake_of.archive()
-    replay(lake_of, eager())
-    properties = lake_of.rows()["properties"]
-    wanted = sorted(f"orders/{broker}/{number}/0" for broker, number in lake_of.topic.queues)
+def test_copies_say_whose_they_are(archived_topic: Any, eager: Any) -> None:
+    archived_topic.topic.send(1)
+    archived_topic.archive()
+    replay(archived_topic, eager())
+    properties = archived_topic.rows()["properties"]
+    wanted = sorted(f"orders/{broker}/{number}/0" for broker, number in archived_topic.topic.queues)
     for name in ("ROQUET_FROM", "ROQUET_ROW"):
         found = pc.map_lookup(properties.combine_chunks(), name, "first").to_pylist()
         assert sorted(found) == wanted
-    ids = [pc.map_lookup(lake_of.rows(name)["properties"].combine_chunks(), "UNIQ_KEY", "first")
-           for name in ("orders", lake_of.again)]  # fmt: skip
+    columns = [
+        archived_topic.rows(name)["properties"].combine_chunks()
+        for name in ("orders", archived_topic.again)
+    ]
+    ids = [pc.map_lookup(column, "UNIQ_KEY", "first") for column in columns]
     assert None not in ids[1].to_pylist()
     if None not in ids[0].to_pylist():
         assert ids[0] == ids[1]
@@ -102,19 +116,19 @@ def test_copies_say_whose_they_are(lake_of: Any, eager: Any) -> None:
 
 @pytest.mark.parametrize("sends", [1, 2, 5, 11])
 def test_a_run_that_dies_is_ended_by_the_next(
-    lake_of: Any, eager: Any, monkeypatch: pytest.MonkeyPatch, sends: int
+    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch, sends: int
 ) -> None:
-    lake_of.topic.send(30)
-    lake_of.archive()
+    archived_topic.topic.send(30)
+    archived_topic.archive()
     with monkeypatch.context() as patch:
         patch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 10)
         patch.setattr(ClusterClient, "ask_once", dying(sends))
         with pytest.raises(KeyboardInterrupt):
-            replay(lake_of, eager())
-    assert 0 < len(lake_of.bodies()) < 120
-    done = replay(lake_of, eager())
+            replay(archived_topic, eager())
+    assert 0 < len(archived_topic.bodies()) < 120
+    done = replay(archived_topic, eager())
     assert done.rows + done.there == 120
-    assert lake_of.places() == lake_of.places("orders")
+    assert archived_topic.places() == archived_topic.places("orders")
 
 
 def dying(sends: int) -> Any:
@@ -133,10 +147,10 @@ def dying(sends: int) -> Any:
 
 
 def test_an_answer_that_gets_lost_doubles_nothing(
-    lake_of: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake_of.topic.send(20)
-    lake_of.archive()
+    archived_topic.topic.send(20)
+    archived_topic.archive()
     ask, count = ClusterClient.ask_once, 0
 
     def losing(self: ClusterClient, broker: str, call: Any) -> Any:
@@ -154,97 +168,108 @@ def test_an_answer_that_gets_lost_doubles_nothing(
     monkeypatch.setattr(ClusterClient, "ask_once", losing)
     monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSES_MS", (1,))
     monkeypatch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 7)
-    assert replay(lake_of, eager()) == ReplayProgress(rows=80)
+    assert replay(archived_topic, eager()) == ReplayProgress(rows=80)
     assert count > 4
-    assert lake_of.places() == lake_of.places("orders")
+    assert archived_topic.places() == archived_topic.places("orders")
 
 
-def test_tasks_that_run_twice_send_once(lake_of: Any, eager: Any) -> None:
-    lake_of.topic.send(10)
-    lake_of.archive()
-    assert replay(lake_of, eager(repeats=True)).rows == 40
-    assert lake_of.places() == lake_of.places("orders")
+def test_tasks_that_run_twice_send_once(archived_topic: Any, eager: Any) -> None:
+    archived_topic.topic.send(10)
+    archived_topic.archive()
+    assert replay(archived_topic, eager(repeats=True)).rows == 40
+    assert archived_topic.places() == archived_topic.places("orders")
 
 
-def test_a_destination_of_another_form_keeps_the_order(lake_of: Any, eager: Any) -> None:
-    lake_of.make("narrow", queues=1)
-    lake_of.topic.send(20)
-    lake_of.archive()
-    assert replay(lake_of, eager(), topic="narrow").rows == 80
+def test_a_destination_of_another_form_keeps_the_order(archived_topic: Any, eager: Any) -> None:
+    archived_topic.make("narrow", queues=1)
+    archived_topic.topic.send(20)
+    archived_topic.archive()
+    assert replay(archived_topic, eager(), topic="narrow").rows == 80
     seen: dict[bytes, int] = {}
-    for _, _, _, body in lake_of.places("narrow"):
+    for _, _, _, body in archived_topic.places("narrow"):
         queue, _, number = body.rpartition(b"/")
         assert seen.get(queue, -1) < int(number)
         seen[queue] = int(number)
-    assert lake_of.bodies("narrow") == lake_of.topic.bodies
+    assert archived_topic.bodies("narrow") == archived_topic.topic.bodies
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_archives_of_all_kinds_are_replayed(lake_of: Any, eager: Any, kind: str) -> None:
-    lake_of.topic.send(5)
-    lake_of.archive(kind=kind)
-    assert replay(lake_of, eager()).rows == 20
-    assert lake_of.bodies() == lake_of.topic.bodies
+def test_archives_of_all_kinds_are_replayed(archived_topic: Any, eager: Any, kind: str) -> None:
+    archived_topic.topic.send(5)
+    archived_topic.archive(kind=kind)
+    assert replay(archived_topic, eager()).rows == 20
+    assert archived_topic.bodies() == archived_topic.topic.bodies
 
 
-def test_a_replay_has_no_more_than_its_rate(lake_of: Any, eager: Any) -> None:
-    lake_of.topic.send(5)
-    lake_of.archive()
+def test_a_replay_has_no_more_than_its_rate(archived_topic: Any, eager: Any) -> None:
+    archived_topic.topic.send(5)
+    archived_topic.archive()
     began_ms = SYSTEM_CLOCK.monotonic_ms()
-    replay(lake_of, eager(), rate=200.0, tasks=1)
+    replay(archived_topic, eager(), rate=200.0, tasks=1)
     assert SYSTEM_CLOCK.monotonic_ms() - began_ms >= 70, "four requests, 25 ms apart"
 
 
 def test_progress_is_told_while_rows_go(
-    lake_of: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replaying, "PROGRESS_PERIOD_S", 0.01)
-    lake_of.topic.send(10)
-    lake_of.archive()
+    archived_topic.topic.send(10)
+    archived_topic.archive()
     told: list[ReplayProgress] = []
-    params = {"source": str(lake_of.root), "topic": lake_of.again, "rate": 200.0, "tasks": 1}
-    run(Params(**params, options={"namesrv": lake_of.topic.namesrv}), eager, told.append)
+    params = {
+        "source": str(archived_topic.root),
+        "topic": archived_topic.again,
+        "rate": 200.0,
+        "tasks": 1,
+    }
+    run(Params(**params, options={"namesrv": archived_topic.topic.namesrv}), eager, told.append)
     assert told[0] == ReplayProgress(left=40)
     assert told[-1] == ReplayProgress(rows=40)
     assert any(0 < one.rows < 40 and one.rows + one.left == 40 for one in told)
 
 
-def test_nothing_is_meant_by_a_time_before_all(lake_of: Any, eager: Any) -> None:
-    lake_of.topic.send(2)
-    lake_of.archive()
-    assert replay(lake_of, eager(), until="2020-01-01") == ReplayProgress()
-    assert replay(lake_of, eager(), begin="-1 hour").rows == 8
+def test_nothing_is_meant_by_a_time_before_all(archived_topic: Any, eager: Any) -> None:
+    archived_topic.topic.send(2)
+    archived_topic.archive()
+    assert replay(archived_topic, eager(), until="2020-01-01") == ReplayProgress()
+    assert replay(archived_topic, eager(), begin="-1 hour").rows == 8
 
 
-def test_a_topic_that_the_archive_is_not_of_is_said(lake_of: Any, eager: Any) -> None:
-    lake_of.archive()
+def test_a_topic_that_the_archive_is_not_of_is_said(archived_topic: Any, eager: Any) -> None:
+    archived_topic.archive()
     with pytest.raises(ConfigError, match="is the archive of topic 'orders', not of 'bills'"):
-        replay(lake_of, eager(), only_topic="bills")
+        replay(archived_topic, eager(), only_topic="bills")
 
 
-def test_a_topic_gets_its_own_messages_only_when_it_is_said(lake_of: Any, eager: Any) -> None:
-    lake_of.topic.send(2)
-    lake_of.archive()
+def test_a_topic_gets_its_own_messages_only_when_it_is_said(
+    archived_topic: Any, eager: Any
+) -> None:
+    archived_topic.topic.send(2)
+    archived_topic.archive()
     with pytest.raises(ConfigError, match=r"would be there twice.*--same-topic"):
-        replay(lake_of, eager(), topic="orders")
-    assert len(lake_of.bodies("orders")) == 8
-    assert replay(lake_of, eager(), topic="orders", same_topic=True) == ReplayProgress(rows=8)
-    assert lake_of.bodies("orders") == sorted(2 * lake_of.topic.bodies)
-    assert replay(lake_of, eager(), topic="orders", same_topic=True) == ReplayProgress(there=8)
+        replay(archived_topic, eager(), topic="orders")
+    assert len(archived_topic.bodies("orders")) == 8
+    assert replay(archived_topic, eager(), topic="orders", same_topic=True) == ReplayProgress(
+        rows=8
+    )
+    assert archived_topic.bodies("orders") == sorted(2 * archived_topic.topic.bodies)
+    assert replay(archived_topic, eager(), topic="orders", same_topic=True) == ReplayProgress(
+        there=8
+    )
 
 
-def test_a_table_that_is_not_there_is_said(lake_of: Any, eager: Any) -> None:
+def test_a_table_that_is_not_there_is_said(archived_topic: Any, eager: Any) -> None:
     with pytest.raises(ConfigError, match=r"there is no .*: give the directory of a table"):
-        replay(lake_of, eager(), source=str(lake_of.root / "elsewhere"))
+        replay(archived_topic, eager(), source=str(archived_topic.root / "elsewhere"))
 
 
 @pytest.mark.parametrize(
     ("params", "says"),
     [
         ({"options": {"namesrv": "a:1", "tags": "x"}}, "option 'tags' is not for replays"),
-        ({"topic": "a,b"}, "a replay goes to one topic"),
-        ({"topic": "%DLQ%billing"}, "is the broker's own"),
-        ({"rate": 0.0}, "sends nothing"),
+        ({"topic": "a,b"}, "a replay goes to exactly one topic"),
+        ({"topic": "%DLQ%billing"}, "is internal to the broker"),
+        ({"rate": 0.0}, "rate has to be over 0"),
     ],
 )
 def test_settings_that_cannot_be_are_said(params: dict[str, Any], says: str) -> None:
@@ -254,16 +279,16 @@ def test_settings_that_cannot_be_are_said(params: dict[str, Any], says: str) -> 
 
 
 def test_times_must_hold_something_between_them() -> None:
-    with pytest.raises(ConfigError, match="nothing is meant"):
+    with pytest.raises(ConfigError, match="no message would be chosen"):
         row_filter_of(Params(source="a", topic="b", begin="2026-02-01", until="2026-01-01"))
 
 
 def test_a_destination_that_lost_messages_wants_to_know_since_when(
-    lake_of: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake_of.topic.send(2)
-    lake_of.archive()
-    replay(lake_of, eager())
+    archived_topic.topic.send(2)
+    archived_topic.archive()
+    replay(archived_topic, eager())
     told = ClusterClient.queue_bounds
 
     def retained(self: ClusterClient, topic: str, broker: str, ids: Any) -> Any:
@@ -272,9 +297,9 @@ def test_a_destination_that_lost_messages_wants_to_know_since_when(
 
     monkeypatch.setattr(ClusterClient, "queue_bounds", retained)
     with pytest.raises(ConfigError, match="has lost its messages before offset 1"):
-        replay(lake_of, eager())
-    with pytest.raises(ConfigError, match="say --since"):
-        replay(lake_of, eager(), since="-1 hour")
+        replay(archived_topic, eager())
+    with pytest.raises(ConfigError, match="give --since"):
+        replay(archived_topic, eager(), since="-1 hour")
 
 
 CHILD = """
@@ -301,13 +326,13 @@ run(Params(source=source, topic="again", options={"namesrv": namesrv}, rate=4000
 @pytest.mark.kill
 @pytest.mark.parametrize("share", [0.05, 0.4, 0.8])
 def test_a_process_that_is_killed_leaves_no_row_twice_or_out(
-    lake_of: Any, eager: Any, share: float
+    archived_topic: Any, eager: Any, share: float
 ) -> None:
-    lake_of.topic.send(500)
-    lake_of.archive()
+    archived_topic.topic.send(500)
+    archived_topic.archive()
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4] / "src")}
-    command = [sys.executable, "-c", CHILD, str(lake_of.root), lake_of.topic.namesrv]
-    cluster = lake_of.cluster()
+    command = [sys.executable, "-c", CHILD, str(archived_topic.root), archived_topic.topic.namesrv]
+    cluster = archived_topic.cluster()
     with subprocess.Popen(command, env=environ) as child:
         deadline_ms = SYSTEM_CLOCK.monotonic_ms() + 30_000
         while sum(cluster.latest().values()) < share * 2000:
@@ -315,7 +340,7 @@ def test_a_process_that_is_killed_leaves_no_row_twice_or_out(
             assert SYSTEM_CLOCK.monotonic_ms() < deadline_ms
             time.sleep(0.002)
         child.kill()
-    assert share * 2000 <= len(lake_of.bodies()) < 2000
-    done = replay(lake_of, eager())
+    assert share * 2000 <= len(archived_topic.bodies()) < 2000
+    done = replay(archived_topic, eager())
     assert (done.rows + done.there, done.doubled) == (2000, 0)
-    assert lake_of.places() == lake_of.places("orders")
+    assert archived_topic.places() == archived_topic.places("orders")

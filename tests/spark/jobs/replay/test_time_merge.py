@@ -1,4 +1,4 @@
-"""Queues take turns by the time of their rows, each in its own order."""
+"""Queues are merged by the time of their rows, each in its own order."""
 
 import pyarrow as pa
 from hypothesis import given

@@ -1,11 +1,11 @@
-"""archive: a topic becomes a table, each message once, whatever is killed on the way.
+"""Archive job: writes a topic to a table, each message exactly once, also across kills.
 
     main(Params(topic="orders", target="/lake/orders", options={"namesrv": "127.0.0.1:9876"}))
 
-The truth is in the table: a commit publishes files and the offsets that they end at. The driver
-reads the offsets there, plans a batch as the streaming source does, has one Spark job write its
-files, and commits what the tasks have returned. A run that was killed has committed or has not; the
-next one goes on from there.
+The table holds the state: each commit publishes files together with the offsets at which they end.
+The driver reads these offsets, plans a batch as the streaming source does, runs one Spark job that
+writes the files, and commits what its tasks returned. A killed run has either committed a batch or
+not, and the next run continues from the last commit.
 """
 
 import os
@@ -21,9 +21,10 @@ from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark import offset_spec, queue_offsets
 from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks
 from roquet.spark.jobs.archive.compaction import compact
 from roquet.spark.jobs.job_runner import JobFailed, run_task_set, spark_for
-from roquet.spark.jobs.task_set import ArchiveTasks, TaskResult, TaskSet
+from roquet.spark.jobs.task_set import TaskResult, TaskSet, rows_by_queue
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, from_json, queue_text
 from roquet.spark.source.stream import StreamReader
@@ -43,147 +44,157 @@ DEFAULT_LIMITS: Final[Mapping[str, str]] = {
     "maxOffsetsPerTrigger": "4000000",
     "maxBytesPerTrigger": "4GiB",
 }
-"""Of one commit, where the user says nothing: what a kill costs at most."""
+"""Default size limits of one commit, which is the most that a kill makes a run repeat."""
 
 FORBIDDEN_OPTIONS: Final = (
     *("topicPattern", "tags", "sql92", "pushdown", "dropDoubles", "columns"),
     *("bodyFormat", "bodySchema"),
 )
-"""Options of the source that choose messages, or what of them is shown. Offsets without gaps are
-how an archive knows that nothing is missing."""
+"""Options of the source that filter or reshape messages. An archive holds every message, because
+gaps in its offsets are how it knows that one is missing."""
 
 END_OPTIONS: Final = frozenset({"endingoffsets", "endingtime"})
 
 STOP_CHECK_MS: Final = 200
-"""How often an archive that waits looks whether it shall end."""
+"""How often a waiting archive checks whether it shall stop."""
 
 COMPACT_MIN: Final = 2
 COMPACT_MIN_RUNNING: Final = 16
-"""Small files of a day that are merged: at the end of a run, and while it goes on."""
+"""Small files of one day that are worth merging: at the end of a run, and while it continues."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user wants of an archive."""
+    """The parameters of an archive."""
 
     topic: str
     target: str
     kind: str = "parquet"
     options: Mapping[str, str] = {}
-    """Of the source: namesrv, startingOffsets, endingOffsets, failOnDataLoss and so on."""
+    """Options of the source: namesrv, startingOffsets, endingOffsets, failOnDataLoss and so on."""
     columns: tuple[str, ...] = ()
-    """None: the table's, or those of a message."""
+    """Empty: the columns of the table, or of a message where the table is new."""
     every_ms: int | None = None
-    """How often to look for more; None: what is there now, and then the end."""
+    """Pause between looks for more messages; None ends once all present messages are archived."""
     compression: str = COMPRESSION
     compact: bool = False
     name: str = ""
     catalog: Mapping[str, str] = {}
-    """For Iceberg: the table's name in its catalog, and the catalog when it is not our own."""
+    """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
     master: str | None = None
 
 
 class ArchiveProgress(msgspec.Struct, kw_only=True):
-    """How far a run has come."""
+    """The progress of a run."""
 
     rows: int = 0
     skipped: int = 0
-    """Messages that were gone; none unless failOnDataLoss=false."""
+    """Messages that the broker had deleted; 0 unless failOnDataLoss=false."""
     commits: int = 0
     merged: int = 0
-    """Small files that became part of larger ones."""
+    """Small files that were merged into larger ones."""
     lag: int = 0
-    """Messages that are there and not in the table."""
+    """Messages in the topic that are not in the table yet."""
     number: int = 0
-    """Of the table's last commit."""
+    """Number of the table's last commit."""
 
 
 OnArchiveProgress = Callable[[ArchiveProgress], object]
 
 StreamOffsets = dict[str, Any]
-"""Offsets and ids, as `queue_offsets.checkpoint` makes them."""
+"""Offsets and topic ids, as `queue_offsets.checkpoint` makes them."""
 
 
 def transform(batch: "pa.RecordBatch") -> "Iterator[tuple[str, pa.RecordBatch]]":
-    """What of a batch goes into which day."""
+    """Split a batch by day: pairs of a day and its rows."""
     return partitioning.split_by_day(batch)
 
 
 def main(params: Params) -> ArchiveProgress:
-    """Archive with the Spark that is there, or one on this machine."""
+    """Run the archive with the provided Spark session, or with a local one."""
     return run(params, lambda: spark_for("roquet archive", params.master))
 
 
 def run(
     params: Params,
     spark: "Callable[[], SparkSession]",
-    tell: OnArchiveProgress = lambda _: None,
-    ended: Callable[[], bool] = lambda: False,
+    on_progress: OnArchiveProgress = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> ArchiveProgress:
-    """Archive until all is there, or until `ended` says so; Spark is asked for when all is well."""
+    """Run the archive to its end, or until `should_stop` returns True.
+
+    `spark` is called for each Spark job, so a run with nothing to do starts no session.
+    """
     settings = source_options(params)
-    ClusterClient(settings).latest()  # a topic that there is not is said before anything is made
+    ClusterClient(settings).latest()  # an unknown topic is an error before a table is created
     with open_archive(params) as table:
         archive = ArchiveRun(params, settings, table, spark)
         archive.begin()
-        while not ended() and (archive.step() or _wait_for_more(params, archive, ended)):
-            tell(archive.progress)
+        while not should_stop() and (
+            archive.step() or _wait_for_more(params, archive, should_stop)
+        ):
+            on_progress(archive.progress)
         if params.compact:
             archive.compact()
-        tell(archive.progress)
+        on_progress(archive.progress)
         return archive.progress
 
 
 def open_archive(params: Params) -> ArchiveTable:
-    """The table, held for one archive; what killed runs have left is gone."""
+    """Open and lock the table; leftovers of killed runs are removed."""
     columns = partitioning.archive_columns(params.columns) if params.columns else ()
-    wanted = ArchiveIdentity(topic=params.topic, columns=columns)
-    return open_table(params.kind, params.target, wanted, name=params.name, catalog=params.catalog)
+    identity = ArchiveIdentity(topic=params.topic, columns=columns)
+    target = params.target
+    return open_table(params.kind, target, identity, name=params.name, catalog=params.catalog)
 
 
 def source_options(params: Params) -> SourceOptions:
-    """The source's settings, checked."""
+    """The options of the source; ConfigError for those that an archive cannot have."""
     if not params.topic.strip() or "," in params.topic:
-        raise ConfigError(f"an archive is of one topic, not of {params.topic!r}")
-    given = {name.lower(): name for name in params.options}
+        raise ConfigError(f"an archive holds exactly one topic, not {params.topic!r}")
+    option_names = {name.lower() for name in params.options}
     for name in FORBIDDEN_OPTIONS:
-        if name.lower() in given:
-            raise ConfigError(f"option {name!r} is not for archives: they are of all messages")
-    if params.every_ms is not None and given.keys() & END_OPTIONS:
-        raise ConfigError("an archive either ends somewhere or looks for more every so often")
+        if name.lower() in option_names:
+            raise ConfigError(
+                f"option {name!r} is not allowed: an archive holds all messages of its topic"
+            )
+    if params.every_ms is not None and option_names & END_OPTIONS:
+        raise ConfigError(
+            "an archive either ends at given offsets or repeats at an interval: not both"
+        )
     return parse({**DEFAULT_LIMITS, **params.options, "topic": params.topic}, os.environ)
 
 
-def _wait_for_more(params: Params, archive: "ArchiveRun", ended: Callable[[], bool]) -> bool:
-    """Whether to look again, after a pause; not where what was there is all that is wanted."""
+def _wait_for_more(params: Params, archive: "ArchiveRun", should_stop: Callable[[], bool]) -> bool:
+    """Pause before the next look for messages; False when the run is over."""
     if params.every_ms is None:
         return False
     if params.compact and archive.commits_unmerged >= COMPACT_MIN_RUNNING:
         archive.compact(COMPACT_MIN_RUNNING)
     due_ms = SYSTEM_CLOCK.monotonic_ms() + params.every_ms
-    while not ended() and (left_ms := due_ms - SYSTEM_CLOCK.monotonic_ms()) > 0:
+    while not should_stop() and (left_ms := due_ms - SYSTEM_CLOCK.monotonic_ms()) > 0:
         time.sleep(min(left_ms, STOP_CHECK_MS) / 1000)
-    return not ended()
+    return not should_stop()
 
 
 class ArchivePlanner(StreamReader):
-    """Plans batches as a stream does; one that ends does so where the user wants it."""
+    """A stream reader that plans batches, up to the user's ending offsets where there are any."""
 
     _advice = (
-        "give the new one another directory; failOnDataLoss=false goes on in this one, and offsets"
-        " of both are in it then"
+        "archive the new topic to another directory; with failOnDataLoss=false this archive"
+        " continues, and then holds offsets of both topics"
     )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on nothing behind the end is read."""
+        """Fix the ending offsets: later batches read nothing beyond them."""
         super().prepareForTriggerAvailableNow()
-        edge, cluster = self._settings.ending_offsets, self._cluster
-        if edge != "latest":
+        spec, cluster = self._settings.ending_offsets, self._cluster
+        if spec != "latest":
             bounds = cluster.bounds()
-            self._target = offset_spec.ending_offsets(edge, bounds.earliest, bounds.latest, cluster)
+            self._target = offset_spec.ending_offsets(spec, bounds.earliest, bounds.latest, cluster)
 
 
 class ArchiveRun:
-    """A topic on its way into a table."""
+    """One run of an archive: batches that are written and committed one after the other."""
 
     def __init__(
         self,
@@ -197,11 +208,11 @@ class ArchiveRun:
         self._planner = ArchivePlanner(settings, table.identity.columns)
         self._state = TableState(0, {})
         self.commits_unmerged = 0
-        """Commits since somebody looked for small files."""
+        """Commits since the last compaction."""
         self.progress = ArchiveProgress()
 
     def begin(self) -> None:
-        """Find where the table is; the first run of all notes where it begins."""
+        """Read the table's offsets; the very first run commits the starting offsets."""
         self._state = self._table.state(ClusterClient(self._settings).latest())
         self.progress.number = self._state.number
         if self._params.every_ms is None:
@@ -210,12 +221,12 @@ class ArchiveRun:
             self._commit(self._planner.initialOffset(), self._table.begin().name, ())
 
     def step(self) -> bool:
-        """One batch, if there is anything new."""
+        """Archive one batch; False when there are no new messages."""
         state, topic = self._state, self._table.identity.topic
-        ids = {(topic, broker): one for broker, one in state.topic_ids.items()}
+        ids = {(topic, broker): topic_id for broker, topic_id in state.topic_ids.items()}
         before = queue_offsets.checkpoint(state.offsets, ids)
         after = self._planner.latestOffset(before, self._planner.getDefaultReadLimit())
-        self._weigh(self._state.offsets)
+        self._update_lag(self._state.offsets)
         if after == before:
             return False
         try:
@@ -223,30 +234,30 @@ class ArchiveRun:
         except BrokerUnavailable as error:
             if self._params.every_ms is None:
                 raise
-            log.warning("%s", error)  # the next batch leaves its queues out until it is back
+            log.warning("%s", error)  # batches leave its queues out until the broker is back
         return True
 
     def compact(self, files_min: int = COMPACT_MIN) -> None:
-        """Merge small files."""
+        """Merge small files of days that have at least `files_min` of them."""
         self.commits_unmerged = 0
-        merged = compact(self._table, self._work, self._params.compression, files_min)
+        merged = compact(self._table, self._run_tasks, self._params.compression, files_min)
         self.progress.merged += merged
         self._state = self._table.state(self._state.offsets)
         self.progress.number = self._state.number
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
-        """Files of a range, and their commit."""
+        """Write the files of a range of offsets, and commit them."""
         directory = self._table.begin()
-        reading = ArchiveTasks(
+        task_set = ArchiveTasks(
             settings=self._settings,
             tasks=self._planner.partitions(before, after),
             columns=self._table.identity.columns,
             directory=str(directory),
             compression=self._params.compression,
         )
-        found = self._work(reading)
-        skipped = count_missing(reading.pieces, found, self._settings)
-        files = [file for answer in found for file in answer.files]
+        results = self._run_tasks(task_set)
+        skipped = count_missing(task_set.ranges, results, self._settings)
+        files = [file for result in results for file in result.files]
         self._commit(after, directory.name, files)
         self.progress.rows += sum(file.rows for file in files)
         self.progress.skipped += skipped
@@ -254,40 +265,42 @@ class ArchiveRun:
 
     def _commit(self, end: StreamOffsets, attempt: str, files: Sequence[DataFile]) -> None:
         after = from_json(end)
-        ids = {
-            broker: one for (_, broker), one in queue_offsets.topic_ids_of_checkpoint(end).items()
-        }
+        topic_ids = queue_offsets.topic_ids_of_checkpoint(end)
+        ids = {broker: topic_id for (_, broker), topic_id in topic_ids.items()}
         commit = self._state.then(after, attempt, files, (), ids)
         self._table.commit(commit)
         self._state = TableState(commit.number, after, ids)
         self.progress.number = commit.number
         self.progress.commits += 1
         self.commits_unmerged += 1
-        self._weigh(after)
+        self._update_lag(after)
 
-    def _weigh(self, offsets: QueueOffsets) -> None:
-        """How much there is still to do."""
-        told = self._planner.reportLatestOffset()
-        latest, _ = queue_offsets.latest_from_json(told) if told else ({}, {})
+    def _update_lag(self, offsets: QueueOffsets) -> None:
+        latest_json = self._planner.reportLatestOffset()
+        latest, _ = queue_offsets.latest_from_json(latest_json) if latest_json else ({}, {})
         self.progress.lag = sum(map(len, queue_offsets.ranges(offsets, latest)))
 
-    def _work(self, errand: TaskSet) -> list[TaskResult]:
-        return run_task_set(self._spark(), errand) if len(errand) else []
+    def _run_tasks(self, task_set: TaskSet) -> list[TaskResult]:
+        return run_task_set(self._spark(), task_set) if len(task_set) else []
 
 
 def count_missing(
-    pieces: Sequence[OffsetRange], found: Sequence[TaskResult], settings: SourceOptions
+    ranges: Sequence[OffsetRange], results: Sequence[TaskResult], settings: SourceOptions
 ) -> int:
-    """How many messages of the ranges are missing; an error where that may not be."""
-    wanted: Counter[QueueKey] = Counter()
-    for piece in pieces:
-        wanted[piece.queue] += len(piece)
-    rows = sum((Counter(from_json(answer.rows)) for answer in found), Counter[QueueKey]())
-    for queue in sorted(wanted | rows):
-        have, want = rows[queue], wanted[queue]
+    """Count the messages of the ranges that were not written.
+
+    Raises JobFailed when a queue has more rows than messages, or fewer although failOnDataLoss is
+    true.
+    """
+    expected: Counter[QueueKey] = Counter()
+    for each in ranges:
+        expected[each.queue] += len(each)
+    written = rows_by_queue(results)
+    for queue in sorted(expected | written):
+        have, want = written[queue], expected[queue]
         if have > want or (have < want and settings.fail_on_data_loss):
             raise JobFailed(
                 f"{queue_text(queue)}: {have} rows of {want} messages were written; "
                 "the batch is dropped"
             )
-    return wanted.total() - rows.total()
+    return expected.total() - written.total()

@@ -1,7 +1,7 @@
-"""Compaction: small files of a day become large ones, in the order of queues and offsets.
+"""Compaction: merges small files of one day into large ones, sorted by queue and offset.
 
-Offsets stay as they are, and each commit takes a few groups: a run that is killed goes on with what
-is left.
+The table's offsets do not change. Each commit merges a few groups of files, so a run after a kill
+continues with the remaining groups.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,60 +10,63 @@ from typing import Final
 
 import msgspec
 
-from roquet.spark.jobs.task_set import CompactionTasks, TaskResult, TaskSet
+from roquet.spark.jobs.archive.archive_tasks import CompactionTasks
+from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.tables.parquet_writer import COMPRESSION, PREFIX
 from roquet.spark.tables.table import ArchiveTable, DataFile
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
-"""Of a merged file; what has half of it is left alone."""
+"""Aimed size of a merged file; a file of at least half of it is not merged."""
 
 GROUP_COLUMN_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Of the columns of a group, which a worker holds all at once, and once more in order."""
+"""Uncompressed columns of one group: a worker holds them twice in memory, as read and sorted."""
 
 FILES_MIN: Final = 2
-"""Small files of a day that are worth it."""
+"""Default for the small files of one day that are worth merging."""
 
 COMMIT_GROUPS_MAX: Final = 8
-"""Groups of one commit."""
+"""Groups that one commit merges."""
 
 
 RunTaskSet = Callable[[TaskSet], list[TaskResult]]
-"""What has tasks done, and gives their answers."""
+"""Runs the tasks of a set and returns their results."""
 
 
 class SizedFile(msgspec.Struct, frozen=True):
-    """A file and the bytes of its columns."""
+    """A file of the table, and the uncompressed bytes of its columns."""
 
     file: DataFile
     bytes: int
 
     @property
     def is_small(self) -> bool:
-        """Whether it should be part of a larger one."""
+        """Whether the file should be merged with others."""
         return 2 * self.file.size < TARGET_BYTES and 2 * self.bytes < GROUP_COLUMN_BYTES_MAX
 
 
 def merge_groups(
     files: Sequence[SizedFile], files_min: int = FILES_MIN
 ) -> Iterator[list[DataFile]]:
-    """What to merge: small files of one day, as many as make a large one."""
+    """Group small files of one day, each group as large as a merged file shall be.
+
+    Groups of fewer than `files_min` files are left out.
+    """
     small = sorted(
-        (one for one in files if one.is_small), key=lambda one: (one.file.day, one.file.name)
+        (each for each in files if each.is_small), key=lambda each: (each.file.day, each.file.name)
     )
-    for _, of_day in groupby(small, key=lambda one: one.file.day):
-        found = list(_fill_groups(list(of_day)))
-        yield from (group for group in found if len(group) >= files_min)
+    for _, of_day in groupby(small, key=lambda each: each.file.day):
+        yield from (group for group in _fill_groups(list(of_day)) if len(group) >= files_min)
 
 
 def _fill_groups(small: Sequence[SizedFile]) -> Iterator[list[DataFile]]:
     group, size, columns = list[DataFile](), 0, 0
-    for one in small:
-        if group and columns + one.bytes > GROUP_COLUMN_BYTES_MAX:
+    for each in small:
+        if group and columns + each.bytes > GROUP_COLUMN_BYTES_MAX:
             yield group
             group, size, columns = [], 0, 0
-        group.append(one.file)
-        size += one.file.size
-        columns += one.bytes
+        group.append(each.file)
+        size += each.file.size
+        columns += each.bytes
         if size >= TARGET_BYTES:
             yield group
             group, size, columns = [], 0, 0
@@ -71,48 +74,49 @@ def _fill_groups(small: Sequence[SizedFile]) -> Iterator[list[DataFile]]:
 
 
 def sized_files(table: ArchiveTable) -> list[SizedFile]:
-    """The table's files of ours, with what their footers say."""
+    """The files that an archive of ours wrote, with the sizes from their footers."""
     import pyarrow.parquet as pq
 
-    found = []
+    files = []
     for file in table.files():
         if file.name.startswith(PREFIX):
             footer = pq.read_metadata(table.path(file))
             sizes = (footer.row_group(at).total_byte_size for at in range(footer.num_row_groups))
-            found.append(SizedFile(file, sum(sizes)))
-    return found
+            files.append(SizedFile(file, sum(sizes)))
+    return files
 
 
 def compact(
     table: ArchiveTable,
-    work: RunTaskSet,
+    run_task_set: RunTaskSet,
     compression: str = COMPRESSION,
     files_min: int = FILES_MIN,
 ) -> int:
-    """Merge what is worth it; gives how many files became part of larger ones."""
+    """Merge the small files of each day that has enough of them; returns how many were merged."""
     merged = 0
-    wanted = list(merge_groups(sized_files(table), files_min))
-    for first in range(0, len(wanted), COMMIT_GROUPS_MAX):
-        chosen = wanted[first : first + COMMIT_GROUPS_MAX]
-        _merge(table, work, chosen, compression)
-        merged += sum(map(len, chosen))
+    groups = list(merge_groups(sized_files(table), files_min))
+    for first in range(0, len(groups), COMMIT_GROUPS_MAX):
+        batch = groups[first : first + COMMIT_GROUPS_MAX]
+        _merge(table, run_task_set, batch, compression)
+        merged += sum(map(len, batch))
     return merged
 
 
 def _merge(
     table: ArchiveTable,
-    work: RunTaskSet,
-    chosen: Sequence[Sequence[DataFile]],
+    run_task_set: RunTaskSet,
+    groups: Sequence[Sequence[DataFile]],
     compression: str,
 ) -> None:
+    """Merge groups of files in one commit."""
     state, directory = table.state(()), table.begin()
-    errand = CompactionTasks(
-        groups=[[str(table.path(file)) for file in group] for group in chosen],
+    task_set = CompactionTasks(
+        groups=[[str(table.path(file)) for file in group] for group in groups],
         columns=table.identity.columns,
         directory=str(directory),
         compression=compression,
     )
-    added = [file for answer in work(errand) for file in answer.files]
-    removed = [file for group in chosen for file in group]
+    added = [file for result in run_task_set(task_set) for file in result.files]
+    removed = [file for group in groups for file in group]
     assert sum(file.rows for file in added) == sum(file.rows for file in removed)
     table.commit(state.then(state.offsets, directory.name, added, removed))

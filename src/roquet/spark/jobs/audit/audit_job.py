@@ -1,11 +1,10 @@
-"""audit: a producer's count, a topic and its table, held against each other.
+"""Audit job: compares a table with its topic, and with a producer's own counts.
 
     report = main(Params(topic="orders", target="lake/orders"))
     report.findings     # missing, lost, doubled, unknown: each a queue and its offsets
 
-Each side is asked for what it knows without reading bodies: the table for its offsets, the topic
-for the ends of its queues and for the first offset of each hour. Nothing is written, and an archive
-may go on meanwhile.
+No bodies are read: the table is asked for its offsets, and the topic for the ends of its queues and
+the first offset of each hour. Nothing is written, and an archive may run at the same time.
 """
 
 import os
@@ -24,11 +23,11 @@ from roquet.spark.jobs.audit.audit_report import AuditReport, RowGap, build_repo
 from roquet.spark.jobs.audit.duplicate_rows import RowSearchTasks, SinkRowLocation
 from roquet.spark.jobs.audit.file_summary import FileSummary, SummaryTasks
 from roquet.spark.jobs.audit.findings import AuditedQueue
+from roquet.spark.jobs.intervals import NumberRange, OffsetCounts
 from roquet.spark.jobs.job_runner import JobFailed, run_task_set, spark_for
-from roquet.spark.jobs.offset_counts import NumberRange, OffsetCounts
 from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.queue_offsets import QueueOffsets, TopicIds
+from roquet.spark.queue_offsets import TopicIds
 from roquet.spark.source.plan import recreation_texts
 from roquet.spark.tables.snapshot import TableSnapshot, read_snapshot
 
@@ -38,22 +37,22 @@ if TYPE_CHECKING:
 ALLOWED_OPTIONS: Final = frozenset({"namesrv", "timeout"})
 
 GROUP_BYTES: Final = 256 * 1024 * 1024
-"""Of files that one task looks at: most of it are bodies, which are passed over."""
+"""Size of the files of one task. Most of it are bodies, which are skipped."""
 
 THREADS_MAX: Final = 4
-"""Files that this process looks at together; each has a few columns in memory."""
+"""Files that this process reads at the same time; a few columns of each are in memory."""
 
 ROWS: Final = "rows"
-"""Stands for a file of counts where the rows' own keys are to be counted."""
+"""Value of `producer` that counts the keys of rows instead of reading a file of counts."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user wants to have compared."""
+    """The parameters of an audit."""
 
     topic: str
     target: str
     producer: str = ""
-    """A file of counts by hour, or `rows`: look at the keys that our sink gives its rows."""
+    """A file of counts by hour; or `rows` to check the keys that our sink gives its rows."""
     options: Mapping[str, str] = {}
     name: str = ""
     catalog: Mapping[str, str] = {}
@@ -61,7 +60,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an audit has come."""
+    """The progress of an audit: `done` of `total` files or queues."""
 
     done: int
     total: int
@@ -71,159 +70,162 @@ class AuditProgress(msgspec.Struct, frozen=True, kw_only=True):
 OnAuditProgress = Callable[[AuditProgress], object]
 
 transform = file_summary.transform
-"""What is in rows of a table: pure; each task does it to its files."""
+"""Summarizes rows of a table. Pure; each task applies it to its files."""
 
 
 def main(params: Params) -> AuditReport:
-    """Audit with the Spark that is there, or one on this machine."""
+    """Run the audit with the provided Spark session, or with a local one."""
     return run(params, lambda: spark_for("roquet audit", params.master))
 
 
 def run(
     params: Params,
     spark: "Callable[[], SparkSession] | None" = None,
-    tell: OnAuditProgress = lambda _: None,
+    on_progress: OnAuditProgress = lambda _: None,
 ) -> AuditReport:
-    """Compare; without a Spark this process looks at the files by itself."""
+    """Compare table, topic and producer; without `spark` this process reads the files itself."""
     settings = topic_options(params)
-    counted = (
+    producer_counts = (
         hourly_counts.read_producer_counts(Path(params.producer), params.topic)
-        if _is_counts_file(params)
+        if params.producer and params.producer != ROWS
         else None
     )
-    held = read_snapshot(params.target, params.topic, name=params.name, catalog=params.catalog)
+    snapshot = read_snapshot(params.target, params.topic, name=params.name, catalog=params.catalog)
     cluster = ClusterClient(settings)
-    now = cluster.bounds()  # a topic that there is not is said before all files are read
-    _check_same_topic(params, held, now.topic_ids)
-    files = _FileScanner(held, spark, tell)
-    found = files.counted(params)
-    queues = _audited_queues(cluster, held, found, tell)
-    report = build_report(params.target, held, found, queues, counted)
-    return with_locations(report, files.located(params.topic, report.row_gaps))
+    bounds = cluster.bounds()  # an unknown topic is an error before all files are read
+    _check_same_topic(params, snapshot, bounds.topic_ids)
+    scanner = _FileScanner(snapshot, spark, on_progress)
+    summary = scanner.summarize(params)
+    queues = _audited_queues(cluster, snapshot, summary, on_progress)
+    report = build_report(params.target, snapshot, summary, queues, producer_counts)
+    return with_locations(report, scanner.locate(params.topic, report.row_gaps))
 
 
 def topic_options(params: Params) -> SourceOptions:
-    """Where the topic is."""
+    """The settings of the topic; ConfigError for options that an audit cannot have."""
     if not params.topic.strip() or "," in params.topic:
-        raise ConfigError(f"an audit is of one topic, not of {params.topic!r}")
+        raise ConfigError(f"an audit is of exactly one topic, not of {params.topic!r}")
     for name in params.options:
         if name.lower() not in ALLOWED_OPTIONS:
-            raise ConfigError(f"option {name!r} is not for audits: they are of all messages")
+            raise ConfigError(f"option {name!r} is not allowed: an audit is of all messages")
     return parse({**params.options, "topic": params.topic}, os.environ)
 
 
-def _check_same_topic(params: Params, held: TableSnapshot, now: TopicIds) -> None:
-    """JobFailed where the table is of a topic that was deleted, and another has its name."""
-    known = {(held.topic, broker): one for broker, one in held.topic_ids.items()}
-    read = {(topic, broker, queue): at for (topic, broker, queue), at in (held.end or {}).items()}
-    anew = {queue for queue in read if is_other_topic(known.get(queue[:2]), now.get(queue[:2]))}
-    for what in recreation_texts(anew, read, now):
+def _check_same_topic(params: Params, snapshot: TableSnapshot, topic_ids: TopicIds) -> None:
+    """JobFailed when the table's topic was deleted, and another one has its name now."""
+    known = {(snapshot.topic, broker): topic_id for broker, topic_id in snapshot.topic_ids.items()}
+    archived = dict(snapshot.end or {})
+    recreated = {
+        queue
+        for queue in archived
+        if is_other_topic(known.get(queue[:2]), topic_ids.get(queue[:2]))
+    }
+    for text in recreation_texts(recreated, archived, topic_ids):
         raise JobFailed(
-            f"{params.target} and topic {params.topic!r} are not of the same messages: {what}."
+            f"{params.target} and topic {params.topic!r} are not of the same messages: {text}."
             " Audit an archive of the new one"
         )
 
 
 def group_files(paths: Sequence[str], size: Callable[[str], int]) -> list[list[str]]:
-    """Files for one task each: a few large ones, or many small ones."""
+    """Group files into tasks of at least GROUP_BYTES each, but for the last one."""
     groups: list[list[str]] = []
-    room = 0
+    left = 0
     for path in paths:
-        if room <= 0:
+        if left <= 0:
             groups.append([])
-            room = GROUP_BYTES
+            left = GROUP_BYTES
         groups[-1].append(path)
-        room -= size(path)
+        left -= size(path)
     return groups
 
 
-def _is_counts_file(params: Params) -> bool:
-    return bool(params.producer) and params.producer != ROWS
-
-
 class _FileScanner:
-    """The files of a table, and who looks at them."""
+    """Reads the files of a table, on Spark or in threads of this process."""
 
     def __init__(
-        self, held: TableSnapshot, spark: "Callable[[], SparkSession] | None", tell: OnAuditProgress
+        self,
+        snapshot: TableSnapshot,
+        spark: "Callable[[], SparkSession] | None",
+        on_progress: OnAuditProgress,
     ) -> None:
-        self._spark, self._tell = spark, tell
+        self._spark, self._on_progress = spark, on_progress
         try:
-            self._groups = group_files(held.paths, lambda path: Path(path).stat().st_size)
+            self._groups = group_files(snapshot.paths, lambda path: Path(path).stat().st_size)
         except FileNotFoundError as error:
             text = f"{error.filename} is gone: files were merged meanwhile; start again"
             raise JobFailed(text) from None
 
-    def counted(self, params: Params) -> FileSummary:
-        """What is in all of them."""
+    def summarize(self, params: Params) -> FileSummary:
+        """Summarize all files."""
         keys = params.producer == ROWS
-        said = self._done(SummaryTasks(groups=self._groups, topic=params.topic, keys=keys))
+        results = self._run(SummaryTasks(groups=self._groups, topic=params.topic, keys=keys))
         return file_summary.merge_summaries(
-            [msgspec.json.decode(one.found, type=FileSummary) for one in said]
+            [msgspec.json.decode(result.payload, type=FileSummary) for result in results]
         )
 
-    def located(self, topic: str, row_gaps: Sequence[RowGap]) -> list[SinkRowLocation]:
-        """Where rows are that are there twice."""
+    def locate(self, topic: str, row_gaps: Sequence[RowGap]) -> list[SinkRowLocation]:
+        """The messages of rows that occur more than once."""
         wanted: dict[str, list[NumberRange]] = {}
         for gap in row_gaps:
             if gap.what == "doubled":
                 wanted.setdefault(gap.writer, []).append(NumberRange(gap.start, gap.end))
         if not wanted:
             return []
-        said = self._done(RowSearchTasks(groups=self._groups, topic=topic, wanted=wanted))
+        results = self._run(RowSearchTasks(groups=self._groups, topic=topic, wanted=wanted))
         return [
-            one
-            for part in said
-            for one in msgspec.json.decode(part.found, type=list[SinkRowLocation])
+            location
+            for result in results
+            for location in msgspec.json.decode(result.payload, type=list[SinkRowLocation])
         ]
 
-    def _done(self, errand: TaskSet) -> list[TaskResult]:
-        """By Spark, or here: reading and sorting leave Python for most of the time."""
-        total, done = len(errand), list[TaskResult]()
-        self._tell(AuditProgress(done=0, total=total, what="files"))
+    def _run(self, task_set: TaskSet) -> list[TaskResult]:
+        """Run the tasks on Spark; else in threads: reading and sorting mostly release the GIL."""
+        total, results = len(task_set), list[TaskResult]()
+        self._on_progress(AuditProgress(done=0, total=total, what="files"))
         if self._spark is not None and total:
-            done = run_task_set(self._spark(), errand)
-            self._tell(AuditProgress(done=total, total=total, what="files"))
-            return done
+            results = run_task_set(self._spark(), task_set)
+            self._on_progress(AuditProgress(done=total, total=total, what="files"))
+            return results
         with ThreadPoolExecutor(THREADS_MAX, "roquet-audit") as pool:
-            for answer in pool.map(errand.do, range(total)):
-                done.append(answer)
-                self._tell(AuditProgress(done=len(done), total=total, what="files"))
-        return done
+            for result in pool.map(task_set.run, range(total)):
+                results.append(result)
+                self._on_progress(AuditProgress(done=len(results), total=total, what="files"))
+        return results
 
 
 def _audited_queues(
-    cluster: ClusterClient, held: TableSnapshot, found: FileSummary, tell: OnAuditProgress
+    cluster: ClusterClient,
+    snapshot: TableSnapshot,
+    summary: FileSummary,
+    on_progress: OnAuditProgress,
 ) -> list[AuditedQueue]:
-    """Each queue that the table or the topic knows, with what both say of it."""
+    """Collect what the table and the topic say of each queue that one of them knows."""
     topic = cluster.settings.topics[0]
-    bounds = cluster.bounds()  # after the table: so it cannot be ahead
-    inside = {(one.name, one.queue_id): one.runs for one in found.queues}
-    places = {(broker, number) for _, broker, number in {**bounds.latest, **(held.end or {})}}
-    made = []
-    total = len(places | inside.keys())
-    for done, (broker, queue_id) in enumerate(sorted(places | inside.keys())):
-        tell(AuditProgress(done=done, total=total, what="queues"))
+    bounds = cluster.bounds()  # read after the table, so that the table cannot be ahead
+    counts = {(each.name, each.queue_id): each.counts for each in summary.queues}
+    keys = {**bounds.latest, **(snapshot.end or {})}
+    places = sorted({(broker, queue_id) for _, broker, queue_id in keys} | counts.keys())
+    queues = []
+    for done, (broker, queue_id) in enumerate(places):
+        on_progress(AuditProgress(done=done, total=len(places), what="queues"))
         key = topic, broker, queue_id
-        span = bounds.earliest.get(key), bounds.latest.get(key)
-        ends = (span[0], span[1]) if span[0] is not None and span[1] is not None else None
-        made.append(
+        first, end = bounds.earliest.get(key), bounds.latest.get(key)
+        hour_starts: tuple[tuple[int, int], ...] = ()
+        if first is not None and end is not None:
+            hour_starts = hourly_counts.hour_starts(cluster, key, (first, end))
+        queues.append(
             AuditedQueue(
                 broker=broker,
                 queue_id=queue_id,
-                runs=inside.get((broker, queue_id), OffsetCounts()),
-                begin=_archive_start(held, key),
-                end=None if held.end is None else held.end.get(key, 0),
-                first=span[0],
-                next=span[1],
-                edges=hourly_counts.hour_starts(cluster, key, ends) if ends else (),
+                counts=counts.get((broker, queue_id), OffsetCounts()),
+                # A queue that was added after the archive's first run is archived from offset 0.
+                begin=None if snapshot.begin is None else snapshot.begin.get(key, 0),
+                end=None if snapshot.end is None else snapshot.end.get(key, 0),
+                first=first,
+                next=end,
+                hour_starts=hour_starts,
             )
         )
-    tell(AuditProgress(done=total, total=total, what="queues"))
-    return made
-
-
-def _archive_start(held: TableSnapshot, key: tuple[str, str, int]) -> int | None:
-    """Where the archive began in a queue; of one that came later it wants all."""
-    known: QueueOffsets | None = held.begin
-    return None if known is None else known.get(key, 0)
+    on_progress(AuditProgress(done=len(places), total=len(places), what="queues"))
+    return queues

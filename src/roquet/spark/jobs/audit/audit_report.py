@@ -1,4 +1,4 @@
-"""The report of an audit: what all sides have said, held against each other. Pure."""
+"""Audit report: compares the table, its topic and the producer's count. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,21 +7,28 @@ import msgspec
 from roquet.spark.jobs.audit import file_summary, findings
 from roquet.spark.jobs.audit.duplicate_rows import SinkRowLocation
 from roquet.spark.jobs.audit.file_summary import FileSummary
-from roquet.spark.jobs.audit.findings import AuditedQueue, AuditFinding, HourlyCount
-from roquet.spark.jobs.offset_counts import NumberRange, duplicates, gaps
+from roquet.spark.jobs.audit.findings import (
+    AuditedQueue,
+    AuditFinding,
+    CountDifference,
+    HourlyCount,
+)
+from roquet.spark.jobs.intervals import NumberRange, duplicates, gaps
 from roquet.spark.tables.snapshot import TableSnapshot
 
 
 class RowGap(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one writer (query, batch and partition) that are missing, or there twice."""
+    """Row numbers [start, end) of one writer of the sink that are missing, or occur repeatedly."""
 
     what: str
+    """`missing` or `doubled`."""
     writer: str
+    """<query>/<batch>/<partition>."""
     start: int
     end: int
     times: int = 1
     places: tuple[SinkRowLocation, ...] = ()
-    """Of doubled ones the messages that they are in."""
+    """The messages of doubled rows."""
 
     @property
     def rows(self) -> str:
@@ -29,28 +36,20 @@ class RowGap(msgspec.Struct, frozen=True, kw_only=True):
         return str(NumberRange(self.start, self.end))
 
 
-class CountDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """Hours in which the table and the producer's count differ."""
-
-    first: int
-    last: int
-    more: int
-    """Messages that the table has more; fewer when it is below zero."""
-
-
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit has found."""
+    """The result of an audit."""
 
     topic: str
     table: str
     kind: str
     number: int
+    """Number of the table's commit; 0 for a table without commits."""
     rows: int
     in_topic: int
     waiting: int
-    """In the topic, and not archived yet: no fault."""
+    """Messages that are in the topic and not archived yet, which is no fault."""
     begin_known: bool
-    """Whether the table knows where it began; if not, its first row counts as that."""
+    """Whether the table says where it began; if not, its first row of a queue counts as that."""
     findings: tuple[AuditFinding, ...]
     hours: tuple[HourlyCount, ...]
     producer: tuple[CountDifference, ...] = ()
@@ -58,70 +57,68 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is amiss."""
+        """Whether the audit found no fault."""
         return not (self.findings or self.producer or self.row_gaps)
 
     def count(self, what: str) -> int:
-        """Messages with this fault."""
-        return sum(one.messages for one in self.findings if one.what == what)
+        """Messages with this kind of finding."""
+        return sum(finding.messages for finding in self.findings if finding.what == what)
 
 
 def build_report(
     table: str,
-    held: TableSnapshot,
-    found: FileSummary,
+    snapshot: TableSnapshot,
+    summary: FileSummary,
     queues: Sequence[AuditedQueue],
-    counted: Mapping[int, int] | None,
+    producer_counts: Mapping[int, int] | None,
 ) -> AuditReport:
-    """The report of what all sides have said. Pure."""
-    born = file_summary.add_hours([one.born or one.hours for one in found.queues])
-    differing = findings.count_differences(counted, born) if counted is not None else []
+    """Compare all sides; `producer_counts` by hour, None when the producer was not asked."""
+    born = file_summary.add_hours([queue.born or queue.hours for queue in summary.queues])
+    differences = (
+        findings.count_differences(producer_counts, born) if producer_counts is not None else []
+    )
     return AuditReport(
-        topic=held.topic,
+        topic=snapshot.topic,
         table=table,
-        kind=held.kind,
-        number=held.number,
-        rows=found.rows,
-        in_topic=sum((one.next or 0) - (one.first or 0) for one in queues),
+        kind=snapshot.kind,
+        number=snapshot.number,
+        rows=summary.rows,
+        in_topic=sum((queue.next or 0) - (queue.first or 0) for queue in queues),
         waiting=sum(map(findings.count_waiting, queues)),
-        begin_known=held.begin is not None,
-        findings=tuple(one for queue in queues for one in findings.find_in_queue(queue)),
-        hours=tuple(findings.count_by_hour(found.queues, queues, counted)),
-        producer=tuple(CountDifference(first=a, last=b, more=more) for a, b, more in differing),
-        row_gaps=tuple(row_gaps(found)),
+        begin_known=snapshot.begin is not None,
+        findings=tuple(finding for queue in queues for finding in findings.find_in_queue(queue)),
+        hours=tuple(findings.count_by_hour(summary.queues, queues, producer_counts)),
+        producer=tuple(differences),
+        row_gaps=tuple(row_gaps(summary)),
     )
 
 
-def row_gaps(found: FileSummary) -> list[RowGap]:
-    """What is wrong with the keys of rows: numbers that are missing, or there more than once."""
-    gone = [
-        RowGap(what="missing", writer=one.name, start=span.start, end=span.end)
-        for one in found.writers
-        for span in gaps(one.runs, 0, max(one.runs.ends, default=0))
+def row_gaps(summary: FileSummary) -> list[RowGap]:
+    """The row numbers of each writer that are missing or occur repeatedly."""
+    missing = [
+        RowGap(what="missing", writer=writer.name, start=span.start, end=span.end)
+        for writer in summary.writers
+        for span in gaps(writer.counts, 0, max(writer.counts.ends, default=0))
     ]
-    twice = [
-        RowGap(what="doubled", writer=one.name, start=span.start, end=span.end, times=times)
-        for one in found.writers
-        for span, times in duplicates(one.runs)
+    doubled = [
+        RowGap(what="doubled", writer=writer.name, start=span.start, end=span.end, times=times)
+        for writer in summary.writers
+        for span, times in duplicates(writer.counts)
     ]
-    return sorted([*gone, *twice], key=lambda one: (one.writer, one.start))
+    return sorted([*missing, *doubled], key=lambda gap: (gap.writer, gap.start))
 
 
-def with_locations(report: AuditReport, places: Sequence[SinkRowLocation]) -> AuditReport:
-    """The report, with the messages of rows that are there twice. Pure."""
-    gaps = [
-        msgspec.structs.replace(
-            gap,
-            places=tuple(
-                sorted(
-                    one
-                    for one in places
-                    if one.writer == gap.writer and gap.start <= one.row < gap.end
-                )
-            ),
-        )
+def with_locations(report: AuditReport, locations: Sequence[SinkRowLocation]) -> AuditReport:
+    """The report, with the messages of doubled rows added."""
+    located = [
+        msgspec.structs.replace(gap, places=_locations_of(gap, locations))
         if gap.what == "doubled"
         else gap
         for gap in report.row_gaps
     ]
-    return msgspec.structs.replace(report, row_gaps=tuple(gaps))
+    return msgspec.structs.replace(report, row_gaps=tuple(located))
+
+
+def _locations_of(gap: RowGap, locations: Sequence[SinkRowLocation]) -> tuple[SinkRowLocation, ...]:
+    own = (each for each in locations if each.writer == gap.writer)
+    return tuple(sorted(each for each in own if gap.start <= each.row < gap.end))

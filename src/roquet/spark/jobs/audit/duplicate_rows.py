@@ -1,6 +1,6 @@
-"""Places: where in a topic rows of our sink are that were sent more than once.
+"""Duplicate rows: the messages of rows that our sink sent more than once.
 
-A second look at the files, for the few rows whose numbers are there twice.
+Reads the files a second time, for the few row numbers that occur twice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from roquet.spark.jobs.audit.file_summary import numbered_rows, read_audit_columns
-from roquet.spark.jobs.offset_counts import Ints, NumberRange
+from roquet.spark.jobs.intervals import NumberRange, OffsetArray
 from roquet.spark.jobs.task_set import TaskResult
 
 LOCATIONS_MAX: Final = 1_000
-"""That one task tells of: whoever has more looks at the page for how many."""
+"""Locations that one task returns; the report counts all duplicates without them."""
 
 
 class SinkRowLocation(msgspec.Struct, frozen=True, order=True):
@@ -34,47 +34,48 @@ class SinkRowLocation(msgspec.Struct, frozen=True, order=True):
 
 
 class RowSearchTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Groups of files in which rows are looked for; for Spark's workers."""
+    """Tasks that search a group of files each for rows of the sink."""
 
     groups: Sequence[Sequence[str]]
     topic: str
     wanted: Mapping[str, Sequence[NumberRange]]
-    """Of each writer the rows."""
+    """The row numbers of each writer."""
 
     def __len__(self) -> int:
         return len(self.groups)
 
-    def do(self, number: int) -> TaskResult:
-        """One group of files."""
-        found: list[SinkRowLocation] = []
+    def run(self, number: int) -> TaskResult:
+        """Search the files of one group."""
+        locations: list[SinkRowLocation] = []
         for path in self.groups[number]:
-            if len(found) < LOCATIONS_MAX:
-                found += locate_rows(read_audit_columns(path, self.topic, keys=True), self.wanted)
-        return TaskResult(found=msgspec.json.encode(found[:LOCATIONS_MAX]).decode())
+            if len(locations) < LOCATIONS_MAX:
+                rows = read_audit_columns(path, self.topic, keys=True)
+                locations += locate_rows(rows, self.wanted)
+        return TaskResult(payload=msgspec.json.encode(locations[:LOCATIONS_MAX]).decode())
 
 
 def locate_rows(
     rows: pa.Table, wanted: Mapping[str, Sequence[NumberRange]]
 ) -> list[SinkRowLocation]:
-    """Where the wanted rows are. Pure."""
-    rows, writers, numbers = numbered_rows(rows)
-    texts = writers.cast(writers.type.value_type)
-    found: list[SinkRowLocation] = []
+    """The locations of wanted rows, at most LOCATIONS_MAX of each writer. Pure."""
+    numbered = numbered_rows(rows)
+    writers = numbered.writers.cast(numbered.writers.type.value_type)
+    locations: list[SinkRowLocation] = []
     for writer, spans in sorted(wanted.items()):
-        is_own = pc.equal(texts, writer).to_numpy(zero_copy_only=False)
-        is_wanted = is_own & _in_intervals(numbers, spans)
-        at = pa.array(np.flatnonzero(is_wanted)[:LOCATIONS_MAX])
-        found += _locations(rows.take(at), writer, numbers[is_wanted][:LOCATIONS_MAX].tolist())
-    return found
+        is_own = pc.equal(writers, writer).to_numpy(zero_copy_only=False)
+        places = np.flatnonzero(is_own & _in_intervals(numbered.numbers, spans))[:LOCATIONS_MAX]
+        own_rows = numbered.rows.take(pa.array(places))
+        locations += _locations(own_rows, writer, numbered.numbers[places].tolist())
+    return locations
 
 
-def _in_intervals(numbers: Ints, spans: Sequence[NumberRange]) -> NDArray[np.bool_]:
-    """Which numbers lie in some span; spans come in order."""
+def _in_intervals(numbers: OffsetArray, spans: Sequence[NumberRange]) -> NDArray[np.bool_]:
+    """For each number whether one of the sorted ranges holds it."""
     starts = np.array([span.start for span in spans])
     ends = np.array([span.end for span in spans])
     before = np.searchsorted(starts, numbers, "right") - 1
-    found: NDArray[np.bool_] = (before >= 0) & (numbers < ends[before])
-    return found
+    is_inside: NDArray[np.bool_] = (before >= 0) & (numbers < ends[before])
+    return is_inside
 
 
 def _locations(rows: pa.Table, writer: str, numbers: Sequence[int]) -> Iterator[SinkRowLocation]:

@@ -1,13 +1,13 @@
-"""Footprint: what files of a table hold, in a few numbers: offsets as runs, rows by hour.
+"""File summary: the offsets and hours in files of a table, as a few ranges and counts.
 
-A task reads the columns that say which message a row is, and no body. What it answers is small
-however large the files are.
+A task reads the columns that identify a row, and no bodies. Its result is small however large the
+files are.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from roquet.model.errors import ConfigError
 from roquet.model.properties import SINK_ROW
-from roquet.spark.jobs.offset_counts import Ints, OffsetCounts, count_offsets, sum_counts
+from roquet.spark.jobs.intervals import OffsetArray, OffsetCounts, count_offsets, sum_counts
 from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.tables.table import TableDamaged
 
@@ -30,24 +30,25 @@ TOPIC: Final = "topic"
 HOUR_US: Final = 3_600_000_000
 
 ROW_KEY_PATTERN: Final = r"^(?P<writer>.*)/(?P<row>[0-9]{1,18})$"
-"""`<query>/<batch>/<partition>/<row>`: rows are numbered within all that stands before."""
+"""`<query>/<batch>/<partition>/<row>`: rows are numbered within query, batch and partition."""
 
 
 class SequenceSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in some rows of one queue, or of one writer of rows."""
+    """Rows with consecutive numbers: those of a queue, or those of one writer of the sink."""
 
     name: str
-    """A broker, or a writer."""
+    """A broker, or a writer as `<query>/<batch>/<partition>`."""
     queue_id: int = 0
-    runs: OffsetCounts = OffsetCounts()
+    counts: OffsetCounts = OffsetCounts()
+    """How often each offset, or row number, occurs."""
     hours: Mapping[int, int] = {}
-    """Rows by hour since 1970 in which they were stored."""
+    """Rows by the hour in which they were stored, in hours since 1970."""
     born: Mapping[int, int] = {}
-    """Likewise, in which their producer made them."""
+    """Rows by the hour in which their producer made them."""
 
 
 class FileSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in some files."""
+    """The rows of one or more files."""
 
     queues: tuple[SequenceSummary, ...] = ()
     writers: tuple[SequenceSummary, ...] = ()
@@ -55,33 +56,33 @@ class FileSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SummaryTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Groups of files to be looked at; for Spark's workers."""
+    """Tasks that summarize a group of files each."""
 
     groups: Sequence[Sequence[str]]
     topic: str
     keys: bool = False
-    """Whether to look at the keys of the sink's rows (ROQUET_ROW), too."""
+    """Whether to summarize the keys of the sink's rows (ROQUET_ROW), too."""
 
     def __len__(self) -> int:
         return len(self.groups)
 
-    def do(self, number: int) -> TaskResult:
-        """One group of files."""
+    def run(self, number: int) -> TaskResult:
+        """Summarize the files of one group."""
         parts = [_summarize_file(path, self.topic, keys=self.keys) for path in self.groups[number]]
-        return TaskResult(found=msgspec.json.encode(merge_summaries(parts)).decode())
+        return TaskResult(payload=msgspec.json.encode(merge_summaries(parts)).decode())
 
 
 def transform(rows: pa.Table, *, keys: bool = False) -> FileSummary:
-    """What is in rows of one topic."""
+    """Summarize rows of one topic."""
     writers = tuple(_writer_summaries(rows)) if keys else ()
     return FileSummary(queues=tuple(_queue_summaries(rows)), writers=writers, rows=rows.num_rows)
 
 
 def merge_summaries(parts: Sequence[FileSummary]) -> FileSummary:
-    """What is in several places, as if it were one."""
+    """Merge summaries of several files, as if they were one file."""
     return FileSummary(
-        queues=_merge_by_name([one for part in parts for one in part.queues]),
-        writers=_merge_by_name([one for part in parts for one in part.writers]),
+        queues=_merge_by_name([queue for part in parts for queue in part.queues]),
+        writers=_merge_by_name([writer for part in parts for writer in part.writers]),
         rows=sum(part.rows for part in parts),
     )
 
@@ -101,7 +102,7 @@ def _summarize_file(path: str, topic: str, *, keys: bool) -> FileSummary:
 
 
 def read_audit_columns(path: str, topic: str, *, keys: bool) -> pa.Table:
-    """The columns that are looked at; ConfigError when some of them are not there."""
+    """Read the columns of an audit; ConfigError when a required one is missing."""
     schema = pq.read_schema(path)
     missing = [name for name in REQUIRED_COLUMNS if name not in schema.names]
     if missing:
@@ -110,10 +111,10 @@ def read_audit_columns(path: str, topic: str, *, keys: bool) -> pa.Table:
             f"{', '.join(REQUIRED_COLUMNS)} and {STORED}"
         )
     if keys and PROPERTIES not in schema.names:
-        raise ConfigError(f"{path} has no column {PROPERTIES!r}: the rows' keys are in it")
+        raise ConfigError(f"{path} has no column {PROPERTIES!r}, which holds the keys of rows")
     wanted = [*REQUIRED_COLUMNS, STORED, BORN, TOPIC, *([PROPERTIES] if keys else [])]
     columns = [name for name in wanted if name in schema.names]
-    # As one file: a directory called day=… would be one more column.
+    # Read as a single file: from a data set, a directory named day=… would become a column.
     rows = pq.ParquetFile(Path(path)).read(columns)
     return rows.filter(pc.equal(rows[TOPIC], topic)) if TOPIC in columns else rows
 
@@ -123,96 +124,104 @@ def _queue_summaries(rows: pa.Table) -> Iterator[SequenceSummary]:
     names = broker.dictionary.to_pylist()
     ids = _ints(rows["queue_id"])
     width = int(ids.max(initial=0)) + 1
-    code = _ints(broker.indices) * width + ids
+    codes = _ints(broker.indices) * width + ids
+    offsets = _ints(rows["queue_offset"])
     stored, born = (_hours(rows, name) for name in (STORED, BORN))
-    for one, places in _rows_by_code(code, _ints(rows["queue_offset"])):
+    for code, places in _rows_by_code(codes, offsets):
         yield SequenceSummary(
-            name=names[one // width],
-            queue_id=one % width,
-            runs=count_offsets(_ints(rows["queue_offset"])[places]),
+            name=names[code // width],
+            queue_id=code % width,
+            counts=count_offsets(offsets[places]),
             hours=_count_hours(stored, places),
             born=_count_hours(born, places),
         )
 
 
 def _writer_summaries(rows: pa.Table) -> Iterator[SequenceSummary]:
-    _, writers, numbers = numbered_rows(rows)
-    names = writers.dictionary.to_pylist()
-    for one, places in _rows_by_code(_ints(writers.indices), numbers):
-        yield SequenceSummary(name=names[one], runs=count_offsets(numbers[places]))
+    numbered = numbered_rows(rows)
+    names = numbered.writers.dictionary.to_pylist()
+    codes = _ints(numbered.writers.indices)
+    for code, places in _rows_by_code(codes, numbered.numbers):
+        yield SequenceSummary(name=names[code], counts=count_offsets(numbered.numbers[places]))
 
 
-def numbered_rows(rows: pa.Table) -> tuple[pa.Table, pa.DictionaryArray, Ints]:
-    """The rows that our sink has numbered, their writers, and their numbers."""
+class NumberedRows(NamedTuple):
+    """Rows that our sink has numbered, with the writer and the number of each."""
+
+    rows: pa.Table
+    writers: pa.DictionaryArray
+    numbers: OffsetArray
+
+
+def numbered_rows(rows: pa.Table) -> NumberedRows:
+    """The rows with a key of our sink in the property ROQUET_ROW."""
     column = rows[PROPERTIES].combine_chunks()
-    parts = pc.extract_regex(pc.map_lookup(column, pa.scalar(SINK_ROW), "first"), ROW_KEY_PATTERN)
+    keys = pc.map_lookup(column, pa.scalar(SINK_ROW), "first")
+    parts = pc.extract_regex(keys, ROW_KEY_PATTERN)
     is_numbered = parts.is_valid()
     parts = parts.filter(is_numbered)
     numbers = _ints(pc.struct_field(parts, "row").cast(pa.int64()))
-    return rows.filter(is_numbered), _dictionary(pc.struct_field(parts, "writer")), numbers
+    writers = _dictionary(pc.struct_field(parts, "writer"))
+    return NumberedRows(rows.filter(is_numbered), writers, numbers)
 
 
 def _merge_by_name(parts: Sequence[SequenceSummary]) -> tuple[SequenceSummary, ...]:
-    by_place: dict[tuple[str, int], list[SequenceSummary]] = {}
+    by_name: dict[tuple[str, int], list[SequenceSummary]] = {}
     for part in parts:
-        by_place.setdefault((part.name, part.queue_id), []).append(part)
+        by_name.setdefault((part.name, part.queue_id), []).append(part)
     return tuple(
         SequenceSummary(
             name=name,
             queue_id=queue_id,
-            runs=sum_counts([one.runs for one in found]),
-            hours=add_hours([one.hours for one in found]),
-            born=add_hours([one.born for one in found]),
+            counts=sum_counts([each.counts for each in own]),
+            hours=add_hours([each.hours for each in own]),
+            born=add_hours([each.born for each in own]),
         )
-        for (name, queue_id), found in sorted(by_place.items())
+        for (name, queue_id), own in sorted(by_name.items())
     )
 
 
 def add_hours(parts: Sequence[Mapping[int, int]]) -> dict[int, int]:
-    """Counts by hour of several places."""
+    """Add counts by hour."""
     total: Counter[int] = Counter()
     for part in parts:
         total.update(part)
     return dict(sorted(total.items()))
 
 
-def _rows_by_code(code: Ints, within: Ints) -> Iterator[tuple[int, Ints]]:
-    """Of each code the places of its rows."""
-    order = np.lexsort((within, code))
-    there = code[order]
-    cuts = np.flatnonzero(np.diff(there)) + 1
+def _rows_by_code(codes: OffsetArray, order_by: OffsetArray) -> Iterator[tuple[int, OffsetArray]]:
+    """Each code with the indexes of its rows, sorted by `order_by`."""
+    order = np.lexsort((order_by, codes))
+    cuts = np.flatnonzero(np.diff(codes[order])) + 1
     for places in np.split(order, cuts) if len(order) else ():
-        yield int(code[places[0]]), places
+        yield int(codes[places[0]]), places
 
 
-def _hours(rows: pa.Table, name: str) -> Ints | None:
-    """The hour of each row; -1 where there is none."""
+def _hours(rows: pa.Table, name: str) -> OffsetArray | None:
+    """The hour of each row, -1 for null; None when there is no such column."""
     if name not in rows.column_names:
         return None
     times = rows[name].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
-    known = _ints(times.fill_null(-HOUR_US))
-    return np.floor_divide(known, HOUR_US)
+    return np.floor_divide(_ints(times.fill_null(-HOUR_US)), HOUR_US)
 
 
-def _count_hours(hours: Ints | None, places: Ints) -> dict[int, int]:
+def _count_hours(hours: OffsetArray | None, places: OffsetArray) -> dict[int, int]:
     if hours is None:
         return {}
-    found, counts = np.unique(hours[places], return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    values, counts = np.unique(hours[places], return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):  # an empty one stays in chunks
+    if isinstance(whole, pa.ChunkedArray):  # an empty column stays chunked
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
     whole = whole if not pa.types.is_dictionary(whole.type) else whole.cast(whole.type.value_type)
     return whole.dictionary_encode()
 
 
-def _ints(column: pa.ChunkedArray | pa.Array) -> Ints:
-    found: Ints = (
-        column.to_numpy(zero_copy_only=False)
-        if isinstance(column, pa.Array)
-        else (column.to_numpy())
+def _ints(column: pa.ChunkedArray | pa.Array) -> OffsetArray:
+    values: OffsetArray = (
+        column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
     )
-    return found.astype(np.int64)
+    return values.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Findings: what is missing, doubled or unknown in a table, by queue and by hour. Pure."""
+"""Audit findings: missing, duplicate or unknown messages in a table, by queue and hour. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,61 +7,61 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from roquet.spark.jobs.audit.file_summary import SequenceSummary, add_hours
-from roquet.spark.jobs.offset_counts import (
+from roquet.spark.jobs.intervals import (
     NumberRange,
     OffsetCounts,
     duplicates,
     gaps,
-    intervals_from,
+    ranges_from,
 )
 
 FindingKind: TypeAlias = Literal["missing", "lost", "doubled", "unknown"]
 
 MEANING: Final[Mapping[FindingKind, str]] = {
     "missing": "not in the table, and still in the topic",
-    "lost": "not in the table, and no longer in the topic: retention took it",
+    "lost": "not in the table, and no longer in the topic: deleted by retention",
     "doubled": "more than once in the table",
-    "unknown": "in the table, and beyond the end of the topic: of another topic of this name",
+    "unknown": "in the table, and beyond the end of the topic: from another topic of this name",
 }
 
 HOUR_MS: Final = 3_600_000
 
 
 class AuditedQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one queue."""
+    """The facts about one queue that findings are made from; ends of ranges are exclusive."""
 
     broker: str
     queue_id: int
-    runs: OffsetCounts = OffsetCounts()
-    """In the table."""
+    counts: OffsetCounts = OffsetCounts()
+    """Offsets in the table."""
     begin: int | None = None
-    """Where the archive began; None when that is not known."""
+    """The offset at which the archive began; None when the table does not say."""
     end: int | None = None
-    """How far it says it has come; None when nobody says it."""
+    """The offset up to which the archive has come; None when the table does not say."""
     first: int | None = None
-    """In the topic; None when it was not asked."""
+    """The first offset in the topic; None when the topic has no such queue."""
     next: int | None = None
-    edges: tuple[tuple[int, int], ...] = ()
-    """Of hours since 1970 the offset of their first message, both rising."""
+    """The offset that the topic's next message will get; None as for `first`."""
+    hour_starts: tuple[tuple[int, int], ...] = ()
+    """Pairs of an hour since 1970 and the offset of its first message, both rising."""
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something amiss."""
+    """A fault in the range of offsets [start, end) of a queue."""
 
     what: FindingKind
     broker: str
     queue_id: int
     start: int
     end: int
-    """The first offset that is well again."""
     times: int = 1
-    """How often a doubled message is there."""
+    """How often each message of kind `doubled` occurs."""
     hour: int | None = None
-    """Since 1970, in which its first message was stored, as far as the topic still tells."""
+    """When its first message was stored, in hours since 1970; None when the topic has lost it."""
 
     @property
     def messages(self) -> int:
-        """How many are amiss; of one that is there three times, two."""
+        """Surplus or missing messages: one that occurs three times counts as two."""
         return (self.end - self.start) * (self.times - 1 if self.what == "doubled" else 1)
 
     @property
@@ -71,7 +71,7 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HourlyCount(msgspec.Struct, frozen=True, kw_only=True):
-    """An hour's counts; None where nobody can say."""
+    """Messages of one hour by each side; None where a side does not know."""
 
     hour: int
     producer: int | None = None
@@ -79,14 +79,23 @@ class HourlyCount(msgspec.Struct, frozen=True, kw_only=True):
     table: int = 0
 
 
+class CountDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive hours, both inclusive, in which the table and the producer's count differ."""
+
+    first: int
+    last: int
+    more: int
+    """Messages that the table has more; negative when it has fewer."""
+
+
 def find_in_queue(queue: AuditedQueue) -> list[AuditFinding]:
-    """All that is amiss with one queue."""
-    found = [*_missing(queue), *_doubled(queue), *_unknown(queue)]
-    return sorted(found, key=lambda one: (one.start, one.what))
+    """All findings of a queue, by offset."""
+    findings = [*_missing(queue), *_doubled(queue), *_unknown(queue)]
+    return sorted(findings, key=lambda finding: (finding.start, finding.what))
 
 
 def count_waiting(queue: AuditedQueue) -> int:
-    """Messages that the topic has and the archive has not come to."""
+    """Messages in the topic that the archive has not reached yet."""
     if queue.next is None:
         return 0
     return max(queue.next - max(_end_of(queue), queue.first or 0), 0)
@@ -97,7 +106,10 @@ def count_by_hour(
     queues: Sequence[AuditedQueue],
     producer: Mapping[int, int] | None,
 ) -> list[HourlyCount]:
-    """The counts of all sides; the producer's hours are those in which it made its messages."""
+    """Counts by hour of the table (`parts`), of the topic (`queues`) and of the producer.
+
+    The producer counts by the hour in which it made a message, the others by when it was stored.
+    """
     table = add_hours([part.hours for part in parts])
     topic = add_hours([dict(_topic_counts(queue)) for queue in queues])
     hours = sorted(hour for hour in {*table, *topic, *(producer or {})} if hour >= 0)
@@ -106,7 +118,7 @@ def count_by_hour(
         HourlyCount(
             hour=hour,
             producer=None if producer is None else producer.get(hour, 0),
-            # What retention has left of an earlier hour says nothing of that hour.
+            # Of hours before the first one retention may have deleted any part.
             topic=topic.get(hour, 0) if first is not None and hour >= first else None,
             table=table.get(hour, 0),
         )
@@ -116,27 +128,28 @@ def count_by_hour(
 
 def count_differences(
     producer: Mapping[int, int], table: Mapping[int, int]
-) -> list[tuple[int, int, int]]:
-    """First hour, last hour and surplus in the table, where it differs from the producer's count.
+) -> list[CountDifference]:
+    """The hours in which the table differs from the producer's count.
 
-    Hours next to each other that differ are one: a message that is counted in an hour may have been
-    made in the one before.
+    Consecutive hours that differ are summed up, and left out when they cancel out: a message that
+    is counted in one hour may have been made in the hour before.
     """
-    found: list[tuple[int, int, int]] = []
+    differences: list[CountDifference] = []
     for hour in sorted({*producer, *table}):
         more = table.get(hour, 0) - producer.get(hour, 0)
         if not more:
             continue
-        if found and found[-1][1] == hour - 1:
-            first, _, sum_ = found.pop()
-            found.append((first, hour, sum_ + more))
+        if differences and differences[-1].last == hour - 1:
+            before = differences.pop()
+            more += before.more
+            differences.append(CountDifference(first=before.first, last=hour, more=more))
         else:
-            found.append((hour, hour, more))
-    return [one for one in found if one[2]]
+            differences.append(CountDifference(first=hour, last=hour, more=more))
+    return [difference for difference in differences if difference.more]
 
 
 def _missing(queue: AuditedQueue) -> Iterator[AuditFinding]:
-    for span in gaps(queue.runs, _start_of(queue), _end_of(queue)):
+    for span in gaps(queue.counts, _start_of(queue), _end_of(queue)):
         for what, part in _split_gap(queue, span):
             yield _finding(queue, what, part)
     if queue.end is not None and queue.first is not None and queue.first > queue.end:
@@ -144,7 +157,7 @@ def _missing(queue: AuditedQueue) -> Iterator[AuditFinding]:
 
 
 def _split_gap(queue: AuditedQueue, span: NumberRange) -> Iterator[tuple[FindingKind, NumberRange]]:
-    """What of a gap is still in the topic, and what is not."""
+    """The part of a gap that the topic has lost, and the part that it still has."""
     first = span.start if queue.first is None else queue.first
     parts: Sequence[tuple[FindingKind, NumberRange]] = (
         ("lost", span.within(span.start, first)),
@@ -154,13 +167,13 @@ def _split_gap(queue: AuditedQueue, span: NumberRange) -> Iterator[tuple[Finding
 
 
 def _doubled(queue: AuditedQueue) -> Iterator[AuditFinding]:
-    for span, times in duplicates(queue.runs):
+    for span, times in duplicates(queue.counts):
         yield _finding(queue, "doubled", span, times)
 
 
 def _unknown(queue: AuditedQueue) -> Iterator[AuditFinding]:
     if queue.next is not None:
-        for span in intervals_from(queue.runs, queue.next):
+        for span in ranges_from(queue.counts, queue.next):
             yield _finding(queue, "unknown", span)
 
 
@@ -179,28 +192,30 @@ def _finding(
 
 
 def _hour(queue: AuditedQueue, offset: int) -> int | None:
-    place = bisect_right(queue.edges, offset, key=lambda edge: edge[1])
-    is_there = queue.first is not None and offset >= queue.first
-    return queue.edges[place - 1][0] if place and is_there else None
+    place = bisect_right(queue.hour_starts, offset, key=lambda hour_start: hour_start[1])
+    is_in_topic = queue.first is not None and offset >= queue.first
+    return queue.hour_starts[place - 1][0] if place and is_in_topic else None
 
 
 def _start_of(queue: AuditedQueue) -> int:
     if queue.begin is not None:
         return queue.begin
-    if queue.runs.starts:
-        return queue.runs.starts[0]
+    if queue.counts.starts:
+        return queue.counts.starts[0]
     return queue.first or 0
 
 
 def _end_of(queue: AuditedQueue) -> int:
     if queue.end is not None:
         return queue.end
-    return queue.runs.ends[-1] if queue.runs.ends else queue.first or 0
+    return queue.counts.ends[-1] if queue.counts.ends else queue.first or 0
 
 
 def _topic_counts(queue: AuditedQueue) -> Iterator[tuple[int, int]]:
-    """Messages of each hour in the topic."""
-    ends = [*(offset for _, offset in queue.edges[1:]), queue.next or 0]
-    for (hour, offset), end in zip(queue.edges, ends, strict=True) if queue.edges else ():
+    """Pairs of an hour and its messages in the topic."""
+    if not queue.hour_starts:
+        return
+    ends = [*(offset for _, offset in queue.hour_starts[1:]), queue.next or 0]
+    for (hour, offset), end in zip(queue.hour_starts, ends, strict=True):
         if end > offset:
             yield hour, end - offset

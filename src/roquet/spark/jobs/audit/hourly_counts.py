@@ -1,7 +1,7 @@
-"""Hours: how many messages of each hour a topic holds, and how many a producer says it has sent.
+"""Hourly counts: messages of each hour in a topic, and by a producer's own count.
 
-A topic is not read for it: a broker knows the offset of an hour's first message. An hour without
-messages is found by its neighbours, so that a quiet week costs a few questions.
+The topic's messages are not read: a broker knows the offset of the first message at a time. Hours
+without messages are recognized by equal offsets around them, so a quiet week costs a few calls.
 """
 
 import json
@@ -23,13 +23,16 @@ COUNTS_FORMAT: Final = (
 )
 
 TIMESTAMP_MS_MIN: Final = 100_000_000_000
-"""A number that is smaller is none of ms since 1970."""
+"""Smaller numbers are not accepted as ms since 1970 (this one is in March 1973)."""
 
 
 def hour_starts(
     cluster: ClusterClient, queue: QueueKey, span: tuple[int, int]
 ) -> tuple[tuple[int, int], ...]:
-    """Of each hour that has messages the offset of the first one."""
+    """Pairs of each hour since 1970 that has messages, and the offset of its first message.
+
+    `span` is the half-open range of offsets in the queue.
+    """
     if span[0] >= span[1]:
         return ()
     topic, broker, queue_id = queue
@@ -46,7 +49,11 @@ def hour_starts(
 def search_hours(
     at: Callable[[int], int], low: tuple[int, int], high: tuple[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """The hours, from one on to before another, in which offsets rise, each with its first."""
+    """Search the hours in which offsets rise by bisection; yields (hour, first offset) pairs.
+
+    `low` and `high` are such pairs, too, and bound the search to [low, high). `at` returns the
+    offset of the first message since the begin of an hour.
+    """
     if low[1] >= high[1]:
         return
     if low[0] + 1 >= high[0]:
@@ -59,7 +66,7 @@ def search_hours(
 
 
 def read_producer_counts(path: Path, topic: str) -> dict[int, int]:
-    """A producer's counts of a topic by hour since 1970; ConfigError for what cannot be read."""
+    """Read a producer's counts of a topic by hour since 1970; ConfigError for unreadable rows."""
     try:
         rows = _read_rows(path)
     except OSError as error:
@@ -85,32 +92,32 @@ def _read_rows(path: Path) -> list[Any]:
     text = path.read_text("utf-8").strip()
     try:
         if text.startswith("["):
-            found: list[Any] = json.loads(text)
-            return found
+            array: list[Any] = json.loads(text)
+            return array
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
-        raise ConfigError(f"{path} is no JSON: {error}; {COUNTS_FORMAT}") from None
+        raise ConfigError(f"{path} is not JSON: {error}; {COUNTS_FORMAT}") from None
 
 
 def _hour(value: Any) -> int:
-    """A time, as text, as a moment or in ms since 1970, to its hour."""
+    """The hour of a time, which is ISO 8601 text, a datetime or ms since 1970; UTC by default."""
     if isinstance(value, bool):
-        raise TypeError("is no time")
+        raise TypeError("is not a time")
     if isinstance(value, int) and value >= TIMESTAMP_MS_MIN:
         return value // HOUR_MS
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     if isinstance(moment, date) and not isinstance(moment, datetime):
-        raise TypeError("is a day, and no hour")
-    known = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(known.timestamp()) * 1000 // HOUR_MS
+        raise TypeError("is a day without an hour")
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(aware.timestamp()) * 1000 // HOUR_MS
 
 
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("the count is no whole number")
+        raise ValueError("the count is not a whole number of 0 or more")
     return value
 
 
 def hour_text(hour: int) -> str:
-    """An hour for eyes, in UTC."""
+    """An hour since 1970 as `2026-01-31 12:00`, in UTC."""
     return f"{datetime.fromtimestamp(hour * HOUR_MS / 1000, UTC):%Y-%m-%d %H:00}"

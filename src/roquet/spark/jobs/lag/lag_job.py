@@ -1,10 +1,10 @@
-"""lag: how far all groups are, over time: a table, a page, and who will not catch up.
+"""Lag job: samples the consumer lag of all groups over time, and reports who will not catch up.
 
-    done = main(Params(target="lake/lag", every_ms=10_000, for_ms=600_000))
-    [one for one in done.standings if not one.outlook.will_catch_up]
+    report = main(Params(target="lake/lag", every_ms=10_000, for_ms=600_000))
+    [group for group in report.standings if not group.outlook.will_catch_up]
 
-Brokers are asked every so often; each answer is a file of the table, so what is known outlives a
-kill. At the end these files become one, and the page is made from all that the table has.
+Brokers are asked periodically. Each sample is a file of the table, so it survives a kill. At the
+end the files of the run are merged into one, and the page is made from the whole table.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,76 +33,82 @@ PAGE: Final = "lag.html"
 STANDINGS: Final = "standings.json"
 
 PERIOD_MIN_MS: Final = 100
-"""Brokers have other work."""
+"""Shortest period between samples, to limit the load on brokers."""
 
 STOP_CHECK_MS: Final = 200
-"""How often one who waits looks whether it shall end."""
+"""How often the job checks between samples whether it shall stop."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user wants to watch."""
+    """The parameters of the lag job."""
 
     target: str
     namesrv: str | None = None
     every_ms: int = 10_000
     for_ms: int = 600_000
     groups: tuple[str, ...] = ()
-    """None: all but the system's own."""
+    """Empty: all groups but the system's own."""
     retention_ms: int | None = None
-    """For brokers that do not tell how long they keep messages."""
+    """Assumed for brokers that do not say how long they keep messages."""
 
 
 class LagProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the watching has come."""
+    """The progress of a run."""
 
     samples: int
     wanted: int
     lag: int
+    """Messages that wait for all groups together."""
     silent: Sequence[str] = ()
+    """Brokers that did not answer the last sample."""
 
 
 OnLagProgress = Callable[[LagProgress], object]
 
 
 def main(params: Params) -> LagReport:
-    """Watch until the time is up."""
+    """Sample until the time is up."""
     return run(params)
 
 
 def run(
-    params: Params, tell: OnLagProgress = lambda _: None, ended: Callable[[], bool] = lambda: False
+    params: Params,
+    on_progress: OnLagProgress = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> LagReport:
-    """Watch until the time is up, `ended` says so, or Ctrl-C does: then tell what was seen."""
+    """Sample until the time is up, `should_stop` returns True or Ctrl-C comes; then report."""
     root = open_samples(params)
-    watch = LagMonitor(params, root)
+    monitor = LagMonitor(params, root)
     try:
-        loop.run(watch.run(tell, ended))
+        loop.run(monitor.run(on_progress, should_stop))
     except KeyboardInterrupt:
-        if not watch.samples:
+        if not monitor.samples:
             raise
-    merge_files(watch.parts, root)
+    merge_files(monitor.files, root)
     rows = read_samples(root)
-    since_ms = watch.at_ms - params.for_ms
+    since_ms = monitor.at_ms - params.for_ms
     recent = rows.filter(pc.greater_equal(rows["at"], pa.scalar(since_ms, rows["at"].type)))
-    standings = transform(recent, watch.retention, params.retention_ms)
-    done = LagReport(
-        samples=watch.samples,
-        at_ms=watch.at_ms,
-        standings=standings,
+    report = LagReport(
+        samples=monitor.samples,
+        at_ms=monitor.at_ms,
+        standings=transform(recent, monitor.retention, params.retention_ms),
         page=str(root / PAGE),
         namesrv=params.namesrv or "",
     )
-    _write_bytes(root / STANDINGS, msgspec.json.format(msgspec.json.encode(done)))
-    _write_bytes(root / PAGE, html(done, rows).encode())
-    return done
+    _write_bytes(root / STANDINGS, msgspec.json.format(msgspec.json.encode(report)))
+    _write_bytes(root / PAGE, html(report, rows).encode())
+    return report
 
 
 def open_samples(params: Params) -> Path:
-    """The directory of the table, made when there is none; ConfigError for another one's."""
+    """Create or reuse the directory of the table; ConfigError when it holds something else."""
     if params.every_ms < PERIOD_MIN_MS:
         raise ConfigError(f"every {params.every_ms} ms is too often: {PERIOD_MIN_MS} ms at least")
     if params.for_ms < params.every_ms:
-        raise ConfigError("it is watched for less time than lies between two looks")
+        raise ConfigError(
+            f"the time of sampling, {params.for_ms} ms, is shorter than the {params.every_ms} ms "
+            "between two samples"
+        )
     root = Path(params.target).expanduser().absolute()
     if root.exists() and not root.is_dir():
         raise ConfigError(f"{root} is a file: give a directory")
@@ -113,67 +119,71 @@ def open_samples(params: Params) -> Path:
 
 
 def read_samples(root: Path) -> pa.Table:
-    """All samples that there are."""
+    """Read all samples of the table."""
     paths = [str(path) for path in sorted((root / SAMPLES).glob("*.parquet"))]
     if not paths:
         return sampling.SCHEMA.empty_table()
     return ds.dataset(paths, sampling.SCHEMA, format="parquet").to_table()
 
 
-def merge_files(parts: Sequence[Path], root: Path) -> None:
-    """The files of one run become one.
+def merge_files(files: Sequence[Path], root: Path) -> None:
+    """Merge the files of one run into one.
 
-    A kill between its last two steps leaves samples twice, which change no rate.
+    A kill before all of them are deleted leaves samples twice, which changes no rate.
     """
-    if len(parts) > 1:
-        rows = ds.dataset([str(path) for path in parts], sampling.SCHEMA, format="parquet")
-        _write_rows(rows.to_table(), root / SAMPLES / f"{parts[0].stem}-{parts[-1].stem}.parquet")
-        for path in parts:
+    if len(files) > 1:
+        rows = ds.dataset([str(path) for path in files], sampling.SCHEMA, format="parquet")
+        _write_rows(rows.to_table(), root / SAMPLES / f"{files[0].stem}-{files[-1].stem}.parquet")
+        for path in files:
             path.unlink()
 
 
 class LagMonitor:
-    """One run: sample after sample."""
+    """One run, which writes sample after sample."""
 
     def __init__(self, params: Params, root: Path) -> None:
         self._params, self._root = params, root
-        self.parts = list[Path]()
+        self.files = list[Path]()
+        """The files that this run has written."""
         self.samples = 0
         self.at_ms = 0
+        """The time of the last sample, in ms since 1970."""
         self.retention: Mapping[str, float] = {}
+        """Seconds for which each broker keeps messages."""
 
-    async def run(self, tell: OnLagProgress, ended: Callable[[], bool]) -> None:
-        """Until the time is up."""
+    async def run(self, on_progress: OnLagProgress, should_stop: Callable[[], bool]) -> None:
+        """Sample until the time is up."""
         async with AdminClient(self._params.namesrv) as admin:
             self.retention = await sampling.retention(admin)
             wanted = self._params.for_ms // self._params.every_ms + 1
             due_ms = admin.clock.monotonic_ms()
             for _ in range(wanted):
-                tell(await self._step(admin, wanted))
+                on_progress(await self._step(admin, wanted))
                 due_ms += self._params.every_ms
-                if self.samples < wanted and not await _wait_until(admin, due_ms, ended):
+                if self.samples < wanted and not await _wait_until(admin, due_ms, should_stop):
                     return
 
     async def _step(self, admin: AdminClient, wanted: int) -> LagProgress:
+        """Write one sample; one that fails is left out, but for the first."""
         self.samples += 1
         try:
-            found = await sampling.sample(admin, self._params.groups)
+            sample = await sampling.sample(admin, self._params.groups)
         except RoquetError as error:
-            if not self.parts:
+            if not self.files:
                 raise
             log.warning("%s; this sample is left out", error)
             return LagProgress(samples=self.samples, wanted=wanted, lag=0)
         self.at_ms = admin.clock.now_ms()
         path = self._root / SAMPLES / f"{self.at_ms}.parquet"
-        _write_rows(found.rows, path)
-        self.parts.append(path)
-        lag = pc.sum(found.rows["lag"]).as_py() or 0
-        return LagProgress(samples=self.samples, wanted=wanted, lag=lag, silent=found.silent)
+        _write_rows(sample.rows, path)
+        self.files.append(path)
+        lag = pc.sum(sample.rows["lag"]).as_py() or 0
+        return LagProgress(samples=self.samples, wanted=wanted, lag=lag, silent=sample.silent)
 
 
-async def _wait_until(admin: AdminClient, due_ms: int, ended: Callable[[], bool]) -> bool:
-    """Wait for a time; False when it is ended before."""
-    while not ended():
+async def _wait_until(admin: AdminClient, due_ms: int, should_stop: Callable[[], bool]) -> bool:
+    """Wait for a time; False when the run is stopped before."""
+    while not should_stop():
         left_ms = due_ms - admin.clock.monotonic_ms()
         if left_ms <= 0:
             return True
@@ -182,13 +192,13 @@ async def _wait_until(admin: AdminClient, due_ms: int, ended: Callable[[], bool]
 
 
 def _write_rows(rows: pa.Table, path: Path) -> None:
-    """A file that is whole when it has its name."""
-    waiting = path.with_name(f".{uuid4().hex}")
-    pq.write_table(rows, waiting)
-    waiting.replace(path)
+    """Write a Parquet file, which gets its name once it is whole."""
+    draft = path.with_name(f".{uuid4().hex}")
+    pq.write_table(rows, draft)
+    draft.replace(path)
 
 
 def _write_bytes(path: Path, data: bytes) -> None:
-    waiting = path.with_name(f".{uuid4().hex}")
-    waiting.write_bytes(data)
-    waiting.replace(path)
+    draft = path.with_name(f".{uuid4().hex}")
+    draft.write_bytes(data)
+    draft.replace(path)

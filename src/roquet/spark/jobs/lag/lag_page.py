@@ -1,4 +1,4 @@
-"""The page of the lag job: who will not catch up and by when, and every group's lag over time."""
+"""Lag page: forecasts of all groups as HTML, and the lag of the worst ones over time."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,12 +15,12 @@ from roquet.spark.jobs.lag.trends import LagState
 MINUTE_MS: Final = 60_000
 
 NAME_MAX: Final = 18
-"""Characters of a group or a topic beside the curves: the table above has all of them."""
+"""Characters of a group's or topic's name beside a curve; the table has the whole name."""
 
 _GROUPS_TEXT: Final = (
     "Rates are medians over all pairs of samples, in messages a second. Caught up: when nothing "
-    "waits, if all goes on like this. Cut off: from when on retention may delete what the group "
-    "has not handled; brokers delete whole files, so it may be later."
+    "will wait, if the rates stay as they are. Cut off: when retention may begin to delete "
+    "messages that the group has not handled; brokers delete whole files, so it may be later."
 )
 _PICTURE_TEXT: Final = (
     "Messages that wait, by minutes since the first sample, at {first} UTC: the topics in which "
@@ -29,95 +29,95 @@ _PICTURE_TEXT: Final = (
 _FLAT_TEXT: Final = " Not drawn, since their curves would lie on the axis: {count}."
 
 VISIBLE_FRACTION: Final = 0.005
-"""Of the highest curve: one that is always below that lies on the axis, and would only be named."""
+"""A curve below this part of the highest one would lie on the axis, and is not drawn."""
 
 
-def html(done: LagReport, rows: pa.Table) -> str:
-    """The whole page, from all samples that the table has."""
-    late = [one for one in done.standings if is_late(one)]
+def html(report: LagReport, rows: pa.Table) -> str:
+    """The page as HTML; `rows` are all samples of the table."""
+    late = [each for each in report.standings if is_late(each)]
     sections = [
-        Section(title="What was watched", content=_facts_table(done, rows)),
-        Section(title="Groups", text=_GROUPS_TEXT, content=_groups_table(done)),
+        Section(title="Samples", content=_facts_table(report, rows)),
+        Section(title="Groups", text=_GROUPS_TEXT, content=_groups_table(report)),
     ]
-    sections += _pictures(done, rows)
-    return page("Lag of all groups", Cell(verdict(done), not late), sections)
+    sections += _pictures(report, rows)
+    return page("Lag of all groups", Cell(verdict(report), not late), sections)
 
 
-def verdict(done: LagReport) -> str:
-    """All groups in a sentence."""
-    late = [one for one in done.standings if is_late(one)]
-    if not done.standings:
+def verdict(report: LagReport) -> str:
+    """The state of all groups in one sentence."""
+    late = [each for each in report.standings if is_late(each)]
+    if not report.standings:
         return "there is no group with progress"
     if not late:
-        return f"none of {len(done.standings)} groups is falling behind"
-    return "; ".join(sentence(one, done.at_ms) for one in late)
+        return f"none of {len(report.standings)} groups is falling behind"
+    return "; ".join(sentence(each, report.at_ms) for each in late)
 
 
-def is_late(one: GroupLag) -> bool:
-    """Whether a group will not catch up, as it goes now: it stands, falls behind, or has lost."""
-    outlook = one.outlook
+def is_late(group: GroupLag) -> bool:
+    """Whether a group will not catch up: it stands, falls behind, or is or will be cut off."""
+    outlook = group.outlook
     is_bad = outlook.state >= LagState.FALLING_BEHIND or outlook.cut_off_s is not None
     return is_bad and outlook.lag + outlook.lost > 0
 
 
-def sentence(one: GroupLag, at_ms: int) -> str:
-    """A group that will not catch up, in a sentence."""
-    outlook = one.outlook
-    text = f"{one.group} will not catch up with {one.topic}: {outlook.state.words}"
+def sentence(group: GroupLag, at_ms: int) -> str:
+    """One sentence about a group that will not catch up; `at_ms` is the time of the forecast."""
+    outlook = group.outlook
+    text = f"{group.group} will not catch up with {group.topic}: {outlook.state.words}"
     text += f", {outlook.lag:,} behind"
     if outlook.lost:
-        text += f", {outlook.lost:,} were deleted before it came"
+        text += f", {outlook.lost:,} were deleted before it read them"
     if outlook.cut_off_s is not None:
         text += f", cut off by retention from {time_text(at_ms, outlook.cut_off_s)} on"
     return text
 
 
 def time_text(at_ms: int, in_s: float | None, never: str = "never") -> str:
-    """A time in the future for eyes, in UTC."""
+    """The time `in_s` seconds after `at_ms` as text, in UTC; `never` for None or a far time."""
     if in_s is None:
         return never
     if not in_s:
         return "now"
     try:
-        found = datetime.fromtimestamp(at_ms / 1000 + in_s, UTC)
+        time = datetime.fromtimestamp(at_ms / 1000 + in_s, UTC)
     except (OverflowError, ValueError, OSError):
         return never
-    return f"{found:%Y-%m-%d %H:%M} UTC"
+    return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
-def _groups_table(done: LagReport) -> str:
+def _groups_table(report: LagReport) -> str:
     head = ["group", "topic", "state", "lag", "come/s", "handled/s", "caught up", "cut off", "lost",
             "worst queue"]  # fmt: skip
     rows = [
         [
-            one.group,
-            one.topic,
-            Cell(one.outlook.state.words, _is_good(one), is_whole=True),
-            one.outlook.lag,
-            f"{one.outlook.come:,.1f}",
-            f"{one.outlook.handled:,.1f}",
-            Cell(time_text(done.at_ms, one.outlook.caught_up_s), is_whole=True),
-            Cell(time_text(done.at_ms, one.outlook.cut_off_s, "-"), is_whole=True),
-            one.outlook.lost,
-            one.worst,
+            each.group,
+            each.topic,
+            Cell(each.outlook.state.words, _is_good(each), is_whole=True),
+            each.outlook.lag,
+            f"{each.outlook.come:,.1f}",
+            f"{each.outlook.handled:,.1f}",
+            Cell(time_text(report.at_ms, each.outlook.caught_up_s), is_whole=True),
+            Cell(time_text(report.at_ms, each.outlook.cut_off_s, "-"), is_whole=True),
+            each.outlook.lost,
+            each.worst,
         ]
-        for one in done.standings
+        for each in report.standings
     ]
     return table(head, rows)
 
 
-def _facts_table(done: LagReport, rows: pa.Table) -> str:
-    """Which cluster, when, and how often."""
+def _facts_table(report: LagReport, rows: pa.Table) -> str:
+    """The cluster, and the times of the samples."""
     brokers = sorted(pc.unique(rows["broker"]).to_pylist())
     facts: list[list[Cell | object]] = [
-        ["name servers", done.namesrv],
+        ["name servers", report.namesrv],
         ["brokers", ", ".join(brokers)],
     ]
     if rows.num_rows:
         first_ms = pc.min(rows["at"]).cast(pa.int64()).as_py()
         facts.append(["first sample", Cell(_second_text(first_ms), is_whole=True)])
-    facts.append(["last sample", Cell(_second_text(done.at_ms), is_whole=True)])
-    return table(["what", ""], [*facts, ["samples of this run", done.samples]])
+    facts.append(["last sample", Cell(_second_text(report.at_ms), is_whole=True)])
+    return table(["what", ""], [*facts, ["samples of this run", report.samples]])
 
 
 def _second_text(at_ms: int) -> str:
@@ -125,25 +125,25 @@ def _second_text(at_ms: int) -> str:
 
 
 def _short(name: str) -> str:
-    """A name that fits beside the picture; its beginning and its end tell it from others."""
+    """A name shortened in the middle to fit beside the picture: both ends distinguish names."""
     half = NAME_MAX // 2
     return name if len(name) <= NAME_MAX else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}"
 
 
-def _is_good(one: GroupLag) -> bool | None:
-    if is_late(one):
+def _is_good(group: GroupLag) -> bool | None:
+    if is_late(group):
         return False
-    return True if one.outlook.state is LagState.CAUGHT_UP else None
+    return True if group.outlook.state is LagState.CAUGHT_UP else None
 
 
-def _pictures(done: LagReport, rows: pa.Table) -> Iterator[Section]:
-    worst = sorted(done.standings, key=lambda one: -one.outlook.lag)[:COLOURS]
+def _pictures(report: LagReport, rows: pa.Table) -> Iterator[Section]:
+    worst = sorted(report.standings, key=lambda group: -group.outlook.lag)[:COLOURS]
     if not rows.num_rows or not worst:
         return
     first_ms = pc.min(rows["at"]).cast(pa.int64()).as_py()
-    every = {one: _series(rows, one, first_ms) for one in worst}
-    top = max(max(one.y, default=0) for one in every.values())
-    drawn = {one: s for one, s in every.items() if max(s.y, default=0) > top * VISIBLE_FRACTION}
+    curves = {group: _series(rows, group, first_ms) for group in worst}
+    visible = max(max(curve.y, default=0) for curve in curves.values()) * VISIBLE_FRACTION
+    drawn = {group: curve for group, curve in curves.items() if max(curve.y, default=0) > visible}
     if not drawn:
         return
     series = [*drawn.values()]
@@ -151,39 +151,38 @@ def _pictures(done: LagReport, rows: pa.Table) -> Iterator[Section]:
         series,
         x="minutes",
         y="messages",
-        moments=_cut_off_moments(done, [*drawn], first_ms, series),
+        moments=_cut_off_moments(report, [*drawn], first_ms, series),
     )
-    flat = len(done.standings) - len(drawn)
+    flat = len(report.standings) - len(drawn)
     text = _PICTURE_TEXT.format(first=_second_text(first_ms).removesuffix(" UTC"))
     if len(drawn) == 1:
-        text += "".join(f" The curve is {one.group}: {one.topic}." for one in drawn)
+        text += "".join(f" The curve is {group.group}: {group.topic}." for group in drawn)
     text += _FLAT_TEXT.format(count=flat) if flat else ""
     yield Section(title="Lag over time", text=text, content=picture)
 
 
-def _series(rows: pa.Table, one: GroupLag, first_ms: int) -> PlotSeries:
+def _series(rows: pa.Table, group: GroupLag, first_ms: int) -> PlotSeries:
     own = rows.filter(
-        pc.and_(pc.equal(rows["group"], one.group), pc.equal(rows["topic"], one.topic))
+        pc.and_(pc.equal(rows["group"], group.group), pc.equal(rows["topic"], group.topic))
     )
     summed = own.group_by("at").aggregate([("lag", "sum")]).sort_by("at")
     at = summed["at"].cast(pa.int64()).to_pylist()
     return PlotSeries(
-        name=f"{_short(one.group)}: {_short(one.topic)}",
+        name=f"{_short(group.group)}: {_short(group.topic)}",
         x=[(ms - first_ms) / MINUTE_MS for ms in at],
         y=summed["lag_sum"].to_pylist(),
     )
 
 
 def _cut_off_moments(
-    done: LagReport, worst: list[GroupLag], first_ms: int, series: list[PlotSeries]
+    report: LagReport, worst: list[GroupLag], first_ms: int, series: list[PlotSeries]
 ) -> list[PlotEvent]:
-    """When retention comes, where that is not far outside of the picture."""
-    reach = max((one.x[-1] for one in series), default=0.0)
-    found = [
-        PlotEvent(
-            (done.at_ms - first_ms) / MINUTE_MS + one.outlook.cut_off_s / 60, f"{one.group} cut off"
-        )
-        for one in worst
-        if one.outlook.cut_off_s is not None
+    """When retention cuts off these groups, unless that is far outside of the picture."""
+    last = max((curve.x[-1] for curve in series), default=0.0)
+    now = (report.at_ms - first_ms) / MINUTE_MS
+    events = [
+        PlotEvent(now + group.outlook.cut_off_s / 60, f"{group.group} cut off")
+        for group in worst
+        if group.outlook.cut_off_s is not None
     ]
-    return [one for one in found if one.x <= reach * 1.5]
+    return [event for event in events if event.x <= last * 1.5]

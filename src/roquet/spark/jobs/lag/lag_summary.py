@@ -1,4 +1,4 @@
-"""Standings: how each group does in each topic, out of a table of samples. Pure."""
+"""Lag summary: a forecast for each group and topic, from a table of samples. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,22 +15,22 @@ _KEYS: Final = ("group", "topic", "broker", "queue_id")
 
 
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
-    """How a group does in a topic, and in which queue it is worst."""
+    """The forecast of a group in a topic, and its worst queue."""
 
     group: str
     topic: str
     queues: int
     outlook: LagForecast
     worst: str
-    """Its worst queue, as `broker-a:3`."""
+    """The worst queue, as `broker-a:3`."""
 
 
 class LagReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen."""
+    """The result of the lag job; the content of `standings.json`."""
 
     samples: int
     at_ms: int
-    """The time of the last one."""
+    """The time of the last sample, in ms since 1970."""
     standings: tuple[GroupLag, ...]
     page: str
     namesrv: str = ""
@@ -38,31 +38,33 @@ class LagReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def transform(
-    rows: pa.Table, retention_s: Mapping[str, float], otherwise_ms: int | None = None
+    rows: pa.Table, retention_s: Mapping[str, float], default_ms: int | None = None
 ) -> tuple[GroupLag, ...]:
-    """What becomes of each group in each topic, the worst first. Pure."""
-    default = None if otherwise_ms is None else otherwise_ms / 1000
-    found: dict[tuple[str, str], list[tuple[str, LagForecast]]] = {}
-    for (group, topic, broker, queue_id), course in progress_by_queue(rows).items():
-        outlook = trends.forecast(course, retention_s.get(broker, default))
-        found.setdefault((group, topic), []).append((f"{broker}:{queue_id}", outlook))
-    standings = [
+    """Forecast each group in each topic, the worst first. Pure.
+
+    `retention_s` are the seconds for which each broker keeps messages, and `default_ms` the
+    milliseconds assumed for other brokers.
+    """
+    default_s = None if default_ms is None else default_ms / 1000
+    forecasts: dict[tuple[str, str], dict[str, LagForecast]] = {}
+    for (group, topic, broker, queue_id), samples in progress_by_queue(rows).items():
+        forecast = trends.forecast(samples, retention_s.get(broker, default_s))
+        forecasts.setdefault((group, topic), {})[f"{broker}:{queue_id}"] = forecast
+    groups = [
         GroupLag(
             group=group,
             topic=topic,
-            queues=len(parts),
-            outlook=trends.merge_forecasts([one for _, one in parts]),
-            worst=max(parts, key=lambda part: (part[1].state, part[1].lag))[0],
+            queues=len(by_queue),
+            outlook=trends.merge_forecasts([*by_queue.values()]),
+            worst=max(by_queue, key=lambda queue: (by_queue[queue].state, by_queue[queue].lag)),
         )
-        for (group, topic), parts in found.items()
+        for (group, topic), by_queue in forecasts.items()
     ]
-    return tuple(
-        sorted(standings, key=lambda s: (-s.outlook.state, -s.outlook.lag, s.group, s.topic))
-    )
+    return tuple(sorted(groups, key=lambda g: (-g.outlook.state, -g.outlook.lag, g.group, g.topic)))
 
 
 def progress_by_queue(rows: pa.Table) -> dict[tuple[str, str, str, int], QueueProgressSamples]:
-    """Each group in each queue, in the order of time; those that the last sample lacks are gone."""
+    """Samples by (group, topic, broker, queue id), of those that the last sample still has."""
     if not rows.num_rows:
         return {}
     rows = rows.sort_by([*((name, "ascending") for name in _KEYS), ("at", "ascending")])
@@ -83,7 +85,7 @@ def progress_by_queue(rows: pa.Table) -> dict[tuple[str, str, str, int], QueuePr
 
 
 def _cuts(rows: pa.Table) -> list[int]:
-    """Where in sorted rows another queue or another group begins, and their end."""
+    """The indexes at which another group or queue begins in sorted rows, and their end."""
     is_cut = np.zeros(rows.num_rows - 1, np.bool_)
     for name in _KEYS:
         column = rows[name].combine_chunks()
@@ -92,12 +94,12 @@ def _cuts(rows: pa.Table) -> list[int]:
 
 
 def _numbers(column: pa.ChunkedArray) -> trends.SampleArray:
-    found: trends.SampleArray = column.to_numpy().astype(np.float64)
-    return found
+    numbers: trends.SampleArray = column.to_numpy().astype(np.float64)
+    return numbers
 
 
 def _seconds(column: pa.ChunkedArray) -> trends.SampleArray:
-    """Times as seconds since 1970; NaN for none."""
+    """Times as seconds since 1970; NaN for null."""
     ms = column.cast(pa.int64()).cast(pa.float64()).to_numpy()
-    found: trends.SampleArray = ms / 1000
-    return found
+    seconds: trends.SampleArray = ms / 1000
+    return seconds

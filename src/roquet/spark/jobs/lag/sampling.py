@@ -1,8 +1,8 @@
-"""Sampling: where all groups are at one moment, and what is there for them, as rows."""
+"""Sampling: committed offsets and lag of all groups at one moment, as rows."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -34,14 +34,14 @@ SCHEMA: Final = pa.schema(
         "consumed_at": _TIME,
     }
 )
-"""A row for each queue that a group reads."""
+"""One row for each group and queue."""
 
 RESERVED: Final = "fileReservedTime"
 HOUR_S: Final = 3600
 
 
 class LagSample(msgspec.Struct, frozen=True):
-    """One moment."""
+    """The rows of one moment."""
 
     rows: pa.Table
     silent: Sequence[str]
@@ -49,34 +49,33 @@ class LagSample(msgspec.Struct, frozen=True):
 
 
 async def sample(admin: AdminClient, names: Sequence[str] = ()) -> LagSample:
-    """All groups, or some of them, now."""
-    places = await admin.brokers()
+    """Sample the groups with these names, by default all groups."""
+    addresses = await admin.brokers()
     chosen = await _chosen_groups(admin, names)
     at_ms = admin.clock.now_ms()
-    heard = await asyncio.gather(*(_progress(admin, places, name) for name in chosen))
-    silent = sorted({broker for _, mute in heard for broker in mute})
-    found = {name: queues for name, (queues, _) in zip(chosen, heard, strict=True)}
-    begins = await _begin_offsets(
-        admin, places, {queue for queues in found.values() for queue in queues}
-    )
-    oldest = await _oldest_times(admin, places, found, begins)
+    answers = await asyncio.gather(*(_group_progress(admin, addresses, name) for name in chosen))
+    silent = sorted({broker for answer in answers for broker in answer.silent})
+    progress = {name: answer.queues for name, answer in zip(chosen, answers, strict=True)}
+    queues = {queue for own in progress.values() for queue in own}
+    begins = await _begin_offsets(admin, addresses, queues)
+    oldest = await _oldest_times(admin, addresses, progress, begins)
     rows = [
-        row for name, queues in found.items() for row in _rows(at_ms, name, queues, begins, oldest)
+        row for name, own in progress.items() for row in _rows(at_ms, name, own, begins, oldest)
     ]
     return LagSample(pa.Table.from_pylist(rows, SCHEMA), silent)
 
 
 async def retention(admin: AdminClient) -> dict[str, float]:
-    """For how many seconds each broker keeps messages; those that do not tell are left out."""
-    found = {}
+    """Seconds for which each broker keeps messages; without brokers that do not say."""
+    seconds = {}
     for broker in await admin.brokers():
         try:
             hours = (await brokers.settings(admin, broker)).get(RESERVED, "")
         except CallError:
             continue
-        if hours.isdecimal() and int(hours):  # what is under an hour is told as none
-            found[broker] = float(int(hours) * HOUR_S)
-    return found
+        if hours.isdecimal() and int(hours):  # less than an hour is reported as 0
+            seconds[broker] = float(int(hours) * HOUR_S)
+    return seconds
 
 
 async def _chosen_groups(admin: AdminClient, names: Sequence[str]) -> Sequence[str]:
@@ -87,56 +86,67 @@ async def _chosen_groups(admin: AdminClient, names: Sequence[str]) -> Sequence[s
     return list(names) or known
 
 
-async def _progress(
-    admin: AdminClient, places: Mapping[str, str], name: str
-) -> tuple[dict[MessageQueue, QueueProgress], list[str]]:
-    answers, failed = await admin.ask_each(places, GetConsumeStats(consumer_group=name))
+class _GroupProgress(NamedTuple):
+    """Progress of one group by queue, and the brokers that did not answer."""
+
+    queues: Mapping[MessageQueue, QueueProgress]
+    silent: Sequence[str]
+
+
+async def _group_progress(
+    admin: AdminClient, addresses: Mapping[str, str], name: str
+) -> _GroupProgress:
+    answers, failed = await admin.ask_each(addresses, GetConsumeStats(consumer_group=name))
     tables = [codec.loads(reply.body, ConsumeStats).offset_table for reply in answers.values()]
     silent = [broker for broker, error in failed.items() if not isinstance(error, CallRefused)]
-    return {queue: one for table in tables for queue, one in table.items()}, silent
+    queues = {queue: progress for table in tables for queue, progress in table.items()}
+    return _GroupProgress(queues, silent)
 
 
 async def _begin_offsets(
-    admin: AdminClient, places: Mapping[str, str], queues: set[MessageQueue]
+    admin: AdminClient, addresses: Mapping[str, str], queues: set[MessageQueue]
 ) -> dict[MessageQueue, int]:
-    """The offset of the first message of each queue."""
-    asked = sorted({(queue.topic, queue.broker_name) for queue in queues})
+    """The first offset of each queue; queues of brokers that do not answer are missing."""
+    topics = sorted({(queue.topic, queue.broker_name) for queue in queues})
 
-    async def one(topic: str, broker: str) -> Mapping[MessageQueue, int]:
+    async def of_topic(topic: str, broker: str) -> Mapping[MessageQueue, int]:
         try:
-            reply = await admin.ask(places[broker], GetTopicStats(topic=topic))
+            reply = await admin.ask(addresses[broker], GetTopicStats(topic=topic))
         except (CallError, KeyError):
             return {}
         table = codec.loads(reply.body, TopicStats).offset_table
-        return {queue: max(at.min_offset, 0) for queue, at in table.items()}
+        return {queue: max(stats.min_offset, 0) for queue, stats in table.items()}
 
-    found = await asyncio.gather(*(one(*place) for place in asked))
-    return {queue: begin for part in found for queue, begin in part.items()}
+    parts = await asyncio.gather(*(of_topic(*topic) for topic in topics))
+    return {queue: begin for part in parts for queue, begin in part.items()}
 
 
 async def _oldest_times(
     admin: AdminClient,
-    places: Mapping[str, str],
-    found: Mapping[str, Mapping[MessageQueue, QueueProgress]],
+    addresses: Mapping[str, str],
+    progress: Mapping[str, Mapping[MessageQueue, QueueProgress]],
     begins: Mapping[MessageQueue, int],
 ) -> dict[MessageQueue, int]:
-    """When the first message of a queue was stored, where some group has to begin with it."""
-    wanted = {
+    """When the first message of a queue was stored, for queues that a group has yet to begin.
+
+    In ms since 1970; -1 when the broker does not say.
+    """
+    at_begin = {
         queue
-        for queues in found.values()
-        for queue, one in queues.items()
-        if one.lag and one.consumer_offset <= begins.get(queue, 0)
+        for queues in progress.values()
+        for queue, each in queues.items()
+        if each.lag and each.consumer_offset <= begins.get(queue, 0)
     }
 
-    async def one(queue: MessageQueue) -> int:
+    async def of_queue(queue: MessageQueue) -> int:
         call = EarliestTime(topic=queue.topic, queue_id=queue.queue_id)
         try:
-            return (await admin.ask(places[queue.broker_name], call)).timestamp
+            return (await admin.ask(addresses[queue.broker_name], call)).timestamp
         except (CallError, KeyError):
             return -1
 
-    times = await asyncio.gather(*map(one, wanted))
-    return dict(zip(wanted, times, strict=True))
+    times = await asyncio.gather(*map(of_queue, at_begin))
+    return dict(zip(at_begin, times, strict=True))
 
 
 def _rows(
@@ -146,11 +156,11 @@ def _rows(
     begins: Mapping[MessageQueue, int],
     oldest: Mapping[MessageQueue, int],
 ) -> Iterator[dict[str, object]]:
-    for queue, one in queues.items():
+    for queue, progress in queues.items():
         begin = begins.get(queue, 0)
-        committed = max(one.consumer_offset, 0)
-        # Of a group at the beginning, the message that comes next is the first one.
-        consumed_ms = oldest.get(queue, one.last_timestamp)
+        committed = max(progress.consumer_offset, 0)
+        # A group at the beginning has consumed nothing: its next message is the first one.
+        consumed_ms = oldest.get(queue, progress.last_timestamp)
         yield {
             "at": at_ms,
             "group": name,
@@ -159,7 +169,7 @@ def _rows(
             "queue_id": queue.queue_id,
             "begin": begin,
             "committed": committed,
-            "end": one.broker_offset,
-            "lag": max(one.broker_offset - max(committed, begin), 0),
+            "end": progress.broker_offset,
+            "lag": max(progress.broker_offset - max(committed, begin), 0),
             "consumed_at": consumed_ms if consumed_ms > 0 else None,
         }

@@ -1,8 +1,8 @@
-"""Trends: from samples of a group's progress to what will become of it. Pure.
+"""Trends: rates and a forecast from samples of a group's progress. Pure.
 
-Rates are medians of the slopes between all pairs of samples (Theil 1950, Sen 1968): a pause, a
-burst or a broker that answered late does not bend them. Their bounds say whether a rate is one:
-between bounds of different signs there is none.
+A rate is the median of the slopes between all pairs of samples (Theil 1950, Sen 1968), so a pause,
+a burst or a late answer of a broker does not distort it. A rate whose confidence bounds have
+different signs is not told apart from zero.
 """
 
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAMPLES_MIN: Final = 4
-"""With fewer the bounds of a slope mean nothing."""
+"""Fewer samples than these give no meaningful bounds of a slope."""
 
 SAMPLES_MAX: Final = 300
-"""Pairs are as many as its square; of more samples some are left out, evenly."""
+"""Samples used for a slope, because the pairs grow with the square; more are thinned out evenly."""
 
 CONFIDENCE_Z: Final = 1.96
-"""Standard deviations on either side: 95 %."""
+"""Standard deviations on either side of a 95 % confidence interval."""
 
 RECENT_FRACTION: Final = 4
-"""The last part of the samples, one of so many, is what a group does now."""
+"""The last 1/RECENT_FRACTION of the samples counts as what a group does now."""
 
 SampleArray = NDArray[np.float64]
 
 
 class LagState(IntEnum):
-    """How a group does; the worse, the higher."""
+    """The state of a group; higher is worse."""
 
     CAUGHT_UP = 0
     CATCHING_UP = 1
@@ -42,12 +42,12 @@ class LagState(IntEnum):
 
     @property
     def words(self) -> str:
-        """For a sentence."""
+        """The state in lower case, for a sentence."""
         return self.name.lower().replace("_", " ")
 
 
 class Slope(msgspec.Struct, frozen=True):
-    """Change a second, and between which bounds it lies."""
+    """Change per second, with the bounds of its 95 % confidence interval."""
 
     value: float
     low: float
@@ -55,14 +55,17 @@ class Slope(msgspec.Struct, frozen=True):
 
 
 class QueueProgressSamples(msgspec.Struct, frozen=True, kw_only=True):
-    """A group in one queue, sample by sample."""
+    """Samples of a group in one queue, as equally long arrays in the order of time.
+
+    Times are in seconds since 1970; `begin` and `end` are the offsets of the queue.
+    """
 
     at_s: SampleArray
     begin: SampleArray
     committed: SampleArray
     end: SampleArray
     consumed_s: SampleArray
-    """When the message before the next one was stored; NaN where nobody knows."""
+    """When the last consumed message was stored; NaN where that is unknown."""
 
     @property
     def lag(self) -> SampleArray:
@@ -71,28 +74,30 @@ class QueueProgressSamples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LagForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be expected of a group in a queue, or in several."""
+    """The forecast of a group in one or several queues, if all rates stay as they are."""
 
     state: LagState
     lag: int
+    """Messages that wait."""
     come: float
-    """Messages a second that come, and that are handled."""
+    """Messages per second that are stored."""
     handled: float
+    """Messages per second that the group handles."""
     caught_up_s: float | None = None
-    """In so many seconds nothing waits; None: never, as it goes now."""
+    """Seconds until nothing waits; None for never."""
     cut_off_s: float | None = None
-    """In so many seconds retention may delete what is not handled; None: not as it goes now."""
+    """Seconds until retention may delete messages that still wait; None for never."""
     lost: int = 0
     """Messages that were deleted before they were handled."""
 
     @property
     def will_catch_up(self) -> bool:
-        """Whether all will be handled before it is deleted."""
+        """Whether all messages will be handled before they are deleted."""
         return self.caught_up_s is not None and self.cut_off_s is None and not self.lost
 
 
 def slope(at: SampleArray, values: SampleArray) -> Slope:
-    """The robust slope of a line through points; without bounds when there are too few."""
+    """The robust slope of a line through points; its bounds are infinite for too few points."""
     known = np.isfinite(values)
     at, values = _thin(at[known]), _thin(values[known])
     first, second = np.triu_indices(len(at), 1)
@@ -111,13 +116,18 @@ def slope(at: SampleArray, values: SampleArray) -> Slope:
     return Slope(value, float(slopes[low]), float(slopes[high]))
 
 
-def forecast(course: QueueProgressSamples, retention_s: float | None) -> LagForecast:
-    """What will become of a group in a queue, if all goes on as it did."""
-    lag = course.lag
-    come, handled, change = (slope(course.at_s, one) for one in (course.end, course.committed, lag))
-    state = _state(course, change)
+def forecast(samples: QueueProgressSamples, retention_s: float | None) -> LagForecast:
+    """Forecast a group in one queue.
+
+    `retention_s` are the seconds for which the broker keeps messages; None when that is unknown.
+    """
+    lag = samples.lag
+    come, handled, change = (
+        slope(samples.at_s, values) for values in (samples.end, samples.committed, lag)
+    )
+    state = _state(samples, change)
     caught_up_s = _seconds_to_catch_up(state, float(lag[-1]), change)
-    cut_off_s = _seconds_to_cut_off(course, handled, retention_s) if lag[-1] else None
+    cut_off_s = _seconds_to_cut_off(samples, handled, retention_s) if lag[-1] else None
     if cut_off_s is not None and caught_up_s is not None and caught_up_s <= cut_off_s:
         cut_off_s = None
     return LagForecast(
@@ -127,34 +137,34 @@ def forecast(course: QueueProgressSamples, retention_s: float | None) -> LagFore
         handled=max(handled.value, 0.0),
         caught_up_s=caught_up_s,
         cut_off_s=cut_off_s,
-        lost=int(max(course.begin[-1] - course.committed[-1], 0)),
+        lost=int(max(samples.begin[-1] - samples.committed[-1], 0)),
     )
 
 
 def merge_forecasts(parts: Sequence[LagForecast]) -> LagForecast:
-    """Of several queues: the worst of them, and their sums."""
-    ends = [one.caught_up_s for one in parts]
-    cuts = [one.cut_off_s for one in parts if one.cut_off_s is not None]
+    """The forecast of several queues together: worst state and times, sums of the rest."""
+    ends = [part.caught_up_s for part in parts]
+    cuts = [part.cut_off_s for part in parts if part.cut_off_s is not None]
     return LagForecast(
-        state=max(one.state for one in parts),
-        lag=sum(one.lag for one in parts),
-        come=sum(one.come for one in parts),
-        handled=sum(one.handled for one in parts),
-        caught_up_s=None if None in ends else max(one for one in ends if one is not None),
+        state=max(part.state for part in parts),
+        lag=sum(part.lag for part in parts),
+        come=sum(part.come for part in parts),
+        handled=sum(part.handled for part in parts),
+        caught_up_s=None if None in ends else max(end for end in ends if end is not None),
         cut_off_s=min(cuts, default=None),
-        lost=sum(one.lost for one in parts),
+        lost=sum(part.lost for part in parts),
     )
 
 
-def _state(course: QueueProgressSamples, change: Slope) -> LagState:
-    lag, recent = course.lag, max(len(course.at_s) // RECENT_FRACTION, 1)
-    if course.committed[-1] < course.begin[-1]:
+def _state(samples: QueueProgressSamples, change: Slope) -> LagState:
+    lag, recent = samples.lag, max(len(samples.at_s) // RECENT_FRACTION, 1)
+    if samples.committed[-1] < samples.begin[-1]:
         return LagState.CUT_OFF
     if not lag[-1] or (not lag[-recent:].all() and change.low <= 0):
         return LagState.CAUGHT_UP
-    if len(course.at_s) < SAMPLES_MIN:
+    if len(samples.at_s) < SAMPLES_MIN:
         return LagState.UNSURE
-    if np.ptp(course.committed) == 0:
+    if np.ptp(samples.committed) == 0:
         return LagState.STOPPED
     if change.low > 0:
         return LagState.FALLING_BEHIND
@@ -168,25 +178,29 @@ def _seconds_to_catch_up(state: LagState, lag: float, change: Slope) -> float | 
 
 
 def _seconds_to_cut_off(
-    course: QueueProgressSamples, handled: Slope, retention_s: float | None
+    samples: QueueProgressSamples, handled: Slope, retention_s: float | None
 ) -> float | None:
-    """When the first message that waits is deleted: by its age, or by how the beginning moves."""
-    found = []
-    known = course.consumed_s[-1]
-    if retention_s is not None and np.isfinite(known):
-        # The message that a group is at grows older by a second a second, less what it advances.
-        advance = slope(course.at_s, course.consumed_s)
-        left_s = retention_s - (course.at_s[-1] - known)
+    """Seconds until the first waiting message is deleted; None for never.
+
+    The earlier of two estimates: by the message's age, and by how fast the queue's begin moves.
+    """
+    estimates = []
+    consumed_s = samples.consumed_s[-1]
+    if retention_s is not None and np.isfinite(consumed_s):
+        # The age of the next message grows by a second per second, less what the group advances.
+        advance = slope(samples.at_s, samples.consumed_s)
+        left_s = retention_s - (samples.at_s[-1] - consumed_s)
         if advance.high < 1:
-            found.append(max(left_s, 0.0) / (1 - advance.value))
-    begins = slope(course.at_s, course.begin)
+            estimates.append(max(left_s, 0.0) / (1 - advance.value))
+    begins = slope(samples.at_s, samples.begin)
     closing = begins.value - max(handled.value, 0.0)
     if begins.low > 0 and closing > 0:
-        found.append(max(course.committed[-1] - course.begin[-1], 0.0) / closing)
-    return float(min(found)) if found else None
+        estimates.append(max(samples.committed[-1] - samples.begin[-1], 0.0) / closing)
+    return float(min(estimates)) if estimates else None
 
 
 def _thin(values: SampleArray) -> SampleArray:
+    """At most SAMPLES_MAX of the values, evenly spread."""
     if len(values) <= SAMPLES_MAX:
         return values
     places = np.linspace(0, len(values) - 1, SAMPLES_MAX).round().astype(np.int64)

@@ -1,13 +1,13 @@
-"""Letters: a group's dead and waiting messages as a table that says why, and counts of them. Pure.
+"""Dead letters: messages of dead-letter and retry topics as rows that say why, and counts. Pure.
 
-letter_id      TOPIC/BROKER/QUEUE/OFFSET of the dead-letter or retry topic
-state          dead, or waiting: in a retry topic, where it was tried again or will be
-reason         what the message itself tells
-tries          how often its handler failed on it
-origin_topic   where it was sent to, and origin_id, the id that it had there
-failed_at      when the broker took it back the last time
-consumer       the member that gave it back, where a message says so; genuine brokers and ours
-               keep no such thing, so it is null unless consumers set CONSUMER themselves
+letter_id      TOPIC/BROKER/QUEUE/OFFSET in the dead-letter or retry topic
+state          dead, or waiting: in a retry topic, where it was or will be tried again
+reason         why it failed, as far as the message says
+tries          how often its handler failed
+origin_topic   the topic that it was first sent to, and origin_id, its message id there
+failed_at      when the broker took it back last
+consumer       the member that sent it back; null unless consumers set the property CONSUMER,
+               because neither Apache's clients nor ours record it
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ RAW_COLUMNS: Final = (
     *("topic", "broker", "queue_id", "queue_offset", "message_id", "key", "keys", "tag"),
     *("body", "properties", "born_at", "stored_at", "flag", "reconsume_times"),
 )
-"""Columns of the topics that a table of letters is made of."""
+"""Columns of the archived topics that the table of letters is made from."""
 
 CONSUMER: Final = "CONSUMER"
-"""A property in which a consumer may say who it is; nobody has to."""
+"""An optional property in which a consumer names itself."""
 
 GROUP_COLUMNS: Final = ("state", "origin_topic", "tag", "day", "reason")
-"""What letters are counted by."""
+"""Columns by which letters are counted."""
 
 _TIME: Final = pa.timestamp("us", "UTC")
 
@@ -61,49 +61,48 @@ SCHEMA: Final = pa.schema(
 
 
 def transform(rows: pa.RecordBatch, tries_max: int) -> pa.RecordBatch:
-    """Messages of dead-letter and retry topics as letters; `tries_max` is what the group allows."""
-    told = rows.column("properties")
+    """Convert messages to letters; `tries_max` is the number of retries that the group allows."""
+    props = rows.column("properties")
     is_dead = pc.starts_with(rows.column("topic"), names.DLQ_PREFIX)
     tries = pc.fill_null(rows.column("reconsume_times"), 0)
     stored = rows.column("stored_at")
-    made: dict[str, Any] = {
+    computed: dict[str, Any] = {
         "letter_id": coordinates(rows, ""),
         "state": pc.if_else(is_dead, "dead", "waiting"),
         "reason": _reasons(is_dead, tries, tries_max),
         "tries": tries,
-        "origin_topic": _origin_topics(told),
+        "origin_topic": _origin_topics(props),
         "origin_id": pc.coalesce(
-            _property(told, properties.DLQ_ORIGIN_MESSAGE_ID),
-            _property(told, properties.UNIQUE_KEY),
-            _property(told, properties.ORIGIN_MESSAGE_ID),
+            _property(props, properties.DLQ_ORIGIN_MESSAGE_ID),
+            _property(props, properties.UNIQUE_KEY),
+            _property(props, properties.ORIGIN_MESSAGE_ID),
         ),
         "failed_at": stored,
-        "consumer": _property(told, CONSUMER),
+        "consumer": _property(props, CONSUMER),
         "day": stored.cast(pa.date32(), safe=False),
     }
     columns = [
-        (made[name] if name in made else rows.column(name)).cast(SCHEMA.field(name).type)
+        (computed[name] if name in computed else rows.column(name)).cast(SCHEMA.field(name).type)
         for name in SCHEMA.names
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def count_by_reason(letters: pa.Table, sent: Sequence[str] = ()) -> pa.Table:
-    """How many letters there are by topic, tag, day and reason, and how many were sent again."""
+    """Count letters by GROUP_COLUMNS, and those of them whose id is in `sent`."""
     is_sent = pc.is_in(letters["letter_id"], pa.array(list(sent), pa.string()))
-    counted = letters.select(list(GROUP_COLUMNS)).append_column("sent", is_sent.cast(pa.int64()))
-    found = counted.group_by(list(GROUP_COLUMNS)).aggregate([([], "count_all"), ("sent", "sum")])
-    named = found.rename_columns([_COUNT_NAMES.get(name, name) for name in found.column_names])
-    return named.select([*GROUP_COLUMNS, "letters", "sent"]).sort_by(
-        [(name, "ascending") for name in GROUP_COLUMNS]
-    )
+    rows = letters.select(list(GROUP_COLUMNS)).append_column("sent", is_sent.cast(pa.int64()))
+    counts = rows.group_by(list(GROUP_COLUMNS)).aggregate([([], "count_all"), ("sent", "sum")])
+    renamed = counts.rename_columns([_COUNT_NAMES.get(name, name) for name in counts.column_names])
+    order = [(name, "ascending") for name in GROUP_COLUMNS]
+    return renamed.select([*GROUP_COLUMNS, "letters", "sent"]).sort_by(order)
 
 
 _COUNT_NAMES: Final = {"count_all": "letters", "sent_sum": "sent"}
 
 
 def select_by_id(letters: pa.Table, ids: Sequence[str]) -> pa.Table:
-    """The letters of these ids: their own, or those of the messages that they were."""
+    """The letters with these ids: of the letter, of its message or of the original message."""
     wanted = pa.array(list(ids), pa.string())
     columns = ("letter_id", "message_id", "origin_id")
     hits = [pc.is_in(letters[name], wanted).combine_chunks().to_numpy(False) for name in columns]
@@ -111,45 +110,46 @@ def select_by_id(letters: pa.Table, ids: Sequence[str]) -> pa.Table:
 
 
 def unknown_ids(letters: pa.Table, ids: Sequence[str]) -> list[str]:
-    """Ids that no letter has."""
+    """The ids that select no letter."""
     columns = ("letter_id", "message_id", "origin_id")
-    known = {one for name in columns for one in letters[name].to_pylist()}
-    return [one for one in ids if one not in known]
+    known = {known_id for name in columns for known_id in letters[name].to_pylist()}
+    return [each for each in ids if each not in known]
 
 
 def select_sendable(letters: pa.Table, sent: Sequence[str]) -> pa.Table:
-    """The dead ones that were not sent again and say where they came from, in their old order."""
-    fresh = pc.invert(pc.is_in(letters["letter_id"], pa.array(list(sent), pa.string())))
+    """The dead letters with an original topic that are not in `sent`, by queue and offset."""
+    is_new = pc.invert(pc.is_in(letters["letter_id"], pa.array(list(sent), pa.string())))
     is_dead = pc.equal(letters["state"], "dead")
-    found = letters.filter(pc.and_(pc.and_(fresh, is_dead), pc.is_valid(letters["origin_topic"])))
-    return found.sort_by([(name, "ascending") for name in ("broker", "queue_id", "queue_offset")])
+    has_origin = pc.is_valid(letters["origin_topic"])
+    rows = letters.filter(pc.and_(pc.and_(is_new, is_dead), has_origin))
+    return rows.sort_by([(name, "ascending") for name in ("broker", "queue_id", "queue_offset")])
 
 
 def _reasons(is_dead: pa.Array, tries: pa.Array, tries_max: int) -> pa.Array:
     text = tries.cast(pa.string())
-    is_one = pc.equal(tries, 1)
-    times = pc.if_else(is_one, " time", " times")
-    # The last failure counts, too: a message that was tried again 16 times failed 17 times.
-    spent = pc.binary_join_element_wise("failed ", text, times, ", no try was left", "")
-    failures = pc.if_else(is_one, " failure", " failures")
+    is_single = pc.equal(tries, 1)
+    times = pc.if_else(is_single, " time", " times")
+    # The first attempt is no retry: a message that was retried 16 times has failed 17 times.
+    exhausted = pc.binary_join_element_wise("failed ", text, times, ", no try was left", "")
+    failures = pc.if_else(is_single, " failure", " failures")
     given_up = pc.binary_join_element_wise("given up after ", text, failures, "")
     waits = pc.binary_join_element_wise("failed ", text, times, ", is tried again", "")
-    dead = pc.if_else(pc.greater(tries, tries_max), spent, given_up)
+    dead = pc.if_else(pc.greater(tries, tries_max), exhausted, given_up)
     return pc.if_else(is_dead, dead, waits)
 
 
-def _origin_topics(told: pa.Array) -> pa.Array:
-    """The topic that a user sent the message to; null when it does not say."""
+def _origin_topics(props: pa.Array) -> pa.Array:
+    """The topic that a user sent the message to; null when the message does not say."""
     topic = pc.coalesce(
-        _property(told, properties.DLQ_ORIGIN_TOPIC), _property(told, properties.RETRY_TOPIC)
+        _property(props, properties.DLQ_ORIGIN_TOPIC), _property(props, properties.RETRY_TOPIC)
     )
-    inner = pc.or_(
+    is_internal = pc.or_(
         pc.starts_with(topic, names.RETRY_PREFIX), pc.starts_with(topic, names.DLQ_PREFIX)
     )
-    return pc.if_else(pc.fill_null(inner, False), None, topic)
+    return pc.if_else(pc.fill_null(is_internal, False), None, topic)
 
 
-def _property(told: pa.Array, name: str) -> pa.Array:
-    """A property; null where it is missing or empty."""
-    found = pc.map_lookup(told, name, "first").cast(pa.string())
-    return pc.if_else(pc.equal(found, ""), None, found)
+def _property(props: pa.Array, name: str) -> pa.Array:
+    """The value of a property; null where it is missing or empty."""
+    values = pc.map_lookup(props, name, "first").cast(pa.string())
+    return pc.if_else(pc.equal(values, ""), None, values)

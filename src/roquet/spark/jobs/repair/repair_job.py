@@ -1,14 +1,15 @@
-"""repair: a group's dead letters become a table that says why; chosen ones are sent again, once.
+"""Repair job: a group's dead letters become a table, and chosen ones are sent again, each once.
 
     main(Params(group="billing", directory="/lake/billing-letters"))
 
-    DIR/raw/TOPIC/       archives of the dead-letter topic, and of retry topics if they are wanted
-    DIR/letters/         the table: a file for each file of the archives, so each letter once
+    DIR/raw/TOPIC/       archives of the dead-letter topic, and of retry topics on request
+    DIR/letters/         the table: one file for each file of the archives, so each letter once
     DIR/_roquet/resends  which letters were sent again
 
-A letter stays in its topic and in the table; what is sent again is a new message with ROQUET_FROM
-(the letter) and RESENT_FROM (its id). The note of a letter comes before its copy. After a kill
-between the two the next run finds the copy, or sends it: nothing goes twice.
+A letter stays in its topic and in the table. A resent letter is a new message with the properties
+ROQUET_FROM (the letter) and RESENT_FROM (the letter's message id). The decision to send is noted
+before anything is sent. After a kill in between, the next run looks for the copies and sends those
+that are missing, so no letter is sent twice.
 """
 
 import os
@@ -45,7 +46,7 @@ from roquet.spark.jobs.repair.dead_letters import (
 )
 from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog
 from roquet.spark.jobs.resend_rows import resend_items
-from roquet.spark.options import SourceOptions, parse
+from roquet.spark.options import parse
 from roquet.spark.queue_offsets import (
     OffsetsJson,
     QueueKey,
@@ -63,96 +64,98 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TRIES_MAX: Final = 16
-"""What groups allow when nobody has set it otherwise."""
+"""RocketMQ's default number of retries of a group."""
 
 OPTIONS: Final = ("namesrv", "timeout", "group", "failOnDataLoss")
-"""Options of the source that are for repairs."""
+"""Options of the source that apply to repairs."""
 
 BATCH_ROWS: Final = 4_096
-"""Letters that are sent at a time."""
+"""Letters that are converted at a time."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user wants of a repair."""
+    """The parameters of a repair."""
 
     group: str
     directory: str
     options: Mapping[str, str] = {}
-    """Of the source: namesrv, timeout."""
+    """Options of the source: namesrv, timeout."""
     retries: bool = False
-    """Also what waits in the group's retry topics."""
+    """Include messages that wait in the group's retry topics."""
     tries_max: int = TRIES_MAX
-    """How often the group allows a message to be tried again."""
+    """Retries that the group allows."""
     resend: bool = False
     where: str | None = None
-    """Which ones go again: a condition on the table's columns, in SQL."""
+    """Send the letters that meet this SQL condition on the table's columns."""
     ids: tuple[str, ...] = ()
-    """Or these: ids of letters or of messages."""
+    """Or send these: ids of letters or of messages."""
     master: str | None = None
 
 
 class RepairProgress(msgspec.Struct, kw_only=True):
-    """What a run has done."""
+    """The progress of a run."""
 
     letters: int = 0
-    """In the table."""
+    """Letters in the table."""
     new: int = 0
     chosen: int = 0
     sent: int = 0
     finished: int = 0
-    """Letters that an earlier run had decided on, and this one sent."""
+    """Letters that this run has sent by the decision of an earlier one."""
     before: int = 0
-    """Chosen ones that had gone before."""
+    """Chosen letters that were sent before."""
     lost: int = 0
-    """Chosen ones that do not say where they came from, or are not dead."""
+    """Chosen letters that cannot be sent: without an original topic, or not dead."""
 
 
 OnRepairProgress = Callable[[RepairProgress], object]
 
 
 def main(params: Params) -> RepairProgress:
-    """Repair with the Spark that is there, or one on this machine."""
+    """Run the repair with the provided Spark session, or with a local one."""
     return run(params, lambda: spark_for("roquet repair", params.master))
 
 
 def run(
-    params: Params, spark: "Callable[[], SparkSession]", tell: OnRepairProgress = lambda _: None
+    params: Params,
+    spark: "Callable[[], SparkSession]",
+    on_progress: OnRepairProgress = lambda _: None,
 ) -> RepairProgress:
-    """Bring the table up to date, and send again what is chosen."""
+    """Update the table, and send the chosen letters again."""
     check_params(params)
     root = directory(params.directory)
     progress = RepairProgress()
     for topic in _letter_topics(params):
         _archive_topic(params, root, topic, spark)
         progress.new += _convert_new_files(root, topic, params.tries_max)
-        tell(progress)
+        on_progress(progress)
     progress.letters = read_letters(root, ["letter_id"]).num_rows
     if params.resend:
-        with ResendLog(root) as resends:
-            work = _Resender(params, root, resends, progress, tell)
-            work.finish()
-            work.send(chosen(params, root, spark))
-    tell(progress)
+        with ResendLog(root) as resend_log:
+            resender = _Resender(params, root, resend_log, progress, on_progress)
+            resender.finish()
+            resender.send(select_letters(params, root, spark))
+    on_progress(progress)
     return progress
 
 
 def check_params(params: Params) -> None:
-    """ConfigError or UsageError for what cannot be."""
+    """Raise ConfigError or UsageError for parameters that contradict each other."""
     check_group(params.group)
     for name in params.options:
         if name.lower() not in {known.lower() for known in OPTIONS}:
             hint = suggest(name, OPTIONS)
             raise ConfigError(f"option {name!r} is not for repairs{hint}")
     if (params.where is not None or params.ids) and not params.resend:
-        raise ConfigError("a choice is for letters that are sent again: say --resend")
+        raise ConfigError("--where and --id choose letters to send again: add --resend")
     if params.where is not None and params.ids:
-        raise ConfigError("--where or --id: letters are chosen in one way")
+        raise ConfigError("--where and --id exclude each other: give one of them")
     if params.resend and params.where is None and not params.ids:
-        raise ConfigError("which letters? --where with a condition ('true' is all), or --id")
+        raise ConfigError("--resend needs --where with a condition ('true' chooses all), or --id")
 
 
 def read_letters(root: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """The table of letters."""
+    """Read the table of letters; all columns by default."""
     files = sorted(map(str, (root / "letters").glob("*.parquet")))
     if not files:
         return SCHEMA.empty_table().select(list(columns or SCHEMA.names))
@@ -160,17 +163,16 @@ def read_letters(root: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def count_letters(params: Params) -> pa.Table:
-    """How many letters there are, by topic, tag, day and reason."""
+    """Count the letters by topic, tag, day and reason."""
     root = directory(params.directory)
-    with ResendLog(root) as resends:
-        sent = sorted(resends.letters())
-    return count_by_reason(
-        read_letters(root, ["letter_id", "state", "origin_topic", "tag", "day", "reason"]), sent
-    )
+    with ResendLog(root) as resend_log:
+        sent = sorted(resend_log.letters())
+    columns = ["letter_id", "state", "origin_topic", "tag", "day", "reason"]
+    return count_by_reason(read_letters(root, columns), sent)
 
 
-def chosen(params: Params, root: Path, spark: "Callable[[], SparkSession]") -> pa.Table:
-    """The letters that a user means."""
+def select_letters(params: Params, root: Path, spark: "Callable[[], SparkSession]") -> pa.Table:
+    """The letters that the parameters choose; UsageError for an unknown id."""
     letters = read_letters(root)
     if params.where is None:
         if missing := unknown_ids(letters, params.ids):
@@ -182,35 +184,37 @@ def chosen(params: Params, root: Path, spark: "Callable[[], SparkSession]") -> p
 
 
 def _ids_where(where: str, root: Path, spark: "SparkSession") -> list[str]:
-    """The letters that fit a condition; UsageError for one that Spark cannot read or work out."""
+    """Ids of the letters that meet a condition; UsageError for one that Spark cannot evaluate."""
     from pyspark.errors import PySparkException
 
     try:
-        found = spark.read.parquet(str(root / "letters")).where(where).select("letter_id")
-        return [row["letter_id"] for row in found.collect()]
+        letters = spark.read.parquet(str(root / "letters")).where(where).select("letter_id")
+        return [row["letter_id"] for row in letters.collect()]
     except PySparkException as error:
-        told = next((line for line in str(error).splitlines() if line.strip()), "")
-        raise UsageError(f"--where {where!r}: {told.rstrip(';')}") from error
+        reason = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise UsageError(f"--where {where!r}: {reason.rstrip(';')}") from error
 
 
 # -- the table -------------------------------------------------------------------------------
 
 
 def _letter_topics(params: Params) -> list[str]:
-    """The topics that there are; UsageError for a group that has none."""
-    name = re.escape(params.group)
-    found = list(_matching_topics(params, f"{DLQ_PREFIX}{name}"))
+    """The group's dead-letter topic, and its retry topics on request; UsageError without any."""
+    group = re.escape(params.group)
+    topics = list(_matching_topics(params, f"{DLQ_PREFIX}{group}"))
     if params.retries:
         prefix = f"{retry_topic(params.group)}_"
-        retried = _matching_topics(params, f"{RETRY_PREFIX}{name}(_.*)?")
-        # Another group's name may begin like this one's: what follows has to be a topic.
-        users = set(_matching_topics(params, ".*")) if retried else set()
-        found += [
-            one for one in retried if not one.startswith(prefix) or one[len(prefix) :] in users
+        retry_topics = _matching_topics(params, f"{RETRY_PREFIX}{group}(_.*)?")
+        # Another group's name may begin like this one's, so what follows has to be a topic.
+        existing = set(_matching_topics(params, ".*")) if retry_topics else set()
+        topics += [
+            topic
+            for topic in retry_topics
+            if not topic.startswith(prefix) or topic[len(prefix) :] in existing
         ]
-    if not found:
-        raise UsageError(f"group {params.group!r} has no dead letters: there is no topic of them")
-    return found
+    if not topics:
+        raise UsageError(f"group {params.group!r} has no dead letters: it has no topic for them")
+    return topics
 
 
 def _matching_topics(params: Params, pattern: str) -> tuple[str, ...]:
@@ -225,29 +229,28 @@ def _archive_directory(root: Path, topic: str) -> Path:
 def _archive_topic(
     params: Params, root: Path, topic: str, spark: "Callable[[], SparkSession]"
 ) -> None:
-    """A topic of letters as it is: each message once, from where the last run came to."""
-    wanted = archive_job.Params(
-        topic=topic,
-        target=str(_archive_directory(root, topic)),
-        options=params.options,
-        columns=RAW_COLUMNS,
+    """Archive the new messages of a topic of letters, each once."""
+    target = str(_archive_directory(root, topic))
+    archive_params = archive_job.Params(
+        topic=topic, target=target, options=params.options, columns=RAW_COLUMNS
     )
-    archive_job.run(wanted, spark)
+    archive_job.run(archive_params, spark)
 
 
 def _convert_new_files(root: Path, topic: str, tries_max: int) -> int:
-    """Make a file of letters of each file of the archive that has none; gives how many letters."""
+    """Convert each file of an archive that was not converted before; returns the new letters."""
     (root / "letters").mkdir(parents=True, exist_ok=True)
     rows = 0
     for file in sorted(_archive_directory(root, topic).glob("day=*/*.parquet")):
-        place = root / "letters" / file.name
-        if not place.exists():
-            rows += _convert_file(file, place, tries_max)
+        target = root / "letters" / file.name
+        if not target.exists():
+            rows += _convert_file(file, target, tries_max)
     return rows
 
 
-def _convert_file(file: Path, place: Path, tries_max: int) -> int:
-    draft = place.with_name(f".{place.name}.draft")
+def _convert_file(file: Path, target: Path, tries_max: int) -> int:
+    """Convert messages to letters; `target` appears only once it is whole."""
+    draft = target.with_name(f".{target.name}.draft")
     data = ds.dataset(str(file), format="parquet")
     rows = 0
     level = LEVELS["zstd"]
@@ -256,109 +259,118 @@ def _convert_file(file: Path, place: Path, tries_max: int) -> int:
             writer.write_batch(transform(batch, tries_max))
             rows += len(batch)
     sync(draft)
-    draft.replace(place)
+    draft.replace(target)
     return rows
 
 
-# -- what is sent again ----------------------------------------------------------------------
+# -- sending again ---------------------------------------------------------------------------
 
 
 class _Resender:
-    """Letters on their way back."""
+    """Sends letters again."""
 
     def __init__(
         self,
         params: Params,
         root: Path,
-        resends: ResendLog,
+        resend_log: ResendLog,
         progress: RepairProgress,
-        tell: OnRepairProgress,
+        on_progress: OnRepairProgress,
     ) -> None:
-        self._params, self._root, self._resends = params, root, resends
-        self._progress, self._tell = progress, tell
+        self._params, self._root, self._resend_log = params, root, resend_log
+        self._progress, self._on_progress = progress, on_progress
 
     def finish(self) -> None:
-        """Send what an earlier run has decided on and not sent."""
-        for resend in self._resends.open():
-            letters = select_by_id(read_letters(self._root), resend.letters)
-            self._progress.finished += self._sent(resend, letters)
-            self._resends.done(resend)
+        """Send what earlier runs decided on and may not have sent."""
+        for decision in self._resend_log.open():
+            letters = select_by_id(read_letters(self._root), decision.letters)
+            self._progress.finished += self._send_decided(decision, letters)
+            self._resend_log.done(decision)
 
     def send(self, letters: pa.Table) -> None:
-        """Decide on letters, and send them."""
-        gone = self._resends.letters()
-        found = select_sendable(letters, sorted(gone))
-        told = self._progress
-        told.chosen = letters.num_rows
-        told.before = sum(letter in gone for letter in letters["letter_id"].to_pylist())
-        told.lost = told.chosen - told.before - found.num_rows
-        if not found.num_rows:
+        """Decide on the letters that can be sent, and send them."""
+        sent_before = self._resend_log.letters()
+        sendable = select_sendable(letters, sorted(sent_before))
+        progress = self._progress
+        progress.chosen = letters.num_rows
+        ids = letters["letter_id"].to_pylist()
+        progress.before = sum(letter in sent_before for letter in ids)
+        progress.lost = progress.chosen - progress.before - sendable.num_rows
+        if not sendable.num_rows:
             return
         ends: OffsetsJson = {}
-        ids: dict[tuple[str, str], str] = {}
-        for topic in _origin_topics(found):
+        topic_ids: dict[tuple[str, str], str] = {}
+        for topic in _origin_topics(sendable):
             bounds = self._cluster(topic).bounds()
             ends |= to_json(bounds.latest)
-            ids |= bounds.topic_ids
-        resend = self._resends.decide(found["letter_id"].to_pylist(), ends, ids)
-        told.sent = self._sent(resend, found)
-        self._resends.done(resend)
+            topic_ids |= bounds.topic_ids
+        decision = self._resend_log.decide(sendable["letter_id"].to_pylist(), ends, topic_ids)
+        progress.sent = self._send_decided(decision, sendable)
+        self._resend_log.done(decision)
 
-    def _sent(self, resend: ResendDecision, letters: pa.Table) -> int:
-        """Send what is not there yet, topic by topic."""
+    def _send_decided(self, decision: ResendDecision, letters: pa.Table) -> int:
+        """Send the letters that have no copies yet, topic by topic; returns their count."""
         count = 0
-        ends = from_json(resend.ends)
+        ends = from_json(decision.ends)
         for topic in _origin_topics(letters):
             rows = letters.filter(pc.equal(letters["origin_topic"], topic))
             since = {queue: offset for queue, offset in ends.items() if queue[0] == topic}
-            known = resend.topic_ids.get(topic, {})
-            count += self._to_topic(topic, since, known, select_sendable(rows, ()))
-            self._tell(self._progress)
+            known_ids = decision.topic_ids.get(topic, {})
+            count += self._send_to_topic(topic, since, known_ids, select_sendable(rows, ()))
+            self._on_progress(self._progress)
         return count
 
-    def _to_topic(
-        self, topic: str, since: QueueOffsets, known: Mapping[str, str], rows: pa.Table
+    def _send_to_topic(
+        self, topic: str, since: QueueOffsets, known_ids: Mapping[str, str], rows: pa.Table
     ) -> int:
         cluster = self._cluster(topic)
         latest = cluster.latest()
-        there = read_originals(cluster, ranges(_scan_start(cluster, since, known), latest))
+        start = _scan_start(cluster, since, known_ids)
+        already_sent = read_originals(cluster, ranges(start, latest))
         route = cluster.with_retries(lambda: cluster.route(topic), "name server")
-        queues = [(one.topic, one.broker_name, one.queue_id) for one in route.write_queues(topic)]
+        queues = [
+            (queue.topic, queue.broker_name, queue.queue_id) for queue in route.write_queues(topic)
+        ]
         sources = _rows_by_queue(rows)
-        courier = ExactlyOnceSender(cluster, map_queues(sources, queues), latest)
-        courier.begin()  # what was on its way to its queue a moment ago
-        make, count, made = unique_key_maker(), 0, 0
+        sender = ExactlyOnceSender(cluster, map_queues(sources, queues), latest)
+        sender.begin()  # finds copies that reached their queues only just now
+        make_ids, count, made = unique_key_maker(), 0, 0
         for source, batch in sources.items():
             offsets = batch.column("queue_offset").to_numpy()
-            left = ~there[source].holds(offsets) if source in there else offsets >= 0
-            some = batch.filter(pa.array(left))
-            if len(some):
-                ids, olds = make(made, len(some)), some.column("message_id")
-                texts = resend_items(some, source[0], ids, {"message_id": ids, RESENT_FROM: olds})
-                count += courier.send(source, some.column("queue_offset"), texts)
-                made += len(some)
+            if source in already_sent:
+                batch = batch.filter(pa.array(~already_sent[source].holds(offsets)))
+            if len(batch):
+                new_ids, old_ids = make_ids(made, len(batch)), batch.column("message_id")
+                ours = {"message_id": new_ids, RESENT_FROM: old_ids}
+                items = resend_items(batch, source[0], new_ids, ours)
+                count += sender.send(source, batch.column("queue_offset"), items)
+                made += len(batch)
         return count
 
     def _cluster(self, topic: str) -> ClusterClient:
-        return ClusterClient(self._settings(topic))
-
-    def _settings(self, topic: str) -> SourceOptions:
-        return parse({**self._params.options, "topic": topic}, os.environ)
+        return ClusterClient(parse({**self._params.options, "topic": topic}, os.environ))
 
 
 def _scan_start(
-    cluster: ClusterClient, since: QueueOffsets, known: Mapping[str, str]
+    cluster: ClusterClient, since: QueueOffsets, known_ids: Mapping[str, str]
 ) -> QueueOffsets:
-    """From where on copies are looked for: in a topic made anew they may lie anywhere."""
-    now = cluster.topic_ids
-    if not any(is_other_topic(known.get(broker), one) for (_, broker), one in now.items()):
+    """The offsets from which copies are looked for.
+
+    `since` are those of the decision. A topic that was recreated after it is searched from its
+    beginning.
+    """
+    topic_ids = cluster.topic_ids
+    if not any(
+        is_other_topic(known_ids.get(broker), topic_id)
+        for (_, broker), topic_id in topic_ids.items()
+    ):
         return since
-    anew = {
+    recreated = {
         queue: first
         for queue, first in cluster.earliest().items()
-        if is_other_topic(known.get(queue[1]), now.get(queue[:2]))
+        if is_other_topic(known_ids.get(queue[1]), topic_ids.get(queue[:2]))
     }
-    return {**since, **anew}
+    return {**since, **recreated}
 
 
 def _origin_topics(letters: pa.Table) -> list[str]:
@@ -371,16 +383,16 @@ def _rows_by_queue(rows: pa.Table) -> dict[QueueKey, pa.RecordBatch]:
     places: dict[QueueKey, list[int]] = {}
     for place, queue in enumerate(zip(*columns, strict=True)):
         places.setdefault(queue, []).append(place)
-    found: dict[QueueKey, pa.RecordBatch] = {}
+    by_queue: dict[QueueKey, pa.RecordBatch] = {}
     for queue, own in sorted(places.items()):
-        [found[queue]] = rows.take(pa.array(own)).combine_chunks().to_batches()
-    return found
+        [by_queue[queue]] = rows.take(pa.array(own)).combine_chunks().to_batches()
+    return by_queue
 
 
 def raise_if_unsendable(progress: RepairProgress) -> None:
-    """RoquetError when some of the chosen ones cannot be sent."""
+    """Raise RoquetError when some of the chosen letters could not be sent."""
     if progress.lost:
         raise RoquetError(
             f"{progress.lost} of the chosen letters cannot be sent: they are not dead, or do not "
-            "say what topic they came from"
+            "name the topic that they came from"
         )

@@ -1,10 +1,10 @@
-"""Resends: which letters were sent again, noted before they are sent and when they are.
+"""Resend log: which letters were sent again, noted before they are sent and again when all were.
 
-    DIR/_roquet/resends/0000000003.open    decided: these letters go again
-    DIR/_roquet/resends/0000000003.done    all of them have gone
+    DIR/_roquet/resends/0000000003.open    decided: these letters are to be sent
+    DIR/_roquet/resends/0000000003.done    all of them were sent
 
-With the first note stands where the queues were when it was made. Whoever finds one without the
-second looks there for the copies that have come, and sends the others.
+The first note also has the ends of the destination's queues at that time. A run that finds it
+without the second looks for copies from there on, and sends the letters that have none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,55 +23,60 @@ VERSION: Final = 1
 
 
 class ResendDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Letters that go again."""
+    """The decision to send letters again; the JSON content of an `.open` file."""
 
     number: int
     letters: tuple[str, ...]
+    """Ids of the letters."""
     ends: OffsetsJson
-    """Of the topics that they go to: {topic: {broker: {queue id: offset}}}."""
+    """Ends of the destination's queues: {topic: {broker: {queue id: offset}}}."""
     topic_ids: dict[str, dict[str, str]] = {}
-    """Which topics of their names these were, {topic: {broker: id}}; notes of old have none."""
+    """Ids of the destination topics, {topic: {broker: id}}; empty in notes of older versions."""
     version: int = VERSION
 
 
 class ResendLog:
-    """The notes of one table of letters, held by one run."""
+    """The notes of one table of letters, locked for one run."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
-        self._home = root / HIDDEN / "resends"
+        self._directory = root / HIDDEN / "resends"
         self._disk = disk or Disk()
-        self._disk.make(self._home)
+        self._disk.make(self._directory)
         try:
-            self._lock = FileLock(self._home.parent / "resending", "another repair")
+            self._lock = FileLock(self._directory.parent / "resending", "another repair")
         except StoreLocked:
             text = f"another repair works on {root}: wait until it has ended"
             raise RoquetError(text) from None
 
     def open(self) -> list[ResendDecision]:
-        """What was decided, and may have gone in part."""
-        return [one for one in self._all() if not self._path(one.number, "done").exists()]
+        """The decisions whose letters may not all have been sent."""
+        return [each for each in self._all() if not self._path(each.number, "done").exists()]
 
     def letters(self) -> set[str]:
-        """All letters that have gone, or will."""
-        return {letter for one in self._all() for letter in one.letters}
+        """The ids of all letters that were sent or are decided on."""
+        return {letter for decision in self._all() for letter in decision.letters}
 
-    def decide(self, letters: Sequence[str], ends: OffsetsJson, ids: TopicIds) -> ResendDecision:
-        """Note that letters go again; from now on they do."""
-        number = max((one.number for one in self._all()), default=0) + 1
+    def decide(
+        self, letters: Sequence[str], ends: OffsetsJson, topic_ids: TopicIds
+    ) -> ResendDecision:
+        """Note the decision to send letters; from then on they count as sent."""
+        number = max((decision.number for decision in self._all()), default=0) + 1
         nested: dict[str, dict[str, str]] = {}
-        for (topic, broker), topic_id in ids.items():
+        for (topic, broker), topic_id in topic_ids.items():
             nested.setdefault(topic, {})[broker] = topic_id
-        made = ResendDecision(number=number, letters=tuple(letters), ends=ends, topic_ids=nested)
-        self._disk.create(self._path(number, "open"), msgspec.json.encode(made))
-        return made
+        decision = ResendDecision(
+            number=number, letters=tuple(letters), ends=ends, topic_ids=nested
+        )
+        self._disk.create(self._path(number, "open"), msgspec.json.encode(decision))
+        return decision
 
-    def done(self, resend: ResendDecision) -> None:
-        """All have gone."""
-        if not self._path(resend.number, "done").exists():
-            self._disk.create(self._path(resend.number, "done"), b"")
+    def done(self, decision: ResendDecision) -> None:
+        """Note that all letters of a decision were sent."""
+        if not self._path(decision.number, "done").exists():
+            self._disk.create(self._path(decision.number, "done"), b"")
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -81,14 +86,14 @@ class ResendLog:
         self.close()
 
     def _all(self) -> Iterator[ResendDecision]:
-        for path in sorted(self._home.glob("*.open")):
+        for path in sorted(self._directory.glob("*.open")):
             try:
-                found = msgspec.json.decode(path.read_bytes(), type=ResendDecision)
+                decision = msgspec.json.decode(path.read_bytes(), type=ResendDecision)
             except msgspec.MsgspecError as error:
                 raise StoreError(f"{path} is no note of letters sent again: {error}") from error
-            if found.version > VERSION:
+            if decision.version > VERSION:
                 raise StoreError(f"{path} was written by a newer Roquet")
-            yield found
+            yield decision
 
     def _path(self, number: int, state: str) -> Path:
-        return self._home / f"{number:010}.{state}"
+        return self._directory / f"{number:010}.{state}"

@@ -1,9 +1,10 @@
-"""Stretches: the rows of an archive's files by queue and in order, a part at a time.
+"""Archive scan: finds the chosen rows of each queue in Parquet files, and reads them in order.
 
-Files are looked through once, at their narrow columns alone: which queues are in them, from which
-offset to which. Files of a queue whose ranges do not meet follow one another, and are read batch by
-batch. Those whose ranges meet, as days do when a clock was set back, are read together and sorted.
-What is there twice, as for a moment when files are merged, is given once.
+A first pass reads only the narrow columns of each file: which queues it holds, and which offsets
+of each. Files of a queue whose offset ranges do not overlap are then read one after the other,
+batch by batch. Files whose ranges overlap, as those of different days do after a clock was set
+back, are read together and sorted. A row that is there twice, as while files are being merged, is
+returned once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,64 +24,65 @@ from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
 from roquet.spark.queue_offsets import QueueKey
 
 BATCH_ROWS: Final = 4_096
-"""Rows that are held of each queue: a worker reads many queues at a time."""
+"""Rows that are held in memory of each queue; a task reads many queues at the same time."""
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages are meant; those that fit all that is said."""
+    """Conditions on rows; a row has to meet all of them."""
 
     topic: str | None = None
     from_ms: int | None = None
     until_ms: int | None = None
-    """Stored from a time on, and before another one."""
+    """Stored within [from_ms, until_ms), in ms since 1970; None for no bound."""
     keys: tuple[str, ...] = ()
-    """With one of these keys."""
+    """Has at least one of these keys; empty for any row."""
 
-    def takes(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """Which of the rows they are; None for all."""
-        found: list[pa.Array] = []
+    def mask(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """For each row whether it meets the conditions; None when there are no conditions."""
+        masks: list[pa.Array] = []
         if self.topic is not None and "topic" in rows.schema.names:
-            found.append(pc.equal(rows.column("topic"), self.topic))
-        for ms, holds in ((self.from_ms, pc.greater_equal), (self.until_ms, pc.less)):
+            masks.append(pc.equal(rows.column("topic"), self.topic))
+        for ms, compare in ((self.from_ms, pc.greater_equal), (self.until_ms, pc.less)):
             if ms is not None:
                 stored = rows.column("stored_at")
-                found.append(holds(stored, pa.scalar(ms * 1000, pa.int64()).cast(stored.type)))
+                masks.append(compare(stored, pa.scalar(ms * 1000, pa.int64()).cast(stored.type)))
         if self.keys:
-            found.append(_has_key(rows, self.keys))
-        if not found:
+            masks.append(_has_key(rows, self.keys))
+        if not masks:
             return None
-        taken = found[0]
-        for one in found[1:]:
-            taken = pc.and_(taken, one)
-        return pc.fill_null(taken, False)
+        whole = masks[0]
+        for mask in masks[1:]:
+            whole = pc.and_(whole, mask)
+        return pc.fill_null(whole, False)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What has to be looked at."""
+        """The columns that the conditions need."""
         times = ("stored_at",) if (self.from_ms, self.until_ms) != (None, None) else ()
         return (*times, *(("keys", "properties", "key") if self.keys else ()))
 
 
 class FileGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that hold one range of a queue's offsets, and no other part holds any of it."""
+    """Files with one range of a queue's offsets, which overlaps the range of no other group."""
 
     files: tuple[str, ...]
     is_sorted: bool
-    """Whether they can be read batch by batch."""
+    """Whether they can be read batch by batch, without sorting."""
 
 
 class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
-    """The chosen rows of one queue."""
+    """The chosen rows of one source queue."""
 
     source: QueueKey
     rows: int
-    there: int = 0
-    """Chosen ones that are there already."""
-    parts: tuple[FileGroup, ...]
+    """Rows that are still to be sent."""
+    already_sent: int = 0
+    """Chosen rows of which the destination has copies."""
+    groups: tuple[FileGroup, ...]
 
 
 class _FileRange(msgspec.Struct):
-    """What one file has of one queue."""
+    """The rows of one queue in one file: their first and last offset, and all of them."""
 
     file: str
     first: int
@@ -89,84 +91,95 @@ class _FileRange(msgspec.Struct):
     is_sorted: bool
 
 
-def filter_rows(rows: pa.RecordBatch, choice: RowFilter) -> pa.RecordBatch:
-    """The chosen rows."""
-    taken = choice.takes(rows)
-    return rows if taken is None else rows.filter(taken)
+def filter_rows(rows: pa.RecordBatch, row_filter: RowFilter) -> pa.RecordBatch:
+    """The rows that meet the conditions."""
+    mask = row_filter.mask(rows)
+    return rows if mask is None else rows.filter(mask)
 
 
 def scan_files(
-    files: Sequence[str], topic: str, choice: RowFilter, there: Mapping[QueueKey, OffsetSet]
+    files: Sequence[str],
+    topic: str,
+    row_filter: RowFilter,
+    already_sent: Mapping[QueueKey, OffsetSet],
 ) -> list[QueueRows]:
-    """The chosen rows of all queues; `there` says which are there already."""
-    spans: dict[QueueKey, list[_FileRange]] = {}
+    """Find the chosen rows of all queues.
+
+    `topic` applies to files without such a column; `already_sent` are rows to leave out.
+    """
+    by_queue: dict[QueueKey, list[_FileRange]] = {}
     for file in files:
-        for queue, span in _scan_file(file, topic, choice).items():
-            spans.setdefault(queue, []).append(span)
+        for queue, file_range in _scan_file(file, topic, row_filter).items():
+            by_queue.setdefault(queue, []).append(file_range)
     return [
-        _queue_rows(queue, found, there.get(queue, OffsetSet()))
-        for queue, found in sorted(spans.items())
+        _queue_rows(queue, file_ranges, already_sent.get(queue, OffsetSet()))
+        for queue, file_ranges in sorted(by_queue.items())
     ]
 
 
-def read_rows(stretch: QueueRows, choice: RowFilter, there: OffsetSet) -> Iterator[pa.RecordBatch]:
-    """The rows of a stretch in the order of their offsets, each once."""
+def read_rows(
+    queue_rows: QueueRows, row_filter: RowFilter, already_sent: OffsetSet
+) -> Iterator[pa.RecordBatch]:
+    """Read the chosen rows of a queue in the order of their offsets, each once."""
     last = -1
-    for part in stretch.parts:
-        for batch in _batches(part, stretch.source):
-            taken = filter_rows(batch, choice)
-            offsets = taken.column("queue_offset").to_numpy()
-            kept = (offsets > last) & ~there.holds(offsets)
-            kept[1:] &= offsets[1:] > offsets[:-1]
-            if kept.any():
-                last = int(offsets[kept][-1])
-                yield taken if kept.all() else taken.filter(pa.array(kept))
+    for group in queue_rows.groups:
+        for batch in _batches(group, queue_rows.source):
+            chosen = filter_rows(batch, row_filter)
+            offsets = chosen.column("queue_offset").to_numpy()
+            is_new = (offsets > last) & ~already_sent.holds(offsets)
+            is_new[1:] &= offsets[1:] > offsets[:-1]
+            if is_new.any():
+                last = int(offsets[is_new][-1])
+                yield chosen if is_new.all() else chosen.filter(pa.array(is_new))
 
 
-def _queue_rows(queue: QueueKey, spans: list[_FileRange], there: OffsetSet) -> QueueRows:
-    whole = OffsetSet()
-    for span in spans:
-        whole |= span.rows
-    rows = len(whole | there) - len(there)
-    parts = tuple(_file_groups(spans))
-    return QueueRows(source=queue, rows=rows, there=len(whole) - rows, parts=parts)
+def _queue_rows(
+    queue: QueueKey, file_ranges: list[_FileRange], already_sent: OffsetSet
+) -> QueueRows:
+    chosen = OffsetSet()
+    for file_range in file_ranges:
+        chosen |= file_range.rows
+    rows = len(chosen | already_sent) - len(already_sent)
+    groups = tuple(_file_groups(file_ranges))
+    return QueueRows(source=queue, rows=rows, already_sent=len(chosen) - rows, groups=groups)
 
 
-def _file_groups(spans: Iterable[_FileRange]) -> Iterator[FileGroup]:
-    """Spans in the order of their offsets; those that meet are one part."""
-    together: list[_FileRange] = []
-    for span in sorted(spans, key=lambda span: (span.first, span.last)):
-        if together and span.first > max(one.last for one in together):
-            yield _file_group(together)
-            together = []
-        together.append(span)
-    if together:
-        yield _file_group(together)
+def _file_groups(file_ranges: Iterable[_FileRange]) -> Iterator[FileGroup]:
+    """Group files whose ranges overlap; groups come in the order of their offsets."""
+    group: list[_FileRange] = []
+    for file_range in sorted(file_ranges, key=lambda each: (each.first, each.last)):
+        if group and file_range.first > max(each.last for each in group):
+            yield _file_group(group)
+            group = []
+        group.append(file_range)
+    if group:
+        yield _file_group(group)
 
 
-def _file_group(spans: Sequence[_FileRange]) -> FileGroup:
-    is_sorted = len(spans) == 1 and spans[0].is_sorted
-    return FileGroup(files=tuple(span.file for span in spans), is_sorted=is_sorted)
+def _file_group(file_ranges: Sequence[_FileRange]) -> FileGroup:
+    is_sorted = len(file_ranges) == 1 and file_ranges[0].is_sorted
+    return FileGroup(files=tuple(each.file for each in file_ranges), is_sorted=is_sorted)
 
 
-def _scan_file(file: str, topic: str, choice: RowFilter) -> dict[QueueKey, _FileRange]:
-    found: dict[QueueKey, list[OffsetArray]] = {}
-    columns = ("topic", *REQUIRED_COLUMNS[:-1], *choice.columns)
-    for batch in _dataset([file], columns):
-        _check_columns(batch, file, choice)
-        rows = filter_rows(batch, choice)
-        for queue, at in _rows_by_queue(rows, topic):
-            found.setdefault(queue, []).append(rows.column("queue_offset").to_numpy()[at])
-    return {queue: _file_range(file, np.concatenate(offsets)) for queue, offsets in found.items()}
+def _scan_file(file: str, topic: str, row_filter: RowFilter) -> dict[QueueKey, _FileRange]:
+    by_queue: dict[QueueKey, list[OffsetArray]] = {}
+    columns = ("topic", *REQUIRED_COLUMNS[:-1], *row_filter.columns)
+    for batch in _read_batches([file], columns):
+        _check_columns(batch, file, row_filter)
+        rows = filter_rows(batch, row_filter)
+        for queue, places in _rows_by_queue(rows, topic):
+            offsets = rows.column("queue_offset").to_numpy()[places]
+            by_queue.setdefault(queue, []).append(offsets)
+    return {queue: _file_range(file, np.concatenate(parts)) for queue, parts in by_queue.items()}
 
 
-def _check_columns(rows: pa.RecordBatch, file: str, choice: RowFilter) -> None:
-    """ConfigError for a table in which rows cannot be told apart, or chosen as it was said."""
+def _check_columns(rows: pa.RecordBatch, file: str, row_filter: RowFilter) -> None:
+    """ConfigError for rows that cannot be told apart, or not be filtered as asked."""
     for name in REQUIRED_COLUMNS[:-1]:
         if rows.column(name).null_count:
             raise ConfigError(f"{file} has rows without a value for {name!r}: leave them out")
-    if "stored_at" in choice.columns and "stored_at" not in rows.schema.names:
-        raise ConfigError(f"{file} has no column 'stored_at', by which a time chooses")
+    if "stored_at" in row_filter.columns and "stored_at" not in rows.schema.names:
+        raise ConfigError(f"{file} has no column 'stored_at', so rows cannot be chosen by time")
 
 
 def _file_range(file: str, offsets: OffsetArray) -> _FileRange:
@@ -177,30 +190,34 @@ def _file_range(file: str, offsets: OffsetArray) -> _FileRange:
 
 
 def _rows_by_queue(rows: pa.RecordBatch, topic: str) -> Iterator[tuple[QueueKey, OffsetArray]]:
-    """Which rows are of which queue."""
+    """Each queue with the indexes of its rows."""
     if not len(rows):
         return
-    whose = rows.column("topic") if "topic" in rows.schema.names else pa.array([topic] * len(rows))
+    has_topic = "topic" in rows.schema.names
+    topics = rows.column("topic") if has_topic else pa.array([topic] * len(rows))
     ids = rows.column("queue_id").cast(pa.string())
-    coded = pc.binary_join_element_wise(whose, rows.column("broker"), ids, "/").dictionary_encode()
-    codes = coded.indices.to_numpy(zero_copy_only=False)
-    for code, head in enumerate(coded.dictionary.to_pylist()):
-        name, broker, queue_id = head.split("/")
+    queues = pc.binary_join_element_wise(topics, rows.column("broker"), ids, "/")
+    encoded = queues.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    for code, text in enumerate(encoded.dictionary.to_pylist()):
+        name, broker, queue_id = text.split("/")
         yield (name, broker, int(queue_id)), np.flatnonzero(codes == code)
 
 
-def _batches(part: FileGroup, source: QueueKey) -> Iterator[pa.RecordBatch]:
-    _, broker, queue_id = source
+def _batches(group: FileGroup, source: QueueKey) -> Iterator[pa.RecordBatch]:
+    """The rows of a queue in a group of files, in the order of their offsets."""
+    topic, broker, queue_id = source
     condition = (ds.field("broker") == broker) & (ds.field("queue_id") == queue_id)
     batches = (
-        _rows_of_topic(batch, source[0]) for batch in _dataset(part.files, USED_COLUMNS, condition)
+        _rows_of_topic(batch, topic)
+        for batch in _read_batches(group.files, USED_COLUMNS, condition)
     )
-    if part.is_sorted:
+    if group.is_sorted:
         yield from batches
         return
-    found = [batch for batch in batches if len(batch)]
-    if found:
-        rows = pa.Table.from_batches(found).sort_by("queue_offset").combine_chunks()
+    filled = [batch for batch in batches if len(batch)]
+    if filled:
+        rows = pa.Table.from_batches(filled).sort_by("queue_offset").combine_chunks()
         yield from rows.to_batches(BATCH_ROWS)
 
 
@@ -210,18 +227,18 @@ def _rows_of_topic(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     return rows.filter(pc.equal(rows.column("topic"), topic))
 
 
-def _dataset(
+def _read_batches(
     files: Sequence[str], columns: Iterable[str], condition: ds.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of files, in the order of the rows, a little at a time."""
+    """Read some columns of files in the order of their rows, in small batches."""
     for file in files:
         data = ds.dataset(file, format="parquet")
         missing = [name for name in REQUIRED_COLUMNS if name not in data.schema.names]
         if missing:
             raise ConfigError(f"{file} has no column {missing[0]!r}: its rows cannot be sent again")
-        wanted = [name for name in dict.fromkeys(columns) if name in data.schema.names]
+        present = [name for name in dict.fromkeys(columns) if name in data.schema.names]
         batches = data.to_batches(
-            columns=wanted,
+            columns=present,
             filter=condition,
             batch_size=BATCH_ROWS,
             batch_readahead=1,
@@ -231,19 +248,19 @@ def _dataset(
 
 
 def _cast_columns(rows: pa.RecordBatch, file: str) -> pa.RecordBatch:
-    """The columns as a message's are typed: others write long strings, or long numbers."""
-    wanted = pa.schema([SCHEMA.field(name) for name in rows.schema.names])
-    if rows.schema.equals(wanted):
+    """Cast columns to the types of message columns; other writers use larger types."""
+    schema = pa.schema([SCHEMA.field(name) for name in rows.schema.names])
+    if rows.schema.equals(schema):
         return rows
     try:
-        columns = [rows.column(field.name).cast(field.type) for field in wanted]
+        columns = [rows.column(field.name).cast(field.type) for field in schema]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigError(f"{file} has columns of other types: {error}") from error
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _has_key(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.Array:
-    """Which rows have one of the keys: blanks part the keys of a message."""
+    """For each row whether it has one of the keys; a message's keys are separated by blanks."""
     present = rows.schema.names
     if "keys" in present:
         column = rows.column("keys")
@@ -252,10 +269,10 @@ def _has_key(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.Array:
     elif "key" in present:
         column = rows.column("key")
     else:
-        raise ConfigError("no column tells of keys: 'keys', 'properties' or 'key' is needed")
+        raise ConfigError("no column has keys: one of 'keys', 'properties' or 'key' is needed")
     lists = pc.utf8_split_whitespace(pc.fill_null(column.cast(pa.string()), ""))
     parents = pc.list_parent_indices(lists).to_numpy()
     hits = pc.is_in(lists.flatten(), pa.array(list(keys))).to_numpy(zero_copy_only=False)
-    found = np.zeros(len(rows), np.bool_)
-    found[parents[hits]] = True
-    return pa.array(found)
+    mask = np.zeros(len(rows), np.bool_)
+    mask[parents[hits]] = True
+    return pa.array(mask)

@@ -1,10 +1,11 @@
-"""Origins: whether a topic holds the very messages that a table would send to it.
+"""Origin check: whether a destination topic still holds the original messages of a table.
 
-A topic's archive is replayed to a topic of the same name in another cluster, or where the messages
-have gone; where they still are, each would be there twice. Names do not tell: the messages do.
+A topic's archive may be replayed to a topic of the same name in another cluster, or after the
+messages were deleted. Where they still exist, a replay would store each of them twice. The topic's
+name does not tell these cases apart, so the messages themselves are compared.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -21,56 +22,61 @@ from roquet.spark.queue_offsets import OffsetRange, QueueKey
 from roquet.spark.tables.snapshot import TableSnapshot
 
 IDENTITY_COLUMNS: Final = ("body", "message_id")
-"""Columns that make a message the same one; a table without ids goes by bodies."""
+"""Columns that identify a message; a table without ids is compared by bodies alone."""
 
 
-def is_original(row: pa.RecordBatch, found: pa.RecordBatch, topic: str) -> bool:
-    """Whether the message in a row's place is the archived one, and no copy of it. Pure."""
-    source = pc.map_lookup(found.column("properties"), names.REPLAYED_FROM, "first")
+def is_original(row: pa.RecordBatch, message: pa.RecordBatch, topic: str) -> bool:
+    """Whether the message at a row's offset is the archived one, and not a copy of it. Pure."""
+    copied_from = pc.map_lookup(message.column("properties"), names.REPLAYED_FROM, "first")
     known = [name for name in IDENTITY_COLUMNS if name in row.schema.names]
-    is_same = all(row.column(name)[0].as_py() == found.column(name)[0].as_py() for name in known)
-    return is_same and source[0].as_py() != coordinates(row, topic)[0].as_py()
+    is_same = all(row.column(name)[0].as_py() == message.column(name)[0].as_py() for name in known)
+    return is_same and copied_from[0].as_py() != coordinates(row, topic)[0].as_py()
 
 
-def may_hold_originals(bounds: OffsetBounds, stretch: QueueRows, held: TableSnapshot) -> bool:
-    """Whether a queue may hold the rows of its name: not where its topic was made anew since."""
-    topic, broker, _ = stretch.source
-    known = held.topic_ids.get(broker) if topic == held.topic else None
-    return not is_other_topic(known, bounds.topic_ids.get((topic, broker)))
+def may_hold_originals(
+    bounds: OffsetBounds, queue_rows: QueueRows, snapshot: TableSnapshot
+) -> bool:
+    """Whether a queue may hold the original rows: False where its topic was recreated since."""
+    topic, broker, _ = queue_rows.source
+    archived_id = snapshot.topic_ids.get(broker) if topic == snapshot.topic else None
+    return not is_other_topic(archived_id, bounds.topic_ids.get((topic, broker)))
 
 
 def queue_with_originals(
     cluster: ClusterClient,
     bounds: OffsetBounds,
-    wanted: Iterable[QueueRows],
-    choice: RowFilter,
-    there: Mapping[QueueKey, OffsetSet],
+    sources: Iterable[QueueRows],
+    row_filter: RowFilter,
+    already_sent: Mapping[QueueKey, OffsetSet],
 ) -> QueueKey | None:
-    """A queue of the destination in which rows lie that would be sent; None when there is none."""
-    for stretch in wanted:
-        source = stretch.source
-        if source in bounds.latest and stretch.rows:
-            span = bounds.earliest[source], bounds.latest[source]
-            row = _row_in_range(stretch, choice, there.get(source, OffsetSet()), span)
+    """A destination queue that holds the originals of rows to be sent; None when there is none."""
+    for queue_rows in sources:
+        source = queue_rows.source
+        if source in bounds.latest and queue_rows.rows:
+            rows = read_rows(queue_rows, row_filter, already_sent.get(source, OffsetSet()))
+            row = _first_row_within(rows, bounds.earliest[source], bounds.latest[source])
             if row is not None and _holds_original(cluster, row, source):
                 return source
     return None
 
 
-def _row_in_range(
-    stretch: QueueRows, choice: RowFilter, there: OffsetSet, span: tuple[int, int]
+def _first_row_within(
+    rows: Iterator[pa.RecordBatch], start: int, end: int
 ) -> pa.RecordBatch | None:
-    """A row whose offset the topic has, of the first ones: who looked further would read it all."""
-    batch = next(read_rows(stretch, choice, there), None)
+    """A row of the first batch with an offset in [start, end); None when that batch has none.
+
+    Only one batch is read: to look further could mean to read all rows.
+    """
+    batch = next(rows, None)
     if batch is None:
         return None
     offsets = batch.column("queue_offset")
-    known = batch.filter(pc.and_(pc.greater_equal(offsets, span[0]), pc.less(offsets, span[1])))
+    known = batch.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
     return known.slice(0, 1) if known.num_rows else None
 
 
 def _holds_original(cluster: ClusterClient, row: pa.RecordBatch, source: QueueKey) -> bool:
     offset = row.column("queue_offset")[0].as_py()
     reader = RangeReader(cluster, (*IDENTITY_COLUMNS, "properties"))
-    found = next(iter(reader.batches([OffsetRange(*source, offset, offset + 1)])), None)
-    return found is not None and is_original(row, found, source[0])
+    message = next(iter(reader.batches([OffsetRange(*source, offset, offset + 1)])), None)
+    return message is not None and is_original(row, message, source[0])

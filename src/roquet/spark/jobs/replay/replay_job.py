@@ -1,15 +1,15 @@
-"""replay: rows of a table become messages of a topic, in order and at a rate, each once.
+"""Replay job: sends the rows of a table to a topic, in order and at a rate, each exactly once.
 
     main(Params(source="/lake/orders", topic="OrdersAgain", options={"namesrv": "127.0.0.1:9876"}))
 
-The truth is in the destination: each message says whose copy it is (ROQUET_FROM). A run reads which
-rows are there, and sends the others; so whatever is killed, the same run again does the rest. There
-is no state to keep. A run that reads only what is there `since` a time knows only of runs after it.
+The destination holds the state: each copy names its original in the property ROQUET_FROM. A run
+reads which rows have copies and sends the others, so the same run started again after a kill does
+the rest. A run with `since` reads the destination from that time on, and does not see the copies of
+earlier runs.
 """
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -30,12 +30,11 @@ from roquet.spark.jobs.queue_mapping import map_queues, split_among_tasks, task_
 from roquet.spark.jobs.replay import origin_check
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, filter_rows, scan_files
 from roquet.spark.jobs.replay.replay_tasks import ReplayTasks, TaskPlan
-from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS
-from roquet.spark.jobs.resend_rows import USED_COLUMNS as TAKEN_COLUMNS
-from roquet.spark.jobs.task_set import TaskResult
+from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
+from roquet.spark.jobs.task_set import TaskResult, rows_by_queue
 from roquet.spark.offset_spec import TimeAgo, parse_time
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json, queue_text, ranges
+from roquet.spark.queue_offsets import QueueKey, QueueOffsets, queue_text, ranges
 from roquet.spark.tables.open_table import directory
 from roquet.spark.tables.snapshot import TableSnapshot, read_snapshot
 from roquet.spark.tables.staging import HIDDEN
@@ -47,36 +46,36 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 OPTIONS: Final = ("namesrv", "timeout", "group")
-"""Options of the source that say something of a destination, too."""
+"""Options of the source that apply to a destination, too."""
 
 PROGRESS_PERIOD_S: Final = 1.0
-"""How often the destination is asked how far it is."""
+"""How often the destination is asked for its offsets, to report progress."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user wants of a replay."""
+    """The parameters of a replay."""
 
     source: str
-    """A directory: an archive of any kind, or Parquet files with the columns."""
+    """A directory: an archive of any kind, or Parquet files with the needed columns."""
     topic: str
-    """Where to."""
+    """The destination."""
     kind: str | None = None
-    """None: as the directory looks."""
+    """Kind of the table; None detects it from the directory."""
     options: Mapping[str, str] = {}
-    """Of the destination: namesrv, timeout."""
+    """Options of the destination: namesrv, timeout."""
     only_topic: str | None = None
-    """Of a table with several topics this one."""
+    """The one topic to send, of a table with several."""
     begin: str | None = None
     until: str | None = None
-    """Stored from a time on, and before another."""
+    """Only messages stored within [begin, until)."""
     keys: tuple[str, ...] = ()
-    """Only messages with one of these keys."""
+    """Only messages with at least one of these keys."""
     rate: float | None = None
-    """Messages a second, of all tasks together; None is as fast as it goes."""
+    """Messages per second of all tasks together; None for no limit."""
     since: str | None = None
-    """From when on the destination may hold what earlier runs have sent; None is always."""
+    """The earliest time at which the destination may have got copies; None reads all of it."""
     same_topic: bool = False
-    """Send also what the topic has as the very messages that were archived."""
+    """Send also to a topic that still holds the original messages."""
     tasks: int | None = None
     name: str = ""
     catalog: Mapping[str, str] = {}
@@ -84,37 +83,39 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayProgress(msgspec.Struct, kw_only=True):
-    """How far a run has come."""
+    """The progress of a run."""
 
     rows: int = 0
-    """Sent, by this run."""
+    """Rows that this run has sent."""
     there: int = 0
-    """Chosen rows that were there before."""
+    """Chosen rows of which the destination had copies before."""
     left: int = 0
     doubled: int = 0
-    """Messages that are known to be there twice: dropDoubles drops them."""
+    """Messages that are known to be there twice; readers drop them with dropDoubles."""
 
 
 OnReplayProgress = Callable[[ReplayProgress], object]
 
 
-def transform(rows: pa.RecordBatch, choice: RowFilter) -> pa.RecordBatch:
-    """Which rows are replayed."""
-    return filter_rows(rows, choice)
+def transform(rows: pa.RecordBatch, row_filter: RowFilter) -> pa.RecordBatch:
+    """The rows to replay."""
+    return filter_rows(rows, row_filter)
 
 
 def main(params: Params) -> ReplayProgress:
-    """Replay with the Spark that is there, or one on this machine."""
+    """Run the replay with the provided Spark session, or with a local one."""
     return run(params, lambda: spark_for("roquet replay", params.master))
 
 
 def run(
-    params: Params, spark: "Callable[[], SparkSession]", tell: OnReplayProgress = lambda _: None
+    params: Params,
+    spark: "Callable[[], SparkSession]",
+    on_progress: OnReplayProgress = lambda _: None,
 ) -> ReplayProgress:
-    """Send what is not there yet; Spark is asked for when there is something to be sent."""
+    """Send the rows that have no copies yet; `spark` is called only when there are some."""
     settings = destination_options(params)
-    choice = row_filter_of(params)
-    found = read_snapshot(
+    row_filter = row_filter_of(params)
+    snapshot = read_snapshot(
         params.source,
         params.only_topic or "",
         kind=params.kind,
@@ -122,55 +123,60 @@ def run(
         catalog=params.catalog,
     )
     with _exclusive_run(params):
-        return _run(params, settings, choice, found, spark, tell)
+        return _run(params, settings, row_filter, snapshot, spark, on_progress)
 
 
 def _run(
     params: Params,
     settings: SourceOptions,
-    choice: RowFilter,
-    found: TableSnapshot,
+    row_filter: RowFilter,
+    snapshot: TableSnapshot,
     spark: "Callable[[], SparkSession]",
-    tell: OnReplayProgress,
+    on_progress: OnReplayProgress,
 ) -> ReplayProgress:
     cluster = ClusterClient(settings)
     bounds = cluster.bounds()
-    there = read_originals(cluster, ranges(_scan_start(params, cluster, bounds), bounds.latest))
-    wanted = scan_files(found.paths, found.topic, choice, there)
+    start = _scan_start(params, cluster, bounds)
+    already_sent = read_originals(cluster, ranges(start, bounds.latest))
+    sources = scan_files(snapshot.paths, snapshot.topic, row_filter, already_sent)
     progress = ReplayProgress(
-        left=sum(stretch.rows for stretch in wanted), there=sum(one.there for one in wanted)
+        left=sum(queue_rows.rows for queue_rows in sources),
+        there=sum(queue_rows.already_sent for queue_rows in sources),
     )
-    tell(progress)
+    on_progress(progress)
     if not progress.left:
         return progress
     if not params.same_topic:
-        same = [
-            stretch for stretch in wanted if origin_check.may_hold_originals(bounds, stretch, found)
+        may_hold = [
+            queue_rows
+            for queue_rows in sources
+            if origin_check.may_hold_originals(bounds, queue_rows, snapshot)
         ]
-        _refuse_originals(
-            origin_check.queue_with_originals(cluster, bounds, same, choice, there), params
+        queue = origin_check.queue_with_originals(
+            cluster, bounds, may_hold, row_filter, already_sent
         )
-    errand = _task_set(params, cluster, bounds.latest, wanted, there, choice)
-    with _progress_reported(settings, bounds.latest, progress, tell):
-        done = run_task_set(spark(), errand)
-    _check_complete(wanted, done)
+        _refuse_originals(queue, params)
+    task_set = _task_set(params, cluster, bounds.latest, sources, already_sent, row_filter)
+    with _progress_reported(settings, bounds.latest, progress, on_progress):
+        results = run_task_set(spark(), task_set)
+    _check_complete(sources, results)
     last = ReplayProgress(rows=progress.left, there=progress.there)
-    last.doubled = sum(answer.doubled for answer in done)
-    tell(last)
+    last.doubled = sum(result.doubled for result in results)
+    on_progress(last)
     return last
 
 
 def replay_frame(frame: "DataFrame", params: Params, spark: "SparkSession") -> ReplayProgress:
-    """Replay any frame with the columns; it is written to `params.source` first, where it stays.
+    """Replay a DataFrame with the needed columns.
 
-    So rows keep what they are, however often the run is repeated: with the directory there, it is
-    what is sent.
+    It is written to `params.source` first and stays there, so a repeated run sends the same rows:
+    where the directory has been written already, its rows are sent and not those of the frame.
     """
     if not (directory(params.source) / "_SUCCESS").exists():
         missing = [name for name in REQUIRED_COLUMNS if name not in frame.columns]
         if missing:
             raise ConfigError(f"the frame has no column {missing[0]!r}")
-        columns = [name for name in TAKEN_COLUMNS if name in frame.columns]
+        columns = [name for name in USED_COLUMNS if name in frame.columns]
         queue = [name for name in ("topic", "broker", "queue_id") if name in columns]
         rows = frame.select(*columns).repartition(*queue)
         ordered = rows.sortWithinPartitions(*queue, "queue_offset")
@@ -179,30 +185,31 @@ def replay_frame(frame: "DataFrame", params: Params, spark: "SparkSession") -> R
 
 
 def destination_options(params: Params) -> SourceOptions:
-    """The destination's settings, checked."""
+    """The settings of the destination; ConfigError for parameters that no replay can have."""
     known = {name.lower() for name in OPTIONS}
     for name in params.options:
         if name.lower() not in known:
-            raise ConfigError(f"option {name!r} is not for replays: there are {', '.join(OPTIONS)}")
+            raise ConfigError(f"option {name!r} is not for replays: they have {', '.join(OPTIONS)}")
     if not params.topic.strip() or "," in params.topic:
-        raise ConfigError(f"a replay goes to one topic, not to {params.topic!r}")
+        raise ConfigError(f"a replay goes to exactly one topic, not to {params.topic!r}")
     if is_retry(params.topic) or is_dlq(params.topic) or not can_clients_send_to(params.topic):
-        raise ConfigError(f"topic {params.topic} is the broker's own: give another one")
+        raise ConfigError(f"topic {params.topic} is internal to the broker: give another one")
     if params.rate is not None and not params.rate > 0:
-        raise ConfigError(f"a rate of {params.rate:g} messages a second sends nothing")
+        raise ConfigError(f"the rate has to be over 0, and is {params.rate:g} messages a second")
     return parse({**params.options, "topic": params.topic}, os.environ)
 
 
 def row_filter_of(params: Params) -> RowFilter:
-    """Which rows are meant."""
+    """The conditions that choose the rows to send."""
     first = _ms(params.begin, "--from")
     end = _ms(params.until, "--until")
     if first is not None and end is not None and first >= end:
-        raise ConfigError("--from is not before --until: nothing is meant")
+        raise ConfigError("--from is not before --until: no message would be chosen")
     return RowFilter(topic=params.only_topic, from_ms=first, until_ms=end, keys=params.keys)
 
 
 def _ms(text: str | None, name: str) -> int | None:
+    """A time option in ms since 1970."""
     if text is None:
         return None
     time = parse_time(text, name)
@@ -210,29 +217,30 @@ def _ms(text: str | None, name: str) -> int | None:
 
 
 def _scan_start(params: Params, cluster: ClusterClient, bounds: OffsetBounds) -> QueueOffsets:
-    """From where on the destination is read; ConfigError where retention may hide earlier runs."""
+    """The offsets from which the destination is searched for copies.
+
+    Raises ConfigError where the broker may have deleted copies of earlier runs.
+    """
     since_ms = _ms(params.since, "--since")
-    found = dict(bounds.earliest)
+    start = dict(bounds.earliest)
     for queue, first in sorted(bounds.earliest.items()):
         last = bounds.latest[queue]
         if since_ms is not None:
-            found[queue] = cluster.first_since(queue, (first, last), since_ms)
-        if first > 0 and found[queue] == first < last:
+            start[queue] = cluster.first_since(queue, (first, last), since_ms)
+        if first > 0 and start[queue] == first < last:
             raise ConfigError(
-                f"{queue_text(queue)} has lost its messages before offset {first}, "
-                "and with them what "
-                "earlier runs may have sent: say --since with a time before the first run of this "
-                "replay, and behind the oldest message that is there"
+                f"{queue_text(queue)} has lost its messages before offset {first}, and with them "
+                "any copies that earlier runs have sent: give --since, a time before the first "
+                "run of this replay and after the oldest message in the topic"
             )
-    return found
+    return start
 
 
 def _refuse_originals(queue: QueueKey | None, params: Params) -> None:
-    """ConfigError where the destination has these messages as those that they were."""
     if queue is not None:
         raise ConfigError(
-            f"{queue_text(queue)} still holds the messages that {params.source} was made of: they "
-            "would be there twice. Give another topic, or say --same-topic if that is what you want"
+            f"{queue_text(queue)} still holds the original messages of {params.source}, so each "
+            "would be there twice: give another topic, or --same-topic to send them nevertheless"
         )
 
 
@@ -240,41 +248,41 @@ def _task_set(
     params: Params,
     cluster: ClusterClient,
     latest: QueueOffsets,
-    wanted: Sequence[QueueRows],
-    there: Mapping[QueueKey, OffsetSet],
-    choice: RowFilter,
+    sources: Sequence[QueueRows],
+    already_sent: Mapping[QueueKey, OffsetSet],
+    row_filter: RowFilter,
 ) -> ReplayTasks:
-    """What the tasks have to do."""
+    """Map the sources to queues, and deal them to tasks."""
     route = cluster.with_retries(lambda: cluster.route(params.topic), "name server")
     queues = [
-        queue
-        for one in route.write_queues(params.topic)
-        if (queue := (one.topic, one.broker_name, one.queue_id)) in latest
+        key
+        for queue in route.write_queues(params.topic)
+        if (key := (queue.topic, queue.broker_name, queue.queue_id)) in latest
     ]
-    ways = map_queues((stretch.source for stretch in wanted), queues)
-    by_source = {stretch.source: stretch for stretch in wanted if stretch.rows}
-    rows = {source: stretch.rows for source, stretch in by_source.items()}
-    hands = split_among_tasks(rows, ways, params.tasks or os.cpu_count() or 1)
-    rates = task_rates(params.rate, [sum(rows[source] for source in hand) for hand in hands])
+    queue_map = map_queues((queue_rows.source for queue_rows in sources), queues)
+    by_source = {queue_rows.source: queue_rows for queue_rows in sources if queue_rows.rows}
+    rows = {source: queue_rows.rows for source, queue_rows in by_source.items()}
+    plans = split_among_tasks(rows, queue_map, params.tasks or os.cpu_count() or 1)
+    rates = task_rates(params.rate, [sum(rows[source] for source in plan) for plan in plans])
     return ReplayTasks(
         settings=cluster.settings,
-        hands=[
-            TaskPlan(stretches=tuple(by_source[source] for source in hand), rate=rate)
-            for hand, rate in zip(hands, rates, strict=True)
+        plans=[
+            TaskPlan(sources=tuple(by_source[source] for source in plan), rate=rate)
+            for plan, rate in zip(plans, rates, strict=True)
         ],
-        ways={source: ways[source] for source in rows},
+        queue_map={source: queue_map[source] for source in rows},
         since=latest,
-        there={source: there[source] for source in rows if source in there},
-        choice=choice,
+        already_sent={source: already_sent[source] for source in rows if source in already_sent},
+        row_filter=row_filter,
     )
 
 
 @contextmanager
 def _exclusive_run(params: Params) -> Iterator[None]:
-    """Meanwhile no other run brings rows of this directory to this topic.
+    """Lock the pair of directory and topic against other runs.
 
-    Where nothing can be written the tasks still see from the broker's answers that another one is
-    under way, but only after it has sent some rows as well.
+    Where the directory cannot be written there is no lock. The tasks then detect another run from
+    the offsets in the broker's replies, but only after both have sent some rows.
     """
     lock, root = None, directory(params.source)
     try:
@@ -282,11 +290,11 @@ def _exclusive_run(params: Params) -> Iterator[None]:
             lock = FileLock(root / HIDDEN / f"replay-{params.topic}", "another replay")
     except StoreLocked:
         raise RoquetError(
-            f"another replay of {root} to topic {params.topic} is under way: when it has ended, "
-            "start again for what it has not sent"
+            f"another replay of {root} to topic {params.topic} is running: when it has ended, "
+            "start this one again for the rows it has not sent"
         ) from None
     except StoreError:
-        log.debug("%s cannot be written: no other replay is kept out", root)
+        log.debug("%s cannot be written: there is no lock against other replays", root)
     try:
         yield
     finally:
@@ -296,36 +304,41 @@ def _exclusive_run(params: Params) -> Iterator[None]:
 
 @contextmanager
 def _progress_reported(
-    settings: SourceOptions, before: QueueOffsets, progress: ReplayProgress, tell: OnReplayProgress
+    settings: SourceOptions,
+    before: QueueOffsets,
+    progress: ReplayProgress,
+    on_progress: OnReplayProgress,
 ) -> Iterator[None]:
-    """Meanwhile the destination is asked how much has come."""
-    ended, channels = threading.Event(), dict[str, BlockingChannel]()
+    """Report progress from a thread, by how far the destination's queues have grown."""
+    is_over, channels = threading.Event(), dict[str, BlockingChannel]()
     cluster = ClusterClient(settings, channels=channels)
+    total = progress.left
 
-    def watch() -> None:
-        while not ended.wait(PROGRESS_PERIOD_S):
+    def report() -> None:
+        while not is_over.wait(PROGRESS_PERIOD_S):
             with suppress(RoquetError):
-                come = sum(map(len, ranges(before, cluster.latest())))
-                rows = min(come, progress.left)
-                tell(ReplayProgress(rows=rows, there=progress.there, left=progress.left - rows))
+                grown = sum(map(len, ranges(before, cluster.latest())))
+                rows = min(grown, total)
+                on_progress(ReplayProgress(rows=rows, there=progress.there, left=total - rows))
 
-    watching = threading.Thread(target=watch, name="roquet-replay-watch", daemon=True)
-    watching.start()
+    thread = threading.Thread(target=report, name="roquet-replay-watch", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        ended.set()
-        watching.join()
+        is_over.set()
+        thread.join()
         for channel in channels.values():
             channel.close()
 
 
-def _check_complete(wanted: Sequence[QueueRows], done: Sequence[TaskResult]) -> None:
-    """JobFailed unless each row was sent that was to be."""
-    rows = sum((Counter(from_json(answer.rows)) for answer in done), Counter[QueueKey]())
-    for stretch in wanted:
-        if rows[stretch.source] != stretch.rows:
+def _check_complete(sources: Sequence[QueueRows], results: Sequence[TaskResult]) -> None:
+    """JobFailed when a queue's rows were not all sent."""
+    sent = rows_by_queue(results)
+    for queue_rows in sources:
+        source = queue_rows.source
+        if sent[source] != queue_rows.rows:
             raise JobFailed(
-                f"{queue_text(stretch.source)}: {rows[stretch.source]} rows of {stretch.rows} were "
-                "sent: was the table changed meanwhile? Start again, the others follow"
+                f"{queue_text(source)}: {sent[source]} rows of {queue_rows.rows} were sent: was "
+                "the table changed meanwhile? Start again to send the others"
             )

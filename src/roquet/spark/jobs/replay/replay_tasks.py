@@ -1,4 +1,4 @@
-"""Sending: what one task of a replay does: read rows of its queues in order, send them on."""
+"""Tasks of a replay: each reads the rows of its source queues in order and sends them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,53 +19,54 @@ from roquet.spark.sink.task import unique_key_maker
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task has to send."""
+    """The source queues that one task sends, and its rate."""
 
-    stretches: tuple[QueueRows, ...]
+    sources: tuple[QueueRows, ...]
     rate: float | None = None
-    """Messages a second."""
+    """Messages per second; None for no limit."""
 
     @property
     def rows(self) -> int:
-        """How many messages."""
-        return sum(stretch.rows for stretch in self.stretches)
+        """The number of messages to send."""
+        return sum(queue_rows.rows for queue_rows in self.sources)
 
 
 class ReplayTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of tables to be sent to a topic."""
+    """Tasks that send the rows of tables to a topic."""
 
     settings: SourceOptions
-    """Of the destination."""
-    hands: Sequence[TaskPlan]
-    ways: Mapping[QueueKey, QueueKey]
+    """Settings of the destination."""
+    plans: Sequence[TaskPlan]
+    queue_map: Mapping[QueueKey, QueueKey]
     since: QueueOffsets
-    """Where the destination's queues were when the rows were planned."""
-    there: Mapping[QueueKey, OffsetSet]
-    """What was there by then."""
-    choice: RowFilter = RowFilter()
+    """Ends of the destination's queues when the rows were planned."""
+    already_sent: Mapping[QueueKey, OffsetSet]
+    """By source, the rows that the destination had copies of by then."""
+    row_filter: RowFilter = RowFilter()
 
     def __len__(self) -> int:
-        return len(self.hands)
+        return len(self.plans)
 
-    def do(self, number: int) -> TaskResult:
-        """One task of it; done again, it sends what is not there yet."""
-        hand = self.hands[number]
+    def run(self, number: int) -> TaskResult:
+        """Send the rows of one plan; a repeated attempt sends those that are missing."""
+        plan = self.plans[number]
         cluster = ClusterClient(self.settings)
-        sources = {stretch.source: stretch for stretch in hand.stretches}
-        ways = {source: self.ways[source] for source in sources}
-        courier = ExactlyOnceSender(
-            cluster, ways, self.since, RowRateLimit(hand.rate, cluster.pause)
-        )
-        courier.begin()
-        make, rows = unique_key_maker(), Counter[QueueKey]()
-        feeds = {
-            source: read_rows(stretch, self.choice, self.there.get(source, OffsetSet()))
-            for source, stretch in sources.items()
+        sources = {queue_rows.source: queue_rows for queue_rows in plan.sources}
+        queue_map = {source: self.queue_map[source] for source in sources}
+        rate_limit = RowRateLimit(plan.rate, cluster.pause)
+        sender = ExactlyOnceSender(cluster, queue_map, self.since, rate_limit)
+        sender.begin()
+        make_ids, rows = unique_key_maker(), Counter[QueueKey]()
+        batches = {
+            source: read_rows(
+                queue_rows, self.row_filter, self.already_sent.get(source, OffsetSet())
+            )
+            for source, queue_rows in sources.items()
         }
-        made = 0
-        for source, batch in merge_by_time(feeds):
-            texts = resend_items(batch, source[0], make(made, len(batch)))
-            courier.send(source, batch.column("queue_offset"), texts)
+        count = 0
+        for source, batch in merge_by_time(batches):
+            items = resend_items(batch, source[0], make_ids(count, len(batch)))
+            sender.send(source, batch.column("queue_offset"), items)
             rows[source] += len(batch)
-            made += len(batch)
-        return TaskResult(rows=to_json(dict(rows)), doubled=courier.doubled)
+            count += len(batch)
+        return TaskResult(rows=to_json(dict(rows)), doubled=sender.doubled)

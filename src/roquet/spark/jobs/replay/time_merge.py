@@ -1,4 +1,7 @@
-"""Feeds: rows of several queues in turns, about as they were stored; each queue in order."""
+"""Time merge: rows of several queues, merged roughly by the time they were stored.
+
+Within a queue rows stay in the order of their offsets.
+"""
 
 import heapq
 from collections.abc import Hashable, Iterator, Mapping
@@ -12,11 +15,11 @@ from roquet.spark.jobs.intervals import OffsetArray
 K = TypeVar("K", bound=Hashable)
 
 LEAD_MS_MAX: Final = 1_000
-"""How far one queue may run ahead of the others: a turn is then worth a request."""
+"""How far one queue may get ahead of the others, so that each step has rows for a whole request."""
 
 
 class _QueueCursor(Generic[K]):
-    """One queue's batches, and when the rows of the first of them were stored."""
+    """A position in the batches of one queue."""
 
     def __init__(self, key: K, batches: Iterator[pa.RecordBatch]) -> None:
         self.key, self._batches = key, batches
@@ -24,7 +27,7 @@ class _QueueCursor(Generic[K]):
         self._times: OffsetArray = np.empty(0, np.int64)
 
     def fill(self) -> bool:
-        """Whether there are rows."""
+        """Load the next batch when the current one is used up; False at the end."""
         while self._rows is None or not len(self._rows):
             self._rows = next(self._batches, None)
             if self._rows is None:
@@ -33,22 +36,25 @@ class _QueueCursor(Generic[K]):
         return True
 
     @property
-    def moment(self) -> int:
+    def next_ms(self) -> int:
         return int(self._times[0])
 
     def take(self, until_ms: int | None) -> pa.RecordBatch:
-        """The rows up to a time, one at least."""
+        """Take the loaded rows up to and including a time, at least one; None takes all."""
         assert self._rows is not None
         count = len(self._rows)
         if until_ms is not None:
             count = max(int(np.searchsorted(self._times, until_ms, side="right")), 1)
-        taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
+        rows, self._rows = self._rows.slice(0, count), self._rows.slice(count)
         self._times = self._times[count:]
-        return taken
+        return rows
 
 
 def stored_ms(rows: pa.RecordBatch) -> OffsetArray:
-    """When rows were stored, in ms, never falling: within a queue the order is that of offsets."""
+    """When rows were stored, in ms since 1970, made non-decreasing to follow the offsets.
+
+    Rows without the column `stored_at` have their offsets instead.
+    """
     if "stored_at" not in rows.schema.names:
         offsets: OffsetArray = rows.column("queue_offset").to_numpy().astype(np.int64)
         return offsets
@@ -60,13 +66,13 @@ def stored_ms(rows: pa.RecordBatch) -> OffsetArray:
 def merge_by_time(
     queues: Mapping[K, Iterator[pa.RecordBatch]],
 ) -> Iterator[tuple[K, pa.RecordBatch]]:
-    """Rows of one queue after the other, the earliest first."""
-    feeds = [_QueueCursor(key, batches) for key, batches in queues.items()]
-    heap = [(feed.moment, place) for place, feed in enumerate(feeds) if feed.fill()]
+    """Rows of one queue at a time, of the one whose next row was stored earliest."""
+    cursors = [_QueueCursor(key, batches) for key, batches in queues.items()]
+    heap = [(cursor.next_ms, place) for place, cursor in enumerate(cursors) if cursor.fill()]
     heapq.heapify(heap)
     while heap:
         _, place = heapq.heappop(heap)
-        feed = feeds[place]
-        yield feed.key, feed.take(heap[0][0] + LEAD_MS_MAX if heap else None)
-        if feed.fill():
-            heapq.heappush(heap, (feed.moment, place))
+        cursor = cursors[place]
+        yield cursor.key, cursor.take(heap[0][0] + LEAD_MS_MAX if heap else None)
+        if cursor.fill():
+            heapq.heappush(heap, (cursor.next_ms, place))

@@ -1,15 +1,15 @@
-"""Items are made ahead of their use, and the thread that makes them ends with the block."""
+"""Items are prefetched, and the thread ends with the block."""
 
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from roquet.spark.jobs.prefetch import prefetched
+from roquet.spark.jobs.archive.prefetch import prefetched
 
 
 def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name == "roquet-ahead"]
+    return [one.name for one in threading.enumerate() if one.name == "roquet-prefetch"]
 
 
 def test_the_items_are_the_same_in_the_same_order() -> None:
