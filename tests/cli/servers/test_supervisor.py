@@ -79,7 +79,7 @@ async def test_what_dies_is_started_again_after_pauses_that_grow(
     first, second, third = Mortal(), Mortal(), Mortal()
     births = Births(second, ChildProcessFailed("no disk"), third)
     it = kept(first, births)
-    task = asyncio.create_task(it.keep())
+    task = asyncio.create_task(it.supervise())
     first.end.set()
     await until(lambda: it.child is second)
     second.end.set()
@@ -99,7 +99,7 @@ async def test_what_dies_is_started_again_after_pauses_that_grow(
 async def test_who_cannot_even_be_begun_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     first, second = Mortal(), Mortal()
     it = kept(first, Births(OSError(28, "No space left on device"), second))
-    task = asyncio.create_task(it.keep())
+    task = asyncio.create_task(it.supervise())
     first.end.set()
     await until(lambda: it.child is second)
     assert "broker-a: [Errno 28] No space left on device; tried again in 2 s" in caplog.text
@@ -113,7 +113,7 @@ async def test_pauses_do_not_grow_for_ever() -> None:
     births = Births(*(ChildProcessFailed("no disk") for _ in range(8)), last)
     first = Mortal()
     it = kept(first, births)
-    task = asyncio.create_task(it.keep())
+    task = asyncio.create_task(it.supervise())
     first.end.set()
     await until(lambda: it.child is last)
     assert max(births.pauses) == supervisor.PAUSE_MAX_S

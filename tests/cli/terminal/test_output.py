@@ -18,11 +18,11 @@ def test_a_body_is_one_line_cut_where_it_is_longer() -> None:
 
 
 def test_a_time_is_a_moment_or_a_number_of_milliseconds() -> None:
-    assert output.time_ms("1700000000000", "--to") == 1_700_000_000_000
-    assert output.time_ms("2026-01-31T12:00+00:00", "--to") == 1_769_860_800_000
+    assert output.parse_time_ms("1700000000000", "--to") == 1_700_000_000_000
+    assert output.parse_time_ms("2026-01-31T12:00+00:00", "--to") == 1_769_860_800_000
     for nonsense in ("yesterday", "", "-1", "2026-13-01", "99999-01-01"):
         with pytest.raises(UsageError, match=r"--to: .* is no time like 2026-01-31T12:00"):
-            output.time_ms(nonsense, "--to")
+            output.parse_time_ms(nonsense, "--to")
 
 
 def test_no_time_is_a_dash() -> None:

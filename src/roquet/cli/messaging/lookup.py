@@ -70,8 +70,8 @@ def find(
     """Find a topic's messages by key, by time, or by both."""
     runtime.log_to_stderr(verbose=False)
     span = (
-        output.time_ms(begin, "--from") if begin else 0,
-        output.time_ms(end, "--to") if end else 2**63 - 1,
+        output.parse_time_ms(begin, "--from") if begin else 0,
+        output.parse_time_ms(end, "--to") if end else 2**63 - 1,
     )
     if key is None:
         runtime.run(_by_time(namesrv, topic, span, count, json=json))
@@ -91,7 +91,7 @@ def at(
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Show the message at a place."""
+    """Show the message at an offset of a queue."""
     runtime.log_to_stderr(verbose=False)
     runtime.run(_at(namesrv, (topic, broker, queue), offset, json=json))
 
@@ -101,8 +101,8 @@ async def _show(namesrv: str | None, message_id: str, topic: str | None, *, json
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await messages.by_id(admin, message_id.upper(), topic)
-    _print_messages(found, f"no message {message_id}", whole=True, json=json)
+        matches = await messages.by_id(admin, message_id.upper(), topic)
+    _print_messages(matches, f"no message {message_id}", whole=True, json=json)
 
 
 async def _by_key(
@@ -118,10 +118,10 @@ async def _by_key(
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await messages.by_key(
+        matches = await messages.by_key(
             admin, topic, key, begin_ms=span[0], end_ms=span[1], count=count
         )
-    _print_messages(found, f"no message of {topic} with key {key!r}", json=json)
+    _print_messages(matches, f"no message of {topic} with key {key!r}", json=json)
 
 
 async def _by_time(
@@ -132,9 +132,9 @@ async def _by_time(
 
     async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
         each = messages.by_time(reader, topic, *span, each=count)
-        found = [message async for message in each]
-    found.sort(key=lambda message: message.stored_ms)
-    _print_messages(found[:count], f"no message of {topic} from that time", json=json)
+        matches = [message async for message in each]
+    matches.sort(key=lambda message: message.stored_ms)
+    _print_messages(matches[:count], f"no message of {topic} from that time", json=json)
 
 
 async def _at(namesrv: str | None, place: tuple[str, str, int], offset: int, *, json: bool) -> None:
@@ -147,24 +147,24 @@ async def _at(namesrv: str | None, place: tuple[str, str, int], offset: int, *, 
     async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
         if queue not in await messages.queues(reader, queue.topic):
             raise UsageError(f"there is no queue {queue}")
-        found = await messages.by_offset(reader, queue, offset)
-    _print_messages([found] if found else [], f"no message at {offset}", whole=True, json=json)
+        message = await messages.by_offset(reader, queue, offset)
+    _print_messages([message] if message else [], f"no message at {offset}", whole=True, json=json)
 
 
 def _print_messages(
-    found: "Iterable[StoredMessage]", nothing: str, *, json: bool, whole: bool = False
+    messages: "Iterable[StoredMessage]", nothing: str, *, json: bool, whole: bool = False
 ) -> None:
-    """Print what was found; without anything say so and end with 1."""
-    told = False
-    for message in found:
-        told = True
+    """Print messages; without any, print `nothing` and end with code 1."""
+    is_empty = True
+    for message in messages:
+        is_empty = False
         if json:
             output.echo_json([{**output.message_fields(message), **_host_fields(message)}])
         elif whole:
             _print_whole(message)
         else:
             output.echo(_line(message))
-    if not told:
+    if is_empty:
         output.echo(nothing, err=True)
         sys.exit(FAILED)
 
@@ -200,7 +200,7 @@ def _print_whole(message: "StoredMessage") -> None:
 
 
 def _host_fields(message: "StoredMessage") -> dict[str, str]:
-    """What is known only of single messages: by what else they are found, and the machines."""
+    """More fields for JSON: the broker's id and the hosts."""
     return {
         "offset_message_id": message.offset_message_id,
         "born_host": message.born_host,

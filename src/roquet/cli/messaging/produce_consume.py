@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from roquet.model.results import SendReceipt
 
 CLI_GROUP: Final = "roquet-cli"
-"""Reads for nobody: its progress is never saved."""
+"""The group of commands that read without a group; it commits nothing."""
 
 TOPIC_POLL_S: Final = 1.0
 
 EDGE_HINT: Final = "neither first nor last, "
-"""What an option that takes these as well says of a text that is no time."""
+"""Begins the error text of an option that takes first, last or a time."""
 
 STDIN_CHUNK: Final = 64 * 1024
-"""Bytes of stdin that are read at a time, at most."""
+"""Most bytes of stdin that are read at a time."""
 
 TopicArgument = Annotated[
     str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)
@@ -159,7 +159,7 @@ async def _repeat(message: "Message", count: int) -> AsyncIterator["Message"]:
 
 
 async def _stdin_messages(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]:
-    """Lines of stdin as they come; empty ones are no messages, and are counted on stderr."""
+    """A message for each line of stdin; empty lines are skipped, and counted on stderr."""
     from roquet.model.message import Message
 
     empty = 0
@@ -182,10 +182,10 @@ def _property(text: str) -> tuple[str, str]:
 
 
 async def _stdin_lines() -> AsyncIterator[tuple[bytes, bool]]:
-    """Lines of stdin, and whether a line break ended each.
+    """Lines of stdin as (line, whether a line break ended it).
 
-    Ctrl-C is heard meanwhile, since nothing waits for the thread that reads.
-    It reads the file itself: Python ends badly while a thread holds sys.stdin.
+    Ctrl-C works meanwhile, since nothing waits for the thread that reads. The thread reads the file
+    below sys.stdin: Python crashes at its end while a thread holds the lock of sys.stdin.
     """
     from roquet.client.connection.threads import run_in_thread
 
@@ -222,7 +222,7 @@ async def _consume(
 
 
 async def _check_readable(addresses: str, topic: str) -> None:
-    """Tell of a topic that is not there; RoquetError when it is, but no broker lets it be read."""
+    """Print a note if the topic does not exist. Raises RoquetError if it cannot be read."""
     from roquet.admin import topics
     from roquet.admin.client import AdminClient
 
@@ -245,19 +245,19 @@ async def _read(
     config: "ConsumerConfig",
     printing: "_Printer",
 ) -> None:
-    """Everything in all queues of the topic, which may not be there yet."""
+    """Print all queues of the topic; waits for a topic that does not exist yet."""
     waited = False
     while not (queues := await reader.queues(topic)):
         waited = True
         await asyncio.sleep(TOPIC_POLL_S)
     await reader.assign(queues, **wanted)
-    if not waited:  # of a topic that came meanwhile everything is new
+    if not waited:  # all messages of a topic that was created meanwhile are new
         await _seek(reader, config)
     await printing.run(reader)
 
 
 async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
-    """Begin where it was said: brokers say 0 of a young queue in which a group has no progress."""
+    """Seek to where --from says: brokers answer 0 for a young queue without committed offset."""
     from roquet.client.config import ConsumeFrom
 
     for queue in reader.assignment():
@@ -268,7 +268,7 @@ async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
 
 
 class _Printer:
-    """How messages are printed, and how many at most; None is no limit."""
+    """Prints and acknowledges messages, `count` at most; None is no limit."""
 
     def __init__(self, show: Callable[["InboundMessage"], None], count: int | None) -> None:
         self._show = show
@@ -298,7 +298,7 @@ def _show_json(message: "InboundMessage") -> None:
 
 
 async def _until_stopped(work: Any) -> None:
-    """Until the work is done, or a signal comes."""
+    """Run until the work is done or a signal comes."""
     task = asyncio.create_task(work)
     stop = asyncio.create_task(runtime.stop_signal().wait())
     await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -313,5 +313,5 @@ def _consumer_config(text: str) -> "ConsumerConfig":
 
     if text in {"first", "last"}:
         return ConsumerConfig(consume_from=ConsumeFrom(text))
-    since_ms = output.time_ms(text, "--from", EDGE_HINT)
+    since_ms = output.parse_time_ms(text, "--from", EDGE_HINT)
     return ConsumerConfig(consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=since_ms)
