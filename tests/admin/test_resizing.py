@@ -29,8 +29,10 @@ async def resize(it: Any, count: int, **settings: Any) -> list[ResizeStep]:
 
 
 @in_virtual_time
-async def test_eight_become_four_under_load_and_no_message_is_left_behind(operating: Any) -> None:
-    async with operating() as it:
+async def test_eight_become_four_under_load_and_no_message_is_left_behind(
+    open_cluster: Any,
+) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=8, write_queues=8))
         await it.settle()
         reading = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
@@ -71,8 +73,8 @@ async def test_eight_become_four_under_load_and_no_message_is_left_behind(operat
 
 
 @in_virtual_time
-async def test_queues_stay_until_the_slowest_group_is_through(operating: Any) -> None:
-    async with operating() as it:
+async def test_queues_stay_until_the_slowest_group_is_through(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
         reading = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
@@ -99,8 +101,8 @@ async def test_queues_stay_until_the_slowest_group_is_through(operating: Any) ->
 
 
 @in_virtual_time
-async def test_more_queues_can_be_read_before_they_are_written(operating: Any) -> None:
-    async with operating() as it:
+async def test_more_queues_can_be_read_before_they_are_written(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
         steps = resizing.resize(it.admin, "orders", 5, clock=it.clock)
@@ -113,8 +115,8 @@ async def test_more_queues_can_be_read_before_they_are_written(operating: Any) -
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         brokers = await it.admin.brokers()
         await it.running.stop_broker(1)
 
@@ -127,8 +129,8 @@ async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(operating:
 
 
 @in_virtual_time
-async def test_nonsense_is_refused(operating: Any) -> None:
-    async with operating() as it:
+async def test_nonsense_is_refused(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         for count in (0, -1, 16_385):
             with pytest.raises(UsageError, match="from 1 to 16384"):
                 await resize(it, count)
@@ -138,9 +140,9 @@ async def test_nonsense_is_refused(operating: Any) -> None:
 
 @in_virtual_time
 async def test_members_that_broadcast_are_named_and_not_waited_for(
-    operating: Any, tmp_path: Path
+    open_cluster: Any, tmp_path: Path
 ) -> None:
-    async with operating() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
         sharing = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
@@ -169,8 +171,8 @@ async def test_members_that_broadcast_are_named_and_not_waited_for(
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         brokers = await it.admin.brokers()
         await it.running.stop_broker(1)
         with pytest.raises(ConnectFailed, match="broker-b does not say who is in billing"):

@@ -67,8 +67,9 @@ def test_a_pipe_gets_each_row_in_one_line(
     assert capsys.readouterr().out.splitlines()[1].split() == ["a" * 100, "b" * 100]
 
 
-def test_who_has_said_yes_is_not_asked() -> None:
+def test_yes_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(output.confirm("Sure?", yes=True))
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_preview_leaves_stdout_to_json(capsys: pytest.CaptureFixture[str]) -> None:
