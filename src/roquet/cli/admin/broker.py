@@ -7,7 +7,8 @@ import typer
 
 from roquet.cli.process import runtime
 from roquet.cli.servers import start
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import BrokerArgument
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
 from roquet.model.errors import UsageError
@@ -15,10 +16,6 @@ from roquet.model.settings import suggest
 
 app: Final = typer.Typer(name="broker", rich_markup_mode=None)
 app.callback(invoke_without_command=True)(start.broker)
-
-BrokerArgument = Annotated[
-    str, typer.Argument(help="The broker's name.", autocompletion=completion.brokers)
-]
 
 
 @app.command()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli.admin import group_view
-from roquet.cli.messaging.produce_consume import EDGE_HINT
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
@@ -22,14 +22,9 @@ group: Final = typer.Typer(
 )
 
 
-GroupNameArgument = Annotated[
-    str, typer.Argument(help="The group's name.", autocompletion=completion.groups)
-]
-
-
 @group.command()
 def show(
-    name: GroupNameArgument,
+    name: GroupArgument,
     *,
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
@@ -56,7 +51,7 @@ def list_groups(
 
 @group.command()
 def create(
-    name: GroupNameArgument,
+    name: GroupArgument,
     *,
     retries: Annotated[
         int | None, typer.Option(min=-1, help="How often a failed message is tried again.")
@@ -81,7 +76,7 @@ def create(
 
 @group.command()
 def delete(
-    name: GroupNameArgument,
+    name: GroupArgument,
     *,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -95,7 +90,7 @@ def delete(
 
 @group.command()
 def reset(  # noqa: PLR0913 - each is an option
-    name: GroupNameArgument,
+    name: GroupArgument,
     *,
     topic: Annotated[
         str, typer.Option("--topic", "-t", help="Of which topic.", autocompletion=completion.topics)
@@ -178,7 +173,7 @@ class _GroupReset:
 
         name = self._name
         edges = {edge.value: edge for edge in offset_reset.QueueEdge}
-        target = edges[to] if to in edges else output.parse_time_ms(to, "--to", EDGE_HINT)
+        target = edges[to] if to in edges else output.parse_time_ms(to, "--to", output.EDGE_HINT)
         async with AdminClient(namesrv_addresses(self._namesrv)) as admin:
             moves = await offset_reset.plan(admin, name, self._topic, target, self._only)
             is_new = await self._is_new(admin)

@@ -9,6 +9,7 @@ import typer
 from roquet.cli.admin import topic_view
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.arguments import TopicArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
@@ -22,9 +23,6 @@ app: Final = typer.Typer(
     name="topic", no_args_is_help=True, rich_markup_mode=None, help="Topics and their queues."
 )
 
-TopicNameArgument = Annotated[
-    str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)
-]
 BrokersOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -53,9 +51,7 @@ def list_topics(
 
 
 @app.command()
-def show(
-    name: TopicNameArgument, *, json: JsonOption = False, namesrv: NamesrvOption = None
-) -> None:
+def show(name: TopicArgument, *, json: JsonOption = False, namesrv: NamesrvOption = None) -> None:
     """Show a topic: brokers, settings, queues and groups."""
     runtime.log_to_stderr(verbose=False)
     runtime.run(_show(namesrv, name, json=json))
@@ -63,7 +59,7 @@ def show(
 
 @app.command()
 def create(  # noqa: PLR0913 - each is an option
-    name: TopicNameArgument,
+    name: TopicArgument,
     *,
     queues: Annotated[int, typer.Option(min=1, help="On each broker.")] = 8,
     brokers: BrokersOption = None,
@@ -81,7 +77,7 @@ def create(  # noqa: PLR0913 - each is an option
 
 @app.command()
 def update(  # noqa: PLR0913 - each is an option
-    name: TopicNameArgument,
+    name: TopicArgument,
     *,
     read_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
     write_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
@@ -106,7 +102,7 @@ def update(  # noqa: PLR0913 - each is an option
 
 @app.command()
 def resize(
-    name: TopicNameArgument,
+    name: TopicArgument,
     queues: Annotated[int, typer.Argument(help="How many, on each broker.")],
     *,
     settle: Annotated[
@@ -128,7 +124,7 @@ def resize(
 
 @app.command()
 def delete(
-    name: TopicNameArgument,
+    name: TopicArgument,
     *,
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli.process import runtime
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.model.errors import RoquetError, UsageError
@@ -30,9 +31,6 @@ app: Final = typer.Typer(
     name="dlq", no_args_is_help=True, rich_markup_mode=None, help="Messages that groups gave up."
 )
 
-DlqGroupArgument = Annotated[
-    str, typer.Argument(help="The consumer group's name.", autocompletion=completion.groups)
-]
 UncutJsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object a line, with nothing cut.")
 ]
@@ -47,7 +45,7 @@ def list_groups(*, json: UncutJsonOption = False, namesrv: NamesrvOption = None)
 
 @app.command()
 def show(
-    group: DlqGroupArgument,
+    group: GroupArgument,
     *,
     limit: Annotated[int, typer.Option(min=1, help="How many, the newest ones.")] = SHOWN,
     json: UncutJsonOption = False,
@@ -60,7 +58,7 @@ def show(
 
 @app.command()
 def resend(  # noqa: PLR0913 - each is an option
-    group: DlqGroupArgument,
+    group: GroupArgument,
     *,
     message_id: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
     key: Annotated[str | None, typer.Option(help="Those with this key.")] = None,

@@ -9,9 +9,11 @@ import typer
 from roquet.cli.messaging.produce_consume import CLI_GROUP
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.arguments import BrokerArgument, TopicArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import JsonOption
+from roquet.model.queue import MessageQueue
 
 if TYPE_CHECKING:
     from roquet.model.message import StoredMessage
@@ -31,9 +33,6 @@ ProducerTopicOption = Annotated[
         help="Needed for ids that producers made.",
         autocompletion=completion.topics,
     ),
-]
-MessageTopicArgument = Annotated[
-    str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)
 ]
 StoredFromOption = Annotated[
     str | None, typer.Option("--from", help="Stored then or later: 2026-01-31T12:00.")
@@ -56,7 +55,7 @@ def show(
 
 @app.command()
 def find(
-    topic: MessageTopicArgument,
+    topic: TopicArgument,
     *,
     key: Annotated[str | None, typer.Option(help="With this key.")] = None,
     begin: StoredFromOption = None,
@@ -81,10 +80,8 @@ def find(
 
 @app.command()
 def at(
-    topic: MessageTopicArgument,
-    broker: Annotated[
-        str, typer.Argument(help="The broker's name.", autocompletion=completion.brokers)
-    ],
+    topic: TopicArgument,
+    broker: BrokerArgument,
     queue: Annotated[int, typer.Argument(help="The queue's id.")],
     offset: Annotated[int, typer.Argument(help="The message's offset.")],
     *,
@@ -93,7 +90,7 @@ def at(
 ) -> None:
     """Show the message at an offset of a queue."""
     runtime.log_to_stderr(verbose=False)
-    runtime.run(_at(namesrv, (topic, broker, queue), offset, json=json))
+    runtime.run(_at(namesrv, MessageQueue(topic, broker, queue), offset, json=json))
 
 
 async def _show(namesrv: str | None, message_id: str, topic: str | None, *, json: bool) -> None:
@@ -137,13 +134,11 @@ async def _by_time(
     _print_messages(matches[:count], f"no message of {topic} from that time", json=json)
 
 
-async def _at(namesrv: str | None, place: tuple[str, str, int], offset: int, *, json: bool) -> None:
+async def _at(namesrv: str | None, queue: MessageQueue, offset: int, *, json: bool) -> None:
     from roquet.admin import messages
     from roquet.client.pull import PullConsumer
     from roquet.model.errors import UsageError
-    from roquet.model.queue import MessageQueue
 
-    queue = MessageQueue(*place)
     async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
         if queue not in await messages.queues(reader, queue.topic):
             raise UsageError(f"there is no queue {queue}")

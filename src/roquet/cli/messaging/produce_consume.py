@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli.process import runtime
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import TopicArgument
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.model.errors import MessageIllegal, RoquetError, UsageError
 from roquet.model.settings import parse_millis, suggest
@@ -29,15 +30,8 @@ CLI_GROUP: Final = "roquet-cli"
 
 TOPIC_POLL_S: Final = 1.0
 
-EDGE_HINT: Final = "neither first nor last, "
-"""Begins the error text of an option that takes first, last or a time."""
-
 STDIN_CHUNK: Final = 64 * 1024
 """Most bytes of stdin that are read at a time."""
-
-TopicArgument = Annotated[
-    str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)
-]
 
 
 def produce(  # noqa: PLR0913 - each is an option
@@ -313,5 +307,5 @@ def _consumer_config(text: str) -> "ConsumerConfig":
 
     if text in {"first", "last"}:
         return ConsumerConfig(consume_from=ConsumeFrom(text))
-    since_ms = output.parse_time_ms(text, "--from", EDGE_HINT)
+    since_ms = output.parse_time_ms(text, "--from", output.EDGE_HINT)
     return ConsumerConfig(consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=since_ms)

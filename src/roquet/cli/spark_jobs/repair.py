@@ -13,7 +13,8 @@ from roquet.cli.spark_jobs.commands import (
     namesrv_source_option,
     parse_pairs,
 )
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.name_servers import NamesrvOption
 from roquet.cli.terminal.progress import progress_bar
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 TRIES_MAX: Final = 16
 """A group's default number of retries."""
 
-RepairGroupArgument = Annotated[
-    str, typer.Argument(help="The consumer group's name.", autocompletion=completion.groups)
-]
 TriesMaxOption = Annotated[int, typer.Option(min=0, help="Retries that the group allows.")]
 WhereOption = Annotated[
     str | None, typer.Option(metavar="SQL", help="Select by SQL: tag = 'new' and tries < 3.")
@@ -37,7 +35,7 @@ IdsOption = Annotated[
 
 
 def repair(  # noqa: PLR0913 - each is an option
-    group: RepairGroupArgument,
+    group: GroupArgument,
     directory: Annotated[str, typer.Argument(help="WhereOption the table is, or is to be.")],
     *,
     retries: Annotated[bool, typer.Option("--retries", help="Also retry topics.")] = False,

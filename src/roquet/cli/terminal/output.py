@@ -33,6 +33,9 @@ _BLANKS: Final = str.maketrans("\n\r\t", "   ")
 PIPE_WIDTH: Final = 1_000
 """Columns of a pipe or a file: tables take as many as they need."""
 
+EDGE_HINT: Final = "neither first nor last, "
+"""Begins the error text of an option that takes first, last or a time."""
+
 DRY_RUN_NOTE: Final = "nothing was changed (--dry-run)"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, with everything that is known.")]
