@@ -18,7 +18,7 @@ from roquet.cli.admin import broker, cluster, group, store_files, topic
 from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
-from roquet.cli.messaging import dlq, lookup, produce_consume, set_aside
+from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
 from roquet.cli.servers import start, supervisor
 from roquet.cli.spark_jobs import commands, repair, replay
 from roquet.cli.terminal import output
@@ -60,8 +60,8 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     start.dev,
     supervisor.serve,
     start.namesrv,
-    produce_consume.produce,
-    produce_consume.consume,
+    produce.produce,
+    consume.consume,
     store_files.dump,
     store_files.check,
     balance.balance,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli.messaging.produce_consume import CLI_GROUP
+from roquet.cli.messaging.consume import CLI_GROUP
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
 from roquet.cli.terminal.arguments import BrokerArgument, TopicArgument
