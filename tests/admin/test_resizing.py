@@ -58,9 +58,9 @@ async def test_eight_become_four_under_load_and_no_message_is_left_behind(
             await it.clock.sleep(5_000)
             steps = await resize(it, 4)
             assert {step.doing for step in steps} >= {
-                "producers are told of 4 queues",
-                "producers hear of it",
-                "the queues from 4 on go",
+                "producers get 4 queues",
+                "waiting for producers to refresh their routes",
+                "removing queues from 4 on",
             }
             await it.clock.sleep(60_000)
             for task in work:
@@ -108,8 +108,8 @@ async def test_more_queues_can_be_read_before_they_are_written(open_cluster: Any
         steps = resizing.resize(it.admin, "orders", 5, clock=it.clock)
         doing = [(step.doing, await counts(it)) async for step in steps]
         assert doing == [
-            ("consumers are told of 5 queues", {(2, 2)}),
-            ("producers are told of 5 queues", {(2, 5)}),
+            ("consumers get 5 queues", {(2, 2)}),
+            ("producers get 5 queues", {(2, 5)}),
         ]
         assert await counts(it) == {(5, 5)}
 

@@ -62,22 +62,22 @@ async def resize(
     queues = "1 queue" if count == 1 else f"{count} queues"
     topic = await topics.show(admin, name)
     if any(place.read_queues < count for place in topic.places):
-        yield ResizeStep(doing=f"consumers are told of {queues}")
+        yield ResizeStep(doing=f"consumers get {queues}")
         await topics.update(
             admin, name, TopicSettings(read_queues=count), _brokers_below(topic, count)
         )
-    yield ResizeStep(doing=f"producers are told of {queues}")
+    yield ResizeStep(doing=f"producers get {queues}")
     await topics.update(admin, name, TopicSettings(write_queues=count))
     if all(place.read_queues <= count for place in topic.places):
         return
     until_ms = clock.monotonic_ms() + settle_ms
     while (left_ms := until_ms - clock.monotonic_ms()) > 0:
-        yield ResizeStep(doing="producers hear of it", left_ms=left_ms)
+        yield ResizeStep(doing="waiting for producers to refresh their routes", left_ms=left_ms)
         await clock.sleep(min(POLL_MS, left_ms))
     while waiting := await backlog(admin, name, count):
-        yield ResizeStep(doing="groups read what is left", waiting=waiting)
+        yield ResizeStep(doing="waiting for groups to read what is left", waiting=waiting)
         await clock.sleep(POLL_MS)
-    yield ResizeStep(doing=f"the queues from {count} on go")
+    yield ResizeStep(doing=f"removing queues from {count} on")
     await topics.update(admin, name, TopicSettings(read_queues=count))
 
 

@@ -79,7 +79,7 @@ def test_a_topic_gets_fewer_queues_and_says_what_becomes_of_the_messages(namesrv
     resize = ("topic", "resize", "shrinking", "1", "--settle", "0", "-n", namesrv)
     dry = roquet(*resize, "--dry-run").output
     assert "broker-a: 2 queues to write and 2 to read, then 1" in dry
-    assert "the queues from 1 on go without reader; 2 stored messages in them" in dry
+    assert "the queues from 1 on are removed at once; 2 stored messages in them" in dry
     assert roquet(*resize, "--yes").output.splitlines()[-1] == "shrinking: 1 queue on each broker"
     shown = json.loads(roquet("topic", "show", "shrinking", "--json", "-n", namesrv).output)
     assert {(p["read_queues"], p["write_queues"]) for p in shown["places"]} == {(1, 1)}

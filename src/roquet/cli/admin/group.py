@@ -64,13 +64,13 @@ def create(
 ) -> None:
     """Create a group on all brokers, or change it; options that are not given stay."""
     runtime.log_to_stderr(verbose=False)
-    given = {
+    fields = {
         "retry_max_times": retries,
         "consume_message_orderly": ordered,
         "consume_broadcast_enable": broadcast,
         "consume_enable": enabled,
     }
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes = {key: value for key, value in fields.items() if value is not None}
     runtime.run(_create(namesrv, name, changes, json=json))
 
 

@@ -38,7 +38,7 @@ class TopicChange:
             )
         if self.hides:
             yield (
-                "nobody gets what is in queues that cannot be read: "
+                "messages in queues that cannot be read are delivered to nobody: "
                 f"{output.quantity(self._hidden, 'stored message')}, and what is sent to them; "
                 "`roquet topic resize` leaves none behind"
             )
@@ -98,15 +98,15 @@ def resize_preview(topic: "TopicInfo", count: int, broadcasting: Sequence[str]) 
         return
     if left := _messages_from(topic, count):
         waited = [group for group in topic.groups if group not in broadcasting]
-        readers = f"once {', '.join(waited)} have read" if waited else "without reader"
+        readers = f"once {', '.join(waited)} have read them" if waited else "at once"
         yield (
-            f"the queues from {count} on go {readers}; "
-            f"{output.quantity(left, 'stored message')} in them can then no longer be read again"
+            f"the queues from {count} on are removed {readers}; "
+            f"{output.quantity(left, 'stored message')} in them can then no longer be read"
         )
     if broadcasting:
         yield (
             f"not waited for: {', '.join(broadcasting)}; members that broadcast keep their own "
-            "progress, and what one has not read of these queues it will not get"
+            "progress, and do not get what they have not read of these queues"
         )
 
 

@@ -145,16 +145,16 @@ def _scenarios(name: str) -> "Sequence[LabScenario]":
     return [_with_trace(scenario.validated(scenario.preset(name)))]
 
 
-def _with_trace(given: "LabScenario") -> "LabScenario":
+def _with_trace(scenario: "LabScenario") -> "LabScenario":
     """The scenario with key weights and hours of the flights, if it is theirs and has none."""
     from roquet.lab.scenario import FLIGHTS
 
-    if given.name != FLIGHTS or given.key_weights:
-        return given
+    if scenario.name != FLIGHTS or scenario.key_weights:
+        return scenario
     from roquet.cli.demo.flights import archive_path
     from roquet.lab.trace import with_trace
 
-    return with_trace(given, archive_path(), key="tailnum", hour="hour")
+    return with_trace(scenario, archive_path(), key="tailnum", hour="hour")
 
 
 def _strategies(text: str, known: Sequence[str]) -> tuple[str, ...]:

@@ -39,13 +39,13 @@ class DemoCheck(msgspec.Struct, frozen=True):
     """A count, and the value that it must have."""
 
     name: str
-    wanted: int
-    found: int
+    expected: int
+    actual: int
 
     @property
     def holds(self) -> bool:
         """Whether both are equal."""
-        return self.wanted == self.found
+        return self.expected == self.actual
 
 
 def checks(facts: DemoFacts) -> list[DemoCheck]:
@@ -66,7 +66,7 @@ def checks(facts: DemoFacts) -> list[DemoCheck]:
 def failed(facts: DemoFacts) -> list[str]:
     """Failed checks in words; empty when all is well."""
     return [
-        f"{check.name}: {check.found:,} instead of {check.wanted:,}"
+        f"{check.name}: {check.actual:,} instead of {check.expected:,}"
         for check in checks(facts)
         if not check.holds
     ]

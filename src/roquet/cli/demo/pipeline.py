@@ -96,9 +96,9 @@ def run(settings: PipelineSettings) -> None:
     query = stream(spark, settings)
     follow(query, settings)
     if settings.facts is not None:
-        found = audit.table_facts(spark.read.parquet(settings.table))
-        say(RowsWritten(found.rows))
-        Path(settings.facts).write_bytes(msgspec.json.encode(found))
+        facts = audit.table_facts(spark.read.parquet(settings.table))
+        say(RowsWritten(facts.rows))
+        Path(settings.facts).write_bytes(msgspec.json.encode(facts))
     spark.stop()
 
 

@@ -59,7 +59,12 @@ _TABLE = (
 
 def _books(facts: DemoFacts) -> str:
     rows = [
-        [check.name, check.wanted, Cell(check.found, check.holds), "" if check.holds else "wrong"]
+        [
+            check.name,
+            check.expected,
+            Cell(check.actual, check.holds),
+            "" if check.holds else "wrong",
+        ]
         for check in checks(facts)
     ]
     rows.append(["handled a second time (at least once allows it)", "any", facts.twice, ""])

@@ -86,7 +86,7 @@ class Screen:
         table.add_column("")
         for check in checks(facts):
             mark = Text("ok", "green") if check.holds else Text("WRONG", "bold red")
-            table.add_row(check.name, f"{check.wanted:,}", f"{check.found:,}", mark)
+            table.add_row(check.name, f"{check.expected:,}", f"{check.actual:,}", mark)
         table.add_row("handled a second time", "any", f"{facts.twice:,}", "")
         self._console.print()
         self._console.print(table)

@@ -148,7 +148,7 @@ async def confirm(question: str, *, yes: bool, to_stderr: bool = False) -> None:
         is_wanted = await run_in_thread(ask, "roquet-question")
     except typer.Abort:
         echo(err=True)
-        raise RoquetError("nothing was done: nobody answers here; --yes does not ask") from None
+        raise RoquetError("nothing was done: no answer on stdin; --yes does not ask") from None
     if not is_wanted:
         echo("nothing was done", err=True)
         raise typer.Exit(FAILED)

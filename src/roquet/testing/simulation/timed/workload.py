@@ -168,13 +168,13 @@ class TimedWorkload:
 
     def open_halves(self) -> list[tuple[str, int]]:
         """(host, offset) of each broker's first half message that has no end."""
-        found: list[tuple[str, int]] = []
+        halves: list[tuple[str, int]] = []
         for host, server in self.cluster.servers.brokers.items():
             transactions = server.broker.transactions
             _, end = transactions.queue.bounds()
             if (first := transactions.halves.next_open(0)) < end:
-                found.append((host, first))
-        return found
+                halves.append((host, first))
+        return halves
 
     def _is_settled(self) -> bool:
         """Whether every message is where it belongs."""
