@@ -209,14 +209,14 @@ def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
 
 
 async def _ask_brokers(admin: AdminClient, brokers: Mapping[str, str], name: str) -> _GroupAnswers:
-    (who, absent), (progress, silent) = await asyncio.gather(
+    (members, absent), (progress, silent) = await asyncio.gather(
         admin.ask_each(brokers, GetConnections(consumer_group=name, with_wishes=True)),
         admin.ask_each(brokers, GetConsumeStats(consumer_group=name, with_owners=True)),
     )
     mute = [n for n, error in {**absent, **silent}.items() if not isinstance(error, CallRefused)]
     return _GroupAnswers(
         name=name,
-        connections={n: codec.loads(r.body, ConsumerConnection) for n, r in who.items()},
+        connections={n: codec.loads(r.body, ConsumerConnection) for n, r in members.items()},
         stats={n: codec.loads(r.body, ConsumeStats) for n, r in progress.items()},
         silent=sorted(mute),
     )
@@ -314,5 +314,5 @@ def _queue_problems(queues: Sequence[GroupQueueInfo]) -> Iterator[str]:
             yield f"{topic}: {len(faulty)} queues have {fault}"
             continue
         for queue in faulty:
-            who = f": {', '.join(queue.owners)}" if queue.owners else ""
-            yield f"{topic} {queue.broker} queue {queue.queue_id} has {fault}{who}"
+            owners = f": {', '.join(queue.owners)}" if queue.owners else ""
+            yield f"{topic} {queue.broker} queue {queue.queue_id} has {fault}{owners}"

@@ -38,7 +38,7 @@ def test_one_broker_is_one_room_and_needs_no_letter() -> None:
 
 def test_a_newcomer_has_the_next_name_and_names_sort_as_numbers() -> None:
     given = made(members=9, then=MemberChange.JOIN)
-    assert given.who == "c10"
+    assert given.changed_member == "c10"
     assert given.remaining == [f"c{n:02}" for n in range(1, 11)]
     assert given.summary().endswith("9 members; then c10 joins")
 
@@ -47,7 +47,7 @@ def test_the_last_leaves_unless_somebody_is_named() -> None:
     assert made(then=MemberChange.LEAVE).remaining == ["c1", "c2"]
     killed = made(then=MemberChange.KILL, who="c1")
     assert killed.remaining == ["c2", "c3"]
-    assert killed.everybody == ["c1", "c2", "c3"]
+    assert killed.all_members == ["c1", "c2", "c3"]
     assert killed.summary().endswith("then c1 is killed")
     assert made(then=MemberChange.LEAVE).summary().endswith("then c3 leaves")
 

@@ -161,8 +161,8 @@ def json_fields(situation: Situation, results: Sequence[StrategyResult]) -> dict
     return {
         "queues": [str(queue) for queue in situation.queues],
         "members": situation.members,
-        "rooms": {member: situation.room_of_member(member) for member in situation.everybody},
-        "then": situation.then and {"what": situation.then.value, "who": situation.who},
+        "rooms": {member: situation.room_of_member(member) for member in situation.all_members},
+        "then": situation.then and {"what": situation.then.value, "who": situation.changed_member},
         "lag": {str(queue): waiting for queue, waiting in situation.lag.items()},
         "strategies": [_one(situation, result) for result in results],
     }
@@ -197,5 +197,5 @@ def owners_in_order(
 ) -> Sequence[tuple[MessageQueue, int | None]]:
     """Each queue, and its owner's index among all members; None without an owner."""
     owner_of = rebalance_cost.owner_map(shares)
-    numbers = {member: number for number, member in enumerate(situation.everybody)}
+    numbers = {member: number for number, member in enumerate(situation.all_members)}
     return [(q, numbers[owner_of[q]] if q in owner_of else None) for q in situation.queues]

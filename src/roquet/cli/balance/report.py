@@ -67,7 +67,7 @@ def _drawn(situation: Situation, results: Sequence[StrategyResult]) -> Ownership
     return OwnershipGrid(
         rows=rows,
         columns=[situation.label(queue) for queue in situation.queues],
-        owners=situation.everybody,
+        owners=situation.all_members,
     )
 
 

@@ -44,11 +44,11 @@ def show(
 def _members(situation: Situation) -> Text:
     """The members in their colours, with their rooms if there are several."""
     text = Text()
-    for number, member in enumerate(situation.everybody[:MEMBERS_MAX]):
+    for number, member in enumerate(situation.all_members[:MEMBERS_MAX]):
         text.append(f" {printable(member)} ", _style(number))
         room = printable(situation.room_of_member(member)) if len(situation.rooms) > 1 else ""
         text.append(f" {room}  " if room else " ")
-    more = len(situation.everybody) - MEMBERS_MAX
+    more = len(situation.all_members) - MEMBERS_MAX
     return text.append(f"and {more} more") if more > 0 else text
 
 
@@ -116,7 +116,7 @@ def _label(situation: Situation, queue: MessageQueue) -> str:
 
 def _width(situation: Situation) -> int:
     labels = max(len(_label(situation, queue)) for queue in situation.queues)
-    return max(len(str(len(situation.everybody))) + 1, labels)
+    return max(len(str(len(situation.all_members))) + 1, labels)
 
 
 def _style(owner: int | None) -> str:
@@ -139,10 +139,10 @@ def _notes(situation: Situation, results: Sequence[StrategyResult]) -> Iterator[
             "Each move is a pause of its queue, and messages in flight may come twice."
         ),
         MemberChange.LEAVE: (
-            f"{situation.who} commits before it leaves: nothing that it had comes twice."
+            f"{situation.changed_member} commits before it leaves: nothing that it had comes twice."
         ),
         MemberChange.KILL: (
-            f"{situation.who} commits nothing more: what it had in flight comes twice."
+            f"{situation.changed_member} commits nothing more: what it had in flight comes twice."
         ),
     }[situation.then]
     yield from verdict(results)

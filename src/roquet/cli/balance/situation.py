@@ -30,24 +30,26 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     rooms: Sequence[str]
     lag: Mapping[MessageQueue, int]
     then: MemberChange | None = None
-    who: str = ""
+    changed_member: str = ""
     """The member that joins, leaves or is killed."""
 
     @property
-    def everybody(self) -> Sequence[str]:
+    def all_members(self) -> Sequence[str]:
         """Members before or after the change."""
-        return [*self.members, self.who] if self.then is MemberChange.JOIN else self.members
+        return (
+            [*self.members, self.changed_member] if self.then is MemberChange.JOIN else self.members
+        )
 
     @property
     def remaining(self) -> Sequence[str]:
         """Members after the change."""
         if self.then is MemberChange.JOIN:
-            return self.everybody
-        return [member for member in self.members if member != self.who]
+            return self.all_members
+        return [member for member in self.members if member != self.changed_member]
 
     def room_of_member(self, member: str) -> str:
         """A member's room: members are in the rooms in turn."""
-        return self.rooms[self.everybody.index(member) % len(self.rooms)]
+        return self.rooms[self.all_members.index(member) % len(self.rooms)]
 
     def label(self, queue: MessageQueue) -> str:
         """A short label of a queue: its id, and its broker's letter if there are several."""
@@ -60,9 +62,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         brokers = len({queue.broker_name for queue in self.queues})
         what = {
             None: "",
-            MemberChange.JOIN: f"; then {self.who} joins",
-            MemberChange.LEAVE: f"; then {self.who} leaves",
-            MemberChange.KILL: f"; then {self.who} is killed",
+            MemberChange.JOIN: f"; then {self.changed_member} joins",
+            MemberChange.LEAVE: f"; then {self.changed_member} leaves",
+            MemberChange.KILL: f"; then {self.changed_member} is killed",
         }[self.then]
         rooms = f" in {len(self.rooms)} rooms" if len(self.rooms) > 1 else ""
         return (
@@ -98,7 +100,7 @@ def build_situation(
         rooms=room_names,
         lag=dict(zip(made, _lags(lag, queues), strict=True)) if lag else {},
         then=then,
-        who=_who(then, who, present, names[-1]),
+        changed_member=_changed_member(then, who, present, names[-1]),
     )
 
 
@@ -124,7 +126,7 @@ def _lags(text: str, queues: int) -> Sequence[int]:
     return lags
 
 
-def _who(
+def _changed_member(
     then: MemberChange | None, asked: str | None, members: Sequence[str], newcomer: str
 ) -> str:
     if then not in (MemberChange.LEAVE, MemberChange.KILL):

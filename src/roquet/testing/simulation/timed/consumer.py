@@ -60,7 +60,7 @@ def timed_consumer(
 
 
 class PlannedFailures:
-    """Fails the first attempts at a message, whoever makes them, as often as its operation says."""
+    """Fails the first attempts at a message, by any consumer, as often as its operation says."""
 
     def __init__(self, scenario: TimedScenario, history: TimedHistory) -> None:
         self._failures = {operation.name: operation.failures for operation in scenario.operations}

@@ -119,7 +119,7 @@ class TimedWorkload:
         return checks.findings(outcome)
 
     async def _beat(self) -> bool:
-        """Let a moment pass; True when nobody is at work after it."""
+        """Let a moment pass; True when no client is at work after it."""
         if self.producer.must_crash:
             await self._restart_producer()
         await asyncio.sleep(BEAT_MS / 1000)
