@@ -107,7 +107,7 @@ async def show(admin: AdminClient, name: str) -> GroupInfo:
         if name not in known:
             hint = suggest(name, known)
             raise UsageError(f"group {name!r} is unknown to every broker{hint}")
-    disabled = await _disabled_on(admin, brokers, name)
+    disabled = _brokers_disabled(await _tables(admin, brokers), name)
     queues = sorted(_queues(group), key=lambda q: (q.topic, q.broker, q.queue_id))
     return GroupInfo(
         name=name,
@@ -193,10 +193,6 @@ def _brokers_disabled(tables: Mapping[str, GroupTable], name: str) -> list[str]:
     """Brokers on which consumption is disabled for a group."""
     configs = {b: table.subscription_group_table.get(name) for b, table in tables.items()}
     return [b for b, config in configs.items() if config is not None and not config.consume_enable]
-
-
-async def _disabled_on(admin: AdminClient, brokers: Mapping[str, str], name: str) -> list[str]:
-    return _brokers_disabled(await _tables(admin, brokers), name)
 
 
 def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:

@@ -55,7 +55,7 @@ def timed_consumer(
         consumer.subscribe(TOPIC, AUDITED_TAG)
     else:
         consumer.subscribe(TOPIC, sql=f"weight >= {AUDITED_WEIGHT}")
-    fails = PlannedFailures(scenario, history) if group == BILLING else _never
+    fails = PlannedFailures(scenario, history) if group == BILLING else lambda _: False
     return SimulatedConsumer(host, consumer, history, scenario, fails)
 
 
@@ -73,10 +73,6 @@ class PlannedFailures:
             return False
         self._history.failures[name] = made + 1
         return True
-
-
-def _never(_: str) -> bool:
-    return False
 
 
 def filters_by_tag(scenario: TimedScenario) -> bool:
