@@ -165,7 +165,7 @@ async def test_members_that_broadcast_are_named_and_not_waited_for(
             behind = await resizing._lag(it.admin, "orders", "news", 1)
             assert behind == 4, "as far as the brokers know"
             steps = await resize(it, 1, settle_ms=1_000)
-        assert steps[0].doing == "producers are told of 1 queue"
+        assert steps[0].doing == "producers get 1 queue"
         assert not any("news" in step.waiting for step in steps)
         assert await counts(it) == {(1, 1)}
 
