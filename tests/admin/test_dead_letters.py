@@ -83,11 +83,11 @@ async def test_a_wrong_group_is_told_from_one_without_letters(running: Cluster) 
         await dead_letters.check_group(running.namesrv_addr, "biling")
     with pytest.raises(UsageError, match="may hold only"):
         await dead_letters.check_group(running.namesrv_addr, "not a group")
-    running.brokers[0].broker.topics.create_for_group("%RETRY%fine", 1, 0)
+    running.brokers[0].broker.tables.topics.create_for_group("%RETRY%fine", 1, 0)
     await bury(running, 1, group="later")
     with pytest.raises(RoquetError, match="'fine' has no dead letters"):
         await dead_letters.check_group(running.namesrv_addr, "fine")
-    running.brokers[0].broker.groups.put(SubscriptionGroup(group_name="new"), 0)
+    running.brokers[0].broker.tables.groups.put(SubscriptionGroup(group_name="new"), 0)
     with pytest.raises(RoquetError, match="'new' has no dead letters"):
         await dead_letters.check_group(running.namesrv_addr, "new")
 

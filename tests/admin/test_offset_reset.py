@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from roquet.admin import groups, offset_reset, topics
 from roquet.admin.offset_reset import QueueEdge, QueueReset
 from roquet.admin.topics import TopicSettings
-from roquet.broker.broker import Broker
 from roquet.broker.handlers import reset
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
@@ -192,8 +193,11 @@ def knows_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have brokers look at the time alone, and tell of all queues, as genuine ones do."""
     targets = reset._targets
 
-    async def by_time(broker: Broker, call: ResetOffset, config: TopicConfig) -> dict[int, int]:
-        return await targets(broker, replace(call, queue_id=-1, offset=None), config)
+    async def by_time(
+        message_log: MessageLog, tables: BrokerTables, call: ResetOffset, config: TopicConfig
+    ) -> dict[int, int]:
+        call = replace(call, queue_id=-1, offset=None)
+        return await targets(message_log, tables, call, config)
 
     monkeypatch.setattr(reset, "_targets", by_time)
 
@@ -230,7 +234,7 @@ async def test_a_broker_that_moves_elsewhere_is_told_of(
     open_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        reset, "_targets", AsyncMock(side_effect=lambda broker, call, config: {call.queue_id: 2})
+        reset, "_targets", AsyncMock(side_effect=lambda *given: {given[-2].queue_id: 2})
     )
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)

@@ -73,7 +73,7 @@ async def test_topics_come_and_go_while_it_runs() -> None:
             assert taker.assignment() == [
                 MessageQueue("t", "broker-a", -1), MessageQueue("u", "broker-a", -1),
             ]  # fmt: skip
-            revival = running.brokers[0].broker.revival
+            revival = running.brokers[0].broker.delivery.revive
             for one in (*found, message):
                 await one.ack()
             await asyncio.sleep(0.1)
@@ -220,7 +220,7 @@ async def test_the_broker_knows_it_as_a_pop_member() -> None:
             running.namesrv_addr, group="g", topic="t", config=settings
         ) as taker:
             await taker.next(3_000)
-            members = running.brokers[0].broker.clients.consumers("g")
+            members = running.brokers[0].broker.tables.clients.consumers("g")
             assert members is not None
             assert members.consume_type is ConsumeType.CONSUME_POP
             assert members.client_ids == [taker.client_id]
@@ -256,7 +256,7 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
             assert waiting
             await asyncio.sleep(20)  # one pop may have been under way
             assert pops == []
-            revival = running.brokers[0].broker.revival
+            revival = running.brokers[0].broker.delivery.revive
             assert len(revival.in_flight) == 0
             await send(running.namesrv_addr, "t", "z")
             await asyncio.sleep(20)
@@ -265,13 +265,13 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
 
 def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[int | None] = []
-    again = PopAcks.again
+    retry = PopAcks.retry
 
     def noted(acks: PopAcks, popped: PopBatch, message: InboundMessage, ms: int | None) -> None:
         given_back.append(ms)
-        again(acks, popped, message, ms)
+        retry(acks, popped, message, ms)
 
-    monkeypatch.setattr(PopAcks, "again", noted)
+    monkeypatch.setattr(PopAcks, "retry", noted)
 
     async def work(namesrv: str) -> int:
         settings = ConsumerConfig(consume_from=ConsumeFrom.FIRST, concurrency=1)
@@ -313,5 +313,5 @@ def test_the_blocking_twin_takes_extends_and_acknowledges() -> None:
                     assert message.body
             taker.subscribe("u")
             taker.unsubscribe("u")
-        revival = running.brokers[0].broker.revival
+        revival = running.brokers[0].broker.delivery.revive
         assert len(revival.in_flight) == 0

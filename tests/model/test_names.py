@@ -6,7 +6,7 @@ import pytest
 from roquet.model import names
 from roquet.model.errors import UsageError
 
-# As the genuine TopicValidator judges them (vectors/misc.jsonl).
+# As Apache's TopicValidator judges them (vectors/misc.jsonl).
 VALID = ["TopicTest", "%RETRY%g", "topic|x", "TBW102", "rmq_sys_x", "a_b-c", "0"]
 ILLEGAL = ["", "a b", "主", "a.b", "a\n", "topic/1"]
 

@@ -1,4 +1,4 @@
-"""Who is taken, who is told to come again, and whom the broker drops."""
+"""Requests that are accepted or refused as busy, and connections that the broker drops."""
 
 import pytest
 from hypothesis import given

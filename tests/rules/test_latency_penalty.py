@@ -1,4 +1,4 @@
-"""A latency becomes a penalty; which brokers may be used now."""
+"""Latency penalties, and the brokers to avoid because of them."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_a_broker_is_out_of_use_for_as_long_as_in_java(given_: Any, expected: An
 
 
 def chosen_of(case: Any) -> set[str]:
-    """All queues that some turn leads to."""
+    """All queues that are chosen at some turn."""
     queues = [MessageQueue("t", name, number) for name, number in case["queues"]]
     found = BrokersToAvoid(frozenset(case["unavailable"]), frozenset(case["unreachable"]))
     found_or_none = found if case["enabled"] else None

@@ -1,4 +1,4 @@
-"""Which queue to send to."""
+"""The choice of a queue to send to."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ FOUR_AND_TWO = [MessageQueue("t", "a", i) for i in range(4)] + [
 
 
 def place(case: dict[str, Any]) -> int | None:
-    """Where our rule sends a hash; None where it refuses."""
+    """Index of a hash by our rule; None if it raises UsageError."""
     try:
         return by_hash(case["out"]["hash"], case["in"]["queues"])
     except UsageError:
@@ -44,7 +44,7 @@ def test_three_orders_over_four_queues() -> None:
 
 
 def taken(turn: int, count: int, avoid: str | None = None) -> list[MessageQueue]:
-    """The next queues, one after the other."""
+    """The next queues in sequence."""
     found = []
     for _ in range(count):
         queue, turn = next_queue(FOUR_AND_TWO, turn, avoid=avoid)
@@ -80,7 +80,7 @@ def test_ten_sends_over_four_queues_take_them_in_turn() -> None:
 
 
 def brokers(usable: BrokersToAvoid | None, avoid: str | None = None) -> set[str]:
-    """Which brokers are chosen at all, from any turn."""
+    """All brokers that are chosen, from any turn."""
     return {
         next_queue(FOUR_AND_TWO, turn, avoid=avoid, usable=usable)[0].broker_name
         for turn in range(12)
@@ -110,7 +110,7 @@ def test_brokers_in_use_come_first_then_those_in_reach_then_all(
 
 
 def test_a_choice_changes_neither_the_queues_nor_their_order() -> None:
-    # The well-known wrong version writes another broker's name into the shared queue.
+    # A well-known wrong version writes another broker's name into the shared queue.
     queues = list(FOUR_AND_TWO)
     for turn in range(12):
         next_queue(queues, turn, avoid="a", usable=at_fault("ab", "ab"))
@@ -120,7 +120,7 @@ def test_a_choice_changes_neither_the_queues_nor_their_order() -> None:
 
 
 def test_a_queue_of_the_broker_that_failed_is_not_made_up() -> None:
-    # The other wrong version goes on with the failed broker, or with a queue that it does not have.
+    # Another wrong version stays with the failed broker, or takes a queue that it does not have.
     for turn in range(12):
         queue, _ = next_queue(FOUR_AND_TWO, turn, avoid="a", usable=at_fault("a"))
         assert queue in FOUR_AND_TWO[4:]

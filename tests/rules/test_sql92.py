@@ -1,4 +1,4 @@
-"""The expression language as a whole: equal to the genuine filter, and never a danger."""
+"""SQL92 filters as a whole: equal to Apache's filter, and safe on any input."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ VECTORS = Path(__file__).parent.parent / "vectors" / "sql92.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text("utf-8").splitlines()]
 
 MISREAD = {"NOT a = 'x'", "a LIKE 'x%'", "a = 1)", "a = 1 b", "a = 0x10", "a-b = 'v'"}
-"""What the genuine grammar takes for something else."""
+"""Expressions that Apache's grammar misreads."""
 
 
 def found(expression: str, properties: dict[str, str], *, genuine: bool) -> dict[str, Any]:

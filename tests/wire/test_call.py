@@ -1,4 +1,4 @@
-"""What every call and reply has in common."""
+"""Common properties of all calls and replies."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""The compact header's pairs: the loop over them is the oracle of the fast way."""
+"""Pairs of the compact header: the loop over them is the oracle of the fast path."""
 
 import struct
 
@@ -19,7 +19,7 @@ from roquet.wire.frame import HEADER_SIZE_MAX, header_end
 
 ASCII = st.characters(max_codepoint=127)
 ANY = st.characters(codec="utf-8") | st.sampled_from("\0\1\5\u0651\u068f")
-"""The last two are Arabic: their bytes are those that mark texts in MessagePack."""
+"""The last two are Arabic: their bytes are text markers in MessagePack."""
 
 texts = (
     st.text(st.characters(min_codepoint=1, max_codepoint=127), min_size=1, max_size=12)

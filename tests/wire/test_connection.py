@@ -1,4 +1,4 @@
-"""A connection without a socket: numbers, answers, deadlines."""
+"""A connection without a socket: numbers, replies, deadlines."""
 
 import pytest
 from hypothesis import given
@@ -24,14 +24,14 @@ ASK = MinOffset(topic="t", queue_id=0)
 
 
 def served(stream: bytes, step: int = 0) -> list[ConnectionEvent]:
-    """What a server makes of these bytes, in pieces when asked to."""
+    """Events of a server for these bytes, in chunks if asked to."""
     server, step = Connection(), step or max(len(stream), 1)
     pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
     return [event for piece in pieces for event in server.receive_data(piece)]
 
 
 def answered(stream: bytes, offset: int = 5) -> list[bytes]:
-    """One answer for each request."""
+    """One reply for each request."""
     return [encode_reply(OffsetReply(offset=offset), event.command) for event in served(stream)]
 
 

@@ -1,4 +1,4 @@
-"""Calls and replies as header fields: what genuine clients send, what we send, what is refused."""
+"""Header fields of calls and replies: those of Apache's clients, ours, and refused ones."""
 
 import contextlib
 import importlib
@@ -226,8 +226,8 @@ def test_an_empty_text_stays_one_whichever_way_it_is_read(required: str) -> None
         ('{"topic":"t","queueId":"-2147483649"}', "beyond its limits"),
         ('{"topic":"t","queueId":"' + "9" * 5000 + '"}', "not a whole number"),
         ('{"topic":"t","queueId":1e99}', "not a whole number"),
-        ("[]", "no object"),
-        ("5", "no object"),
+        ("[]", "not an object"),
+        ("5", "not an object"),
     ],
 )
 def test_a_broken_field_is_named(fields: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Frames, cut out of any chunks."""
+"""Frames from a stream in any chunks."""
 
 import struct
 

@@ -54,7 +54,7 @@ def part(data: bytes) -> bytes:
 
 
 def squeezed(topics: list[TopicConfig], *, attributes: bool = True) -> bytes:
-    """The layout written from its description: only genuine brokers send it."""
+    """Encode the layout by its description: only Apache's brokers send it."""
     lines = [
         f"{t.topic_name} {t.read_queue_nums} {t.write_queue_nums} {t.perm} {t.topic_filter_type}"
         + (f" {json.dumps(t.attributes)}" if attributes else "")
@@ -153,9 +153,9 @@ def test_a_topic_of_a_long_registration_may_be_longer_than_most() -> None:
     ("body", "reason"),
     [
         (plain(MANY)[:-200], "registration of"),
-        (b"[" * 100_000, "{ is wanted at character 0"),
-        (b"{1:2" + b" " * 100_000, "a name is wanted"),
-        (b'{"a" :' + b" " * 100_000, ": is wanted at character 4"),
+        (b"[" * 100_000, "{ is expected at character 0"),
+        (b"{1:2" + b" " * 100_000, "a name is expected"),
+        (b'{"a" :' + b" " * 100_000, ": is expected at character 4"),
         (b'{"a":' + b"[" * 100_000, "registration of"),
         (b'{"a":"' + b"x" * 100_000 + b'"}', "registration of"),
         (b"\xff" * 100_000, "registration of"),

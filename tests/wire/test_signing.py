@@ -1,4 +1,4 @@
-"""Signed requests, against what Java's AclClientRPCHook signs."""
+"""Signed requests, compared with Java's AclClientRPCHook."""
 
 import json
 from base64 import b64encode
@@ -27,7 +27,7 @@ KEYS = Credentials(access_key="ak", secret_key="sk", security_token="token")
 
 
 def expected(ext: dict[str, str], body: bytes, secret: str = "sk") -> str:
-    """What a server works out from the fields that it has read."""
+    """Signature that a server computes from the received fields."""
     values = "".join(ext[name] for name in sorted(ext) if name != "Signature")
     return b64encode(digest(secret.encode(), values.encode() + body, "sha1")).decode()
 

@@ -1,1 +1,1 @@
-"""Stored bytes to columns: numpy and pyarrow, no message objects, no Spark."""
+"""Stored bytes to Arrow columns and back: numpy and pyarrow, no message objects, no Spark."""

@@ -1,9 +1,9 @@
-"""A commit-log file to blocks of whole records, and what is damaged between them.
+"""A commit-log file as blocks of whole records, and the damaged ranges between them.
 
-Each record knows its own place in the log, so a walk may begin anywhere: at the first magic number
-whose record is where it says. In the same way it goes on behind bytes that are no record. The
-checksum of each body is compared, and topics have to be texts; what is not as it should be is told,
-never passed on as a message.
+Each record holds its own position in the log, so a walk may begin anywhere: at the first magic
+number whose record is at its own position. The walk continues in the same way behind damage. The
+checksum of each body is compared, and topics have to be text. Damage is reported, never passed on
+as a message.
 
     [start, stop)   a record belongs to the part of the file in which it begins
 """
@@ -26,47 +26,47 @@ from roquet.wire.records.partial_decode import is_torn
 from roquet.wire.records.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 BLOCK: Final = 4 * 1024 * 1024
-"""Bytes that are looked at together, as in a pull."""
+"""Bytes examined together, as in a pull."""
 
 SEARCH_NEAR: Final = 4 * 1024
 SEARCH_FAR: Final = 1024 * 1024
-"""Bytes in which a record is looked for first, and then when none begins near by."""
+"""Bytes in which a record is searched for at first, and then, if none begins nearby."""
 
 DAMAGE_MAX: Final = 64 * 1024
-"""Bytes of a damaged place that are kept to be looked at."""
+"""Bytes of a damaged range that are kept for inspection."""
 
 _PLACE: Final = Struct(">iI20xq")
-"""Total, magic and the record's own position."""
+"""Total size, magic number and the record's own position."""
 
 _HEAD: Final = Struct(">iI")
-"""Total and magic: all there is of a blank, which may have no room for more."""
+"""Total size and magic number: all of a blank, which may have no room for more."""
 
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _BEGINNING: Final = MAGIC_V1.to_bytes(4, "big")[:3]
-"""What both magic numbers begin with."""
+"""The common beginning of both magic numbers."""
 
 _CRC_MASK: Final = 0x7FFF_FFFF
 _CHECKSUM_AT: Final = 8
 
 
 class LogFileDamage(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the log that holds no whole record."""
+    """A range of the log without a whole record."""
 
     position: int
-    """In the log."""
+    """Its position in the log."""
     size: int
     why: str
     found: bytes = b""
-    """What is there, as far as it is worth a look."""
+    """Its first bytes, up to `DAMAGE_MAX`."""
     is_end: bool = False
     """Whether nothing follows: a record that was being written, or that a crash has cut short."""
 
 
 class LogFile:
-    """One file of a commit log, which begins at a position of the log.
+    """One file of a commit log, which begins at `position` of the log.
 
-    Nothing is looked at behind `used` bytes: log files are made in their full length. One that
-    another follows, at the position `until`, is full: whatever it lacks is damage.
+    Bytes behind `used` are ignored: log files are created in their full length. A file that another
+    follows, at position `until`, has to be full: what it lacks is damage.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LogFile:
         self.position = position
 
     def walk(self, start: int, stop: int) -> Iterator[RecordLayout | LogFileDamage]:
-        """The records that begin in this part of the file, block by block, and what is damaged."""
+        """Blocks of the records that begin in [start, stop), and the damage between them."""
         at = 0 if start == 0 else self.boundary(start)
         if at == self._size == 0:
             yield from self._rest(0)
@@ -86,7 +86,9 @@ class LogFile:
             ahead = self.boundary(min(at + BLOCK, stop))
             if ahead is None:
                 end = self._end_of_chain(at)
-                ahead = self.boundary(end + 1)  # what comes behind damage is no end
+                ahead = self.boundary(
+                    end + 1
+                )  # a record behind damage shows that this is not the end
             if ahead is not None:
                 end = ahead
             if end > at:
@@ -96,17 +98,17 @@ class LogFile:
             at = ahead
 
     def boundary(self, at: int) -> int | None:
-        """The first record that begins there or later and is where it says; None without one."""
+        """Where the next record begins that holds its own position, from `at` on; or None."""
         at += 4
         step = SEARCH_NEAR
         while at < self._size:
-            found = bytes(self._view[at : at + step]).find(_BEGINNING)
-            if found < 0:
+            magic_at = bytes(self._view[at : at + step]).find(_BEGINNING)
+            if magic_at < 0:
                 at, step = at + step - 2, SEARCH_FAR
-            elif self._is_record(at + found - 4):
-                return at + found - 4
+            elif self._is_record(at + magic_at - 4):
+                return at + magic_at - 4
             else:
-                at += found + 1
+                at += magic_at + 1
         return None
 
     def _is_record(self, at: int) -> bool:
@@ -117,7 +119,7 @@ class LogFile:
         return magic in _MAGICS and own == self.position + at and is_whole
 
     def _end_of_chain(self, at: int) -> int:
-        """Where the records that follow one another end, without one that is only half there."""
+        """The end of the adjacent records from `at` on, without a torn last one."""
         last = at
         while self._is_record(at):
             last, at = at, at + _PLACE.unpack_from(self._view, at)[0]
@@ -134,7 +136,7 @@ class LogFile:
         return torn or not _sound(parts).all()
 
     def _block(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
-        """What lies between two records: mostly nothing but records."""
+        """The bytes between two records: mostly nothing but records."""
         try:
             parts = RecordLayout.of(self._view[at:end])
         except RecordError:
@@ -147,20 +149,20 @@ class LogFile:
             yield from self._closely(at, end)
 
     def _closely(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
-        """The same record by record, since something is amiss."""
+        """The same range, record by record, since something in it is wrong."""
         while at < end:
-            found = self._one(at, end)
-            if isinstance(found, RecordLayout):
-                stop = at + len(found.block)
-                yield found
+            result = self._one(at, end)
+            if isinstance(result, RecordLayout):
+                stop = at + len(result.block)
+                yield result
             else:
                 # Its length may be what is wrong, so the next record says where it ends.
                 stop = min(self.boundary(at + 1) or end, end)
-                yield self._damage(at, stop, found)
+                yield self._damage(at, stop, result)
             at = stop
 
     def _one(self, at: int, end: int) -> RecordLayout | str:
-        """The record that begins there, or why none does."""
+        """The record at an index, or the reason why there is none."""
         stop = at + _PLACE.unpack_from(self._view, at)[0] if self._is_record(at) else None
         if stop is None or stop > end:
             return "no record begins here"
@@ -173,7 +175,7 @@ class LogFile:
         return parts if _are_named(parts) else "the topic is not UTF-8"
 
     def _rest(self, at: int) -> Iterator[LogFileDamage]:
-        """What is behind the last record: a blank to the file's end, zeros, or a torn one."""
+        """What follows the last record: a blank up to the file's end, zeros, or a torn record."""
         size = len(self._view)
         if self._is_blank(at):
             at = size
@@ -186,7 +188,7 @@ class LogFile:
             yield self._damage(at, end, why if is_end else "this is no commit log", is_end=is_end)
 
     def _lack(self, at: int, size: int, until: int) -> Iterator[LogFileDamage]:
-        """What a file lacks that another follows: it has to be full, up to where that begins."""
+        """Damage at the end of a file that another follows: it has to be full."""
         if until != self.position + size:
             why = f"the log goes on at {until}, and this file ends at {self.position + size}"
             yield self._damage(at, max(size, until - self.position), why)
@@ -194,12 +196,12 @@ class LogFile:
             yield self._damage(at, size, "no record begins here, and others follow in another file")
 
     def _is_blank(self, at: int) -> bool:
-        """Whether there was no room for another record."""
+        """Whether the rest of the file is a blank."""
         left = len(self._view) - at
         return left >= _HEAD.size and _HEAD.unpack_from(self._view, at) == (left, MAGIC_BLANK)
 
     def _may_be_torn(self, at: int) -> bool:
-        """Whether a record may have begun here: in a file without any it has to look like one."""
+        """Whether a record may begin here; in a file without any it has to look like one."""
         if at or len(self._view) < _PLACE.size:
             return True
         _, magic, own = _PLACE.unpack_from(self._view, at)
@@ -216,7 +218,7 @@ class LogFile:
 
 
 def _sound(parts: RecordLayout) -> NDArray[np.bool_]:
-    """Of which records the body is what its checksum was made of; one without a body has none."""
+    """Which records' bodies match their checksums; an empty body has none."""
     block = memoryview(parts.block)
     bodies = zip(parts.body_at.tolist(), parts.body_end.tolist(), strict=True)
     sums = [crc32(block[at:end]) & _CRC_MASK for at, end in bodies]
@@ -227,7 +229,7 @@ def _sound(parts: RecordLayout) -> NDArray[np.bool_]:
 
 
 def _are_named(parts: RecordLayout) -> bool:
-    """Whether all topics are texts."""
+    """Whether all topics are valid text."""
     try:
         slice_column(parts.block, parts.topic_at, parts.topic_end, pa.string()).validate(full=True)
     except pa.ArrowInvalid:

@@ -1,7 +1,7 @@
 """Record bytes to a RecordBatch: offsets, keys, tags, times, bodies, without a loop per message.
 
-`RecordColumns.of(block)` finds the records, `batch` makes the columns that are asked for. The one
-loop left is over compressed bodies.
+`RecordColumns.of(block)` finds the records, `batch` makes the requested columns. The only loop left
+is over compressed bodies.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,13 +51,13 @@ SCHEMA: Final = pa.schema(
         "real_queue_id": pa.int32(),
     }
 )
-"""Every column there is. All may be null and none is of a large kind: Spark takes no others."""
+"""All columns. Any may be null, and none is of a large type: Spark takes no others."""
 
 COLUMNS: Final[tuple[str, ...]] = tuple(SCHEMA.names[: SCHEMA.names.index("keys")])
-"""The columns of a message when nobody chooses."""
+"""The default columns of a message."""
 
 _TIMES_MS: Final = (-62_135_596_800_000, 253_402_300_799_999)
-"""The years 1 to 9999: what a timestamp column can show."""
+"""The years 1 to 9999: the range of a timestamp column."""
 
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).reshape(256, 2)
 
@@ -65,7 +65,7 @@ _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).
 class RecordColumns:
     """The records of one block, read from `broker`.
 
-    Bodies stay compressed with `restore=False`, and with `lenient=True` where they cannot be
+    Bodies stay compressed with `restore=False`; with `lenient=True` also bodies that cannot be
     restored.
     """
 
@@ -102,55 +102,55 @@ class RecordColumns:
 
     @property
     def stored_ms(self) -> NDArray[np.int64]:
-        """When the broker stored each message, in ms since 1970."""
+        """The store time of each message, in ms since 1970."""
         return self._parts.gather(self._parts.stored_at, ">i8").astype(np.int64)
 
     @property
     def sys_flags(self) -> NDArray[np.int32]:
-        """What each record says of itself: model.flags.SysFlag."""
+        """The system flags of each record: model.flags.SysFlag."""
         return self._parts.head["sys_flag"].astype(np.int32)
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the records lie in the log as they do here, as far as they know themselves."""
+        """Whether the records are adjacent in the log as in the block, by their own positions."""
         shifts = self._parts.head["position"] - self._parts.starts
         return bool((shifts == shifts[:1]).all())
 
     def where(self, wanted: NDArray[np.bool_]) -> "RecordColumns":
-        """The records of these rows."""
+        """The records of the rows where `wanted` is true."""
         return self._like(self._parts.where(wanted))
 
     def between(self, first: int, last: int) -> "RecordColumns":
-        """The records from row `first` to row `last`, that one excluded."""
+        """The records of the rows [first, last)."""
         return self._like(self._parts.between(first, last))
 
     def keeping_unreadable(self) -> "RecordColumns":
-        """The same records; a body that cannot be restored stays as it is stored."""
+        """The same rows, where a body that cannot be restored stays as it is stored."""
         return RecordColumns(self._parts, broker=self._broker, restore=self._restore, lenient=True)
 
     def batch(self, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
-        """The records as columns."""
+        """The records as a RecordBatch of these columns."""
         schema = pa.schema([SCHEMA.field(name) for name in columns])
         return pa.RecordBatch.from_arrays(
             [_BUILDERS[name](self) for name in columns], schema=schema
         )
 
     def head(self, name: str) -> pa.Array:
-        """A number that stands at the same place in every record."""
+        """A number that stands at the same place in every record, by its name in the head."""
         values = self._parts.head[name]
         return pa.array(values.astype(values.dtype.newbyteorder("=")))
 
     def brokers(self) -> pa.Array:
-        """The broker that the block was read from, over and over."""
+        """The broker that the block was read from, in every row."""
         return pa.repeat(pa.scalar(self._broker or None, pa.string()), len(self))
 
     def topics(self) -> pa.Array:
-        """The topics."""
+        """The topic of each record."""
         parts = self._parts
         return slice_column(parts.block, parts.topic_at, parts.topic_end, pa.string())
 
     def bodies(self) -> pa.Array:
-        """The bodies, restored when they are compressed; `RecordError` for one that cannot be."""
+        """The bodies, restored if compressed; `RecordError` for one that cannot be restored."""
         parts = self._parts
         stored = slice_column(parts.block, parts.body_at, parts.body_end, pa.binary())
         squeezed = self._squeezed
@@ -161,7 +161,7 @@ class RecordColumns:
         return pc.replace_with_mask(stored, pa.array(squeezed), restored)
 
     def unreadable(self) -> Iterator[tuple[int, str]]:
-        """The rows whose body cannot be restored, for which `bodies` raises, and why."""
+        """The rows whose body cannot be restored, and the reasons; `bodies` raises for them."""
         for row in np.flatnonzero(self._squeezed).tolist():
             try:
                 self._restored(row)
@@ -174,34 +174,38 @@ class RecordColumns:
         return memoryview(self._parts.block)[start : start + int(self._parts.head["total"][row])]
 
     def message_ids(self) -> pa.Array:
-        """The ids that the producers gave, else the brokers'."""
-        given = self.properties.column(names.UNIQUE_KEY)
-        return pc.coalesce(given, self.offset_message_ids()) if given.null_count else given
+        """The ids from the producers, else those from the brokers."""
+        unique_keys = self.properties.column(names.UNIQUE_KEY)
+        return (
+            pc.coalesce(unique_keys, self.offset_message_ids())
+            if unique_keys.null_count
+            else unique_keys
+        )
 
     def offset_message_ids(self) -> pa.Array:
-        """The broker's ids: its address and the position."""
-        parts, found = self._parts, pa.nulls(len(self), pa.string())
+        """The ids from the broker: its address and the position."""
+        parts, ids = self._parts, pa.nulls(len(self), pa.string())
         is_v6 = (parts.head["sys_flag"] & SysFlag.STORE_HOST_V6) != 0
         for rows, host_size in ((~is_v6, HOST_SIZES[0]), (is_v6, HOST_SIZES[1])):
             if rows.any():
                 host = parts.gather(parts.store_host_at[rows], f"V{host_size}")
                 raw = np.hstack([_raw(host), _raw(parts.head["position"][rows])])
                 texts = fixed_width_texts(_HEX[raw].reshape(len(raw), -1))
-                found = pc.replace_with_mask(found, pa.array(rows), texts)
-        return found
+                ids = pc.replace_with_mask(ids, pa.array(rows), texts)
+        return ids
 
     def property(self, name: str) -> pa.Array:
-        """One property."""
+        """One property of each message; null without it."""
         return self.properties.column(name)
 
     def first_keys(self) -> pa.Array:
-        """The first of each message's keys."""
+        """The first key of each message; null without one."""
         keys = pc.utf8_ltrim_whitespace(self.property(names.KEYS))
         first = pc.list_element(pc.utf8_split_whitespace(keys, max_splits=1), 0)
         return pc.if_else(pc.equal(first, ""), None, first)
 
     def born_times(self) -> pa.Array:
-        """When the producers made the messages."""
+        """When the producers created the messages."""
         return self._times(self._parts.born_at)
 
     def stored_times(self) -> pa.Array:
@@ -209,7 +213,7 @@ class RecordColumns:
         return self._times(self._parts.stored_at)
 
     def reconsume_times(self) -> pa.Array:
-        """How often the messages were given back."""
+        """How often the messages were sent back."""
         return pa.array(self._parts.gather(self._parts.times_at, ">i4").astype(np.int32))
 
     @cached_property

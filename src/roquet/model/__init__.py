@@ -1,1 +1,1 @@
-"""The nouns: frozen values that every floor shares; no clock, no bytes, no files."""
+"""The nouns: frozen values that every layer shares; no clock, no bytes, no files."""

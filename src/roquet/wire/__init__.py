@@ -1,1 +1,1 @@
-"""Bytes to values and back, without a socket or a file."""
+"""The RocketMQ protocol: bytes to values and back, without a socket or a file."""

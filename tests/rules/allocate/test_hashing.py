@@ -1,4 +1,4 @@
-"""Strategies that hash names: who moves, how many, and what bounds them."""
+"""Strategies that hash names: which queues move, how many, and the bounds of a share."""
 
 from collections import Counter
 
@@ -96,7 +96,7 @@ def test_who_is_listed_twice_has_twice_the_places_but_one_bound() -> None:
 
 def test_an_own_hash_decides() -> None:
     last_digit = consistent_hash(1, lambda text: int(text.rstrip("]")[-1]))
-    names = ["x-3", "x-7"]  # their places are named x-3-0 and x-7-0: both hash to 0
+    names = ["x-3", "x-7"]  # their points are named x-3-0 and x-7-0: both hash to 0
     shares = last_digit(queues_of(4), names)
     assert shares == {"x-3": [], "x-7": queues_of(4)}, "of two in one place the later has it"
 

@@ -1,4 +1,4 @@
-"""Queues to the members that are near their broker."""
+"""Queues go to the members near their broker."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from roquet.rules.allocate.rocketmq import average, circle
 
 
 def queues_of(**counts: int) -> list[MessageQueue]:
-    """So many queues on `room@x`, for each room."""
+    """Queues on `room@x`: the given number for each room."""
     return [MessageQueue("t", f"{room}@x", i) for room, n in counts.items() for i in range(n)]
 
 
@@ -29,7 +29,7 @@ def told(shares: GroupAssignment) -> dict[str, list[str]]:
 
 
 def test_machine_room_takes_queues_of_its_rooms_only() -> None:
-    # The articles' version indexes into the list of all queues, and gives others' queues.
+    # The version in articles indexes into the list of all queues, and gives queues of other rooms.
     shares = allocate(queues_of(east=2, west=4), ["m", "n"], machine_room(["west"]))
     assert told(shares) == {"m": ["west0", "west1"], "n": ["west2", "west3"]}
 

@@ -13,7 +13,7 @@ def queues_of(count: int) -> list[MessageQueue]:
 
 
 def ids(strategy: Strategy, count: int, members: int) -> list[list[int]]:
-    """The queue ids of each of so many members."""
+    """Queue ids of each member, for a number of members."""
     shares = allocate(queues_of(count), [f"c{i:02}" for i in range(members)], strategy)
     return [[q.queue_id for q in shares[f"c{i:02}"]] for i in range(members)]
 

@@ -1,4 +1,4 @@
-"""Strategies that know who had what: few moves, and what they promise for them."""
+"""Strategies that know the previous owners: few moves, and the promises made for them."""
 
 from itertools import product
 from typing import Any
@@ -31,7 +31,7 @@ counts = st.integers(1, len(QUEUES))
 
 
 def held(owners: QueueOwners, queues: list[MessageQueue]) -> GroupAssignment:
-    """Owners turned round."""
+    """Queues by owner."""
     return {m: [q for q in queues if owners.get(q) == m] for m in MEMBERS}
 
 
@@ -40,7 +40,7 @@ def ids(shares: GroupAssignment) -> dict[str, list[int]]:
 
 
 def fewest_by_trying(queues: list[MessageQueue], members: list[str], before: QueueOwners) -> int:
-    """The least moves of all even assignments, found by looking at every one."""
+    """Fewest moves of all even assignments, by exhaustive search."""
     best = len(queues)
     for chosen in product(members, repeat=len(queues)):
         shares = [chosen.count(member) for member in members]

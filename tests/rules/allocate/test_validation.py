@@ -1,4 +1,4 @@
-"""Answers of strategies that cannot be used, each said in a sentence."""
+"""Wrong results of strategies, each reported in a sentence."""
 
 from typing import Any
 
@@ -102,14 +102,14 @@ def everything_to_everybody(queues: Any, members: Any) -> Any:
 
 
 def test_a_share_that_raises_when_it_is_read_is_refused_with_its_reason() -> None:
-    class Rotten(list[MessageQueue]):
+    class UnreadableShare(list[MessageQueue]):
         def __iter__(self) -> Any:
             raise KeyError("rack")
 
     def lazy() -> Any:
-        yield from Rotten()
+        yield from UnreadableShare()
 
-    rotten: list[Any] = [Rotten(), lazy()]
+    rotten: list[Any] = [UnreadableShare(), lazy()]
     for share in rotten:
         with pytest.raises(UsageError, match=r"the strategy failed: KeyError\('rack'\)"):
             validated_assignment(QUEUES, ["a"], lambda _queues, _members: {"a": share})  # noqa: B023

@@ -1,4 +1,4 @@
-"""What is amiss in a group."""
+"""Faults of a group: members that disagree, queues with two owners or none."""
 
 import pytest
 

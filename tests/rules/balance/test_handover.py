@@ -1,4 +1,4 @@
-"""A queue changes hands."""
+"""Hand-over of a queue."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""How even an assignment is, and how much of it moves."""
+"""Evenness of an assignment, and its number of moves."""
 
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import STRATEGIES, allocate

@@ -195,7 +195,7 @@ def test_what_waits_can_be_taken_back() -> None:
 
 
 SET_BACK = timer.ClockSetBack(before_ms=1_000_000, by_ms=3_600_000, now_ms=1_200_000)
-"""From 1,000 s the clock leapt to 4,600 s; at 4,800 s it was set back to 1,200 s."""
+"""The clock jumped from 1,000 s to 4,600 s; at 4,800 s it was set back to 1,200 s."""
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ SET_BACK = timer.ClockSetBack(before_ms=1_000_000, by_ms=3_600_000, now_ms=1_200
     [
         ({"TIMER_DELAY_MS": "60000"}, 4_660_000, 1_060_000),
         ({"TIMER_DELAY_SEC": "60"}, 4_759_000, 1_159_000),
-        ({"TIMER_DELAY_MS": "60000"}, 1_050_000, None),  # stored before the leap
+        ({"TIMER_DELAY_MS": "60000"}, 1_050_000, None),  # stored before the jump
         ({"TIMER_DELAY_MS": "60000"}, 1_259_000, None),  # stored since
         ({"TIMER_DELIVER_MS": "4660001"}, 4_660_000, None),
         ({"TIMER_DEL_UNIQKEY": "K", "TIMER_DELIVER_MS": "4900001"}, 4_900_000, 1_300_000),

@@ -17,6 +17,7 @@ from roquet.rules.sql92.number_parsing import (
 )
 from roquet.rules.sql92.parse import parse
 from roquet.rules.sql92.syntax_tree import (
+    Between,
     DecimalLiteral,
     Negative,
     PropertyRef,
@@ -134,4 +135,5 @@ def test_what_is_no_number_has_none(
 
 
 def test_a_long_and_a_double_meet_as_doubles() -> None:
-    parse("a BETWEEN 9007199254740993 AND 9007199254740992.0")  # which Java thinks equal
+    node = parse("a BETWEEN 9007199254740993 AND 9007199254740992.0")  # which Java thinks equal
+    assert isinstance(node, Between)

@@ -23,7 +23,7 @@ from roquet.rules.sql92.tokens import ExpressionError
 
 
 def said(expression: str, *, genuine: bool) -> str:
-    """What a refusal says; nothing when there is none."""
+    """Text of the error; empty without one."""
     try:
         parse(expression, genuine=genuine)
     except ExpressionError as error:
@@ -78,8 +78,8 @@ def test_what_binds_closer_stands_deeper(expression: str, tree: object) -> None:
         ("a > 'b'", 5, "only numbers"),
         ("TRUE < a", 1, "only numbers"),
         ("a BETWEEN 'x' AND 5", 11, "only numbers"),
-        ("a BETWEEN 5 AND 1", 17, "the lower one"),
-        ("a BETWEEN 5 AND 4.5", 17, "the lower one"),
+        ("a BETWEEN 5 AND 1", 17, "is lower than the first"),
+        ("a BETWEEN 5 AND 4.5", 17, "is lower than the first"),
         ("a BETWEEN 1", 12, "AND was expected"),
         ("a IN ()", 7, "a 'text' was expected"),
         ("a IN ('x', 1)", 12, "a 'text' was expected, not '1'"),
@@ -94,7 +94,7 @@ def test_what_binds_closer_stands_deeper(expression: str, tree: object) -> None:
         ("- a", 1, "neither true nor false"),
         ("a = 9223372036854775808", 5, "a whole number over"),
         ("a = 0.0", 5, "write 0"),
-        ("a = 1e999", 5, "over all bounds"),
+        ("a = 1e999", 5, "out of range"),
         ("AND", 1, "not 'AND'"),
     ],
 )
@@ -161,7 +161,7 @@ def test_nesting_has_a_limit_that_nobody_meets() -> None:
     assert parse(fits) == Equal(A, ONE)
     with pytest.raises(ExpressionError, match=f"more than {DEPTH_MAX} deep"):
         parse(f"({fits})")
-    with pytest.raises(ExpressionError, match=f"more than {DEPTH_MAX} comparisons"):
+    with pytest.raises(ExpressionError, match=f"more than {DEPTH_MAX} nested comparisons"):
         parse("NOT " * (DEPTH_MAX + 1) + "a")
 
 

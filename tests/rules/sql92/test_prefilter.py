@@ -36,7 +36,7 @@ def is_seen(found: Requirement | None, text: str) -> bool:
 
 
 def shows(expression: str, **properties: str) -> bool:
-    """Whether a message shows what is asked for, in both of its forms."""
+    """Whether a message meets a requirement, in both of its encodings."""
     found = requirement(parse(expression))
     text = "\x02" + "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     in_all = all(any(is_seen(sign, text) for sign in way) for way in property_alternatives(found))
@@ -185,7 +185,7 @@ def test_what_would_make_a_long_pattern_is_said_shortly() -> None:
 
 
 def test_a_text_is_looked_for_up_to_what_may_be_stored_otherwise() -> None:
-    """Bytes that are no UTF-8 are read as U+FFFD, so nobody knows what stands there."""
+    """Bytes that are not UTF-8 are read as U+FFFD, so their value is unknown."""
     assert requirement(parse("a = 'xy\ufffdz'")) == RequiredProperty("a", "xy", 0)
     assert requirement(parse("a STARTSWITH 'x\ufffd'")) == RequiredProperty("a", "x", 0)
 

@@ -6,7 +6,6 @@ from roquet.store.timer.layout import (
     BLANK_SIZE,
     CHECKPOINT_SIZE,
     DELAY_MIN_MS,
-    DELAY_MIN_MS,
     SLOT_SIZE,
     UNIT_SIZE,
     WHEEL_SLOTS,

@@ -30,6 +30,6 @@ async def test_a_broker_that_crashed_comes_back_with_what_it_had() -> None:
         await asyncio.sleep(6)
         assert servers.all_up
         assert returned == [HOST]
-        assert servers.brokers[HOST].broker.store.bounds("t", 0) == (0, 1)
+        assert servers.brokers[HOST].broker.log.store.bounds("t", 0) == (0, 1)
     assert [len(servers.began_ms[HOST]), len(servers.died_ms[HOST])] == [2, 1]
     assert servers.began_ms[HOST][1] == servers.died_ms[HOST][0] + 5_000

@@ -1,4 +1,4 @@
-"""Query assignment, set request mode: their bodies against what the genuine classes wrote."""
+"""Query assignment, set request mode: bodies against texts of Apache's classes."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""JSON bodies, against texts that the genuine classes wrote."""
+"""JSON bodies, against texts of Apache's classes."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ STATIC = {
     "topicQueueMappingDetailMap",
     "topicQueueMappingInfoMap",
 }
-"""Tables of static topics, which we do not have: they are passed over."""
+"""Tables of static topics, which we do not have: they are ignored."""
 
 
 def lines(op: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -88,7 +88,7 @@ def lines(op: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def covers(ours: Any, genuine: Any) -> bool:
-    """Whether ours says all that the genuine one says; what that leaves null, ours may fill in."""
+    """Whether ours has all of Apache's values; ours may have values for its nulls."""
     if isinstance(genuine, dict):
         return all(k in STATIC or (k in ours and covers(ours[k], v)) for k, v in genuine.items())
     if isinstance(genuine, list):

@@ -1,4 +1,4 @@
-"""Pop and what follows it, held against Java's headers and bodies."""
+"""Pop and its acknowledgements, compared with Java's headers and bodies."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Every class of the vectors is held against one of ours, or it is said why there is none."""
+"""Every class of the vectors is compared with one of ours, or has a reason why not."""
 
 import json
 import re
@@ -30,12 +30,12 @@ NOT_HERE: Mapping[str, str] = {
     r"InitConsumerOffset|RegisterOrderTopic|StatisticsMessages|ConsumeByWho|RollbackStats": NO_CODE,
     r"^(Customized|Exponential|Group)RetryPolicy$": "part of SubscriptionGroup: rules.delay",
 }
-"""Names of classes of what Roquet has not."""
+"""Classes of features that Roquet does not have."""
 
 
 @cache
 def quoted() -> frozenset[str]:
-    """Names in quotes in the tests of this folder."""
+    """Quoted names in the tests of this folder."""
     texts = (
         path.read_text("utf-8") for path in HERE.rglob("*.py") if path.name != Path(__file__).name
     )

@@ -1,4 +1,4 @@
-"""Plain values made to fit, as Java's readers make them."""
+"""Coercion of plain values, as in Java's readers."""
 
 from enum import Enum, IntEnum
 from typing import Any

@@ -1,4 +1,4 @@
-"""The reader of Java's JSON dialect."""
+"""The parser of Java's JSON dialect."""
 
 import json
 from typing import Any

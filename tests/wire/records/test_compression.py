@@ -1,4 +1,4 @@
-"""Compressed bodies: every way restores, none unfolds without end."""
+"""Compressed bodies: every algorithm restores them, within limits."""
 
 import sys
 

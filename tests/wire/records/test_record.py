@@ -1,4 +1,4 @@
-"""Message records, against Java's, and as a shape that any damage shows on."""
+"""Message records, against Java's, and after any damage."""
 
 import json
 from ipaddress import ip_address

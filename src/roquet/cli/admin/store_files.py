@@ -69,8 +69,8 @@ def _layout(config: Path | None) -> "StoreConfig | None":
     """The store settings of a broker.conf; None without one."""
     if config is None:
         return None
-    from roquet.broker.app import store_config
     from roquet.broker.settings.config import load
+    from roquet.broker.settings.store_settings import store_config
 
     return store_config(load(config, os.environ))
 

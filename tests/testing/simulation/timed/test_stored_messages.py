@@ -16,7 +16,7 @@ async def test_each_record_is_found_with_its_name_and_time() -> None:
             for n in range(3):
                 await producer.send(Message("t", b"e%d" % n, tag="a"))
             await producer.send(Message("t", b"later", delay_level=2))
-        store = running.brokers[0].broker.store
+        store = running.brokers[0].broker.log.store
         found = logged_messages({"b": store}, clock.now_ms() - clock.monotonic_ms())
     there = [one for one in found if one.topic == "t"]
     assert sorted(one.name for one in there) == ["e0", "e1", "e2"]

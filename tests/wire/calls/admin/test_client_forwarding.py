@@ -1,4 +1,4 @@
-"""What is relayed to members: headers and bodies against the genuine ones."""
+"""Calls forwarded to members: headers and bodies against Apache's."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A group's members and progress, against what the genuine classes wrote."""
+"""A group's members and progress, against texts of Apache's classes."""
 
 import json
 from collections.abc import Callable

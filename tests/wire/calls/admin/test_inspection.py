@@ -1,4 +1,4 @@
-"""Who is connected and what is there, against what the genuine classes wrote."""
+"""Inspection of a broker, against texts of Apache's classes."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What operators ask of name servers: headers and bodies against the genuine ones."""
+"""Operators' calls to name servers: headers and bodies against Apache's."""
 
 import json
 from collections.abc import Callable

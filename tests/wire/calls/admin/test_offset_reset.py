@@ -1,4 +1,4 @@
-"""Resets and status of members: their headers and bodies against the genuine ones."""
+"""Offset resets and status of members: headers and bodies against Apache's."""
 
 import json
 from collections.abc import Callable

@@ -73,12 +73,12 @@ def dropped_dead_letter() -> Iterator[None]:
     """After its last try a message is dropped, though its consumer is told that it is stored."""
     stored = send_back._stored
 
-    def drop(broker: Any, call: Any, group: Any) -> AppendResult:
-        record = send_back._record(broker, call.offset)
+    def drop(message_log: Any, delivery: Any, control: Any, call: Any, group: Any) -> AppendResult:
+        record = send_back._record(message_log, call.offset)
         limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
         if next_level(call.delay_level, record.reconsume_times, limit) == DEAD_LETTER:
             return AppendResult(record.queue_offset, record.position, record.size)
-        return stored(broker, call, group)
+        return stored(message_log, delivery, control, call, group)
 
     with patched(send_back, "_stored", drop):
         yield

@@ -150,7 +150,7 @@ class TimedWorkload:
     def stores(self) -> dict[str, Store]:
         """The brokers' stores, by host."""
         brokers = self.cluster.servers.brokers
-        return {host: server.broker.store for host, server in brokers.items()}
+        return {host: server.broker.log.store for host, server in brokers.items()}
 
     def unhandled(self) -> list[tuple[str, str]]:
         """(group, message name) of every message that a group has yet to handle with success."""
@@ -170,7 +170,7 @@ class TimedWorkload:
         """(host, offset) of each broker's first half message that has no end."""
         halves: list[tuple[str, int]] = []
         for host, server in self.cluster.servers.brokers.items():
-            transactions = server.broker.transactions
+            transactions = server.broker.delivery.transactions
             _, end = transactions.queue.bounds()
             if (first := transactions.halves.next_open(0)) < end:
                 halves.append((host, first))
