@@ -119,7 +119,7 @@ def test_an_update_that_hides_messages_is_shown_and_asked_about(namesrv: str) ->
     fewer = (*update, "--read-queues", "1", "--write-queues", "3")
     dry = roquet(*fewer, "--dry-run").output.splitlines()
     assert dry[0] == "broker-a: 2 queues to write and 2 to read, then 3 and 1"
-    assert "cannot be read: 2 stored messages" in dry[1]
+    assert "are delivered to nobody: 2 stored messages" in dry[1]
     assert dry[2] == "nothing was changed (--dry-run)"
     refused = roquet(*fewer, typed="n\n")
     assert refused.exit_code == 1
