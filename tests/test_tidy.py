@@ -44,23 +44,7 @@ SAME_NAMES = {
 
 NOT_PLAIN_YET = {
     f"roquet/{name}"
-    for name in (
-        "admin",
-        "arrow",
-        "broker",
-        "cli",
-        "client",
-        "lab",
-        "model",
-        "namesrv",
-        "net",
-        "pictures",
-        "rules",
-        "spark",
-        "store",
-        "testing",
-        "wire",
-    )
+    for name in ("arrow", "broker", "cli", "lab", "namesrv", "net", "spark", "store", "testing")
 }
 """Packages below src whose docstrings may still begin as `house.BANNED_BEGINNINGS` do."""
 

@@ -72,7 +72,7 @@ def test_clients_may_not_send_to_the_topics_that_the_broker_fills() -> None:
     assert names.AUTO_CREATE_TOPIC not in names.BROKER_ONLY_TOPICS
 
 
-def test_what_clients_may_not_send_to() -> None:
+def test_topics_that_clients_may_not_send_to() -> None:
     assert names.can_clients_send_to("orders")
     assert not names.can_clients_send_to(names.SCHEDULE_TOPIC)
     assert not names.can_clients_send_to(names.revive_topic("c"))

@@ -80,8 +80,8 @@ def test_every_member_gets_what_java_gives_it(number: int) -> None:
 
 
 def test_no_genuine_strategy_is_left_out() -> None:
-    genuine = {case["in"]["strategy"] for case in CASES}
-    assert genuine == {"AVG", "AVG_BY_CIRCLE", *WITH_PARAMETERS}
+    apache = {case["in"]["strategy"] for case in CASES}
+    assert apache == {"AVG", "AVG_BY_CIRCLE", *WITH_PARAMETERS}
 
 
 def test_strategies_have_names_for_operators() -> None:
@@ -99,7 +99,7 @@ def test_strategies_have_names_for_operators() -> None:
     assert name_of(OwnStrategy()).startswith("test_strategies_have_names")
 
 
-def test_what_the_broker_decides_is_no_members_to_decide() -> None:
+def test_members_cannot_compute_broker_decided_strategies() -> None:
     assert not BROKER_DECIDED & set(STRATEGIES)
 
 
@@ -135,7 +135,7 @@ def test_average_differs_by_one_at_most(queues: set[MessageQueue], members: set[
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_who_is_not_listed_has_no_share_and_who_has_no_id_is_refused() -> None:
+def test_an_unlisted_member_has_no_share_and_one_without_an_id_is_refused() -> None:
     shares = allocate([MessageQueue("t", "b", 0)], ["a"])
     assert share_of("nobody", shares) == ()
     with pytest.raises(UsageError, match="without an id"):

@@ -68,7 +68,7 @@ def test_the_least_target_goes_first_and_equals_in_the_order_they_came() -> None
     assert watermark.release() == ["still waiting"]
 
 
-def test_who_waits_need_not_be_comparable() -> None:
+def test_waiters_need_not_be_comparable() -> None:
     watermark: Watermark[object] = Watermark()
     for _ in range(3):
         watermark.wait(1, 5, object())

@@ -109,7 +109,7 @@ def test_odd_frames_are_read_as_java_reads_them(
 
 
 @given(commands)
-def test_what_is_encoded_decodes(command: Command) -> None:
+def test_encoded_values_decode(command: Command) -> None:
     assert facts(decode(only_frame(encode(command)))) == facts(command)
 
 
@@ -194,7 +194,7 @@ def test_broken_fields_spoil_the_call_and_not_the_connection(fields: str) -> Non
         _ = command.ext
 
 
-def test_of_two_equal_names_the_last_counts() -> None:
+def test_the_last_of_two_equal_names_counts() -> None:
     command = decode(json_frame('{"code":1,"code":2,"extFields":{"a":"x","a":"y"}}'))
     assert (command.code, command.ext) == (2, {"a": "y"})
 

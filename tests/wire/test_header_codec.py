@@ -31,8 +31,8 @@ def test_code_remark_and_body_are_no_fields() -> None:
 
 
 def test_each_field_knows_its_wire_name_and_its_kind() -> None:
-    found = {f.wire_name: (f.kind, f.optional, f.required) for f in HEADER_CODECS[Sample].fields}
-    assert found == {
+    fields = {f.wire_name: (f.kind, f.optional, f.required) for f in HEADER_CODECS[Sample].fields}
+    assert fields == {
         "queueId": (int, False, False),
         "limited": (int, True, False),
         "MSG_REGION": (str, False, False),
@@ -75,6 +75,6 @@ def test_a_shape_is_found_out_once() -> None:
     assert HEADER_CODECS[Sample] is HEADER_CODECS[Sample]
 
 
-def test_what_is_no_text_number_or_truth_cannot_travel_in_a_header() -> None:
+def test_other_types_than_text_number_and_truth_cannot_be_header_fields() -> None:
     with pytest.raises(TypeError, match="cannot be a header field"):
         HEADER_CODECS[Unfit]

@@ -34,10 +34,10 @@ def expected(ext: dict[str, str], body: bytes, secret: str = "sk") -> str:
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["in"]["access_key"])
 def test_signatures_are_javas(line: dict[str, Any]) -> None:
-    given, out = line["in"], line["out"]
-    keys = {name: given[name] for name in ("access_key", "secret_key", "security_token")}
-    body = bytes.fromhex(given["body"] or "")
-    assert Signer(Credentials(**keys)).sign(given["ext"], body) == out["ext"]
+    request, out = line["in"], line["out"]
+    keys = {name: request[name] for name in ("access_key", "secret_key", "security_token")}
+    body = bytes.fromhex(request["body"] or "")
+    assert Signer(Credentials(**keys)).sign(request["ext"], body) == out["ext"]
 
 
 @pytest.mark.parametrize("kind", SerializeType)
@@ -56,7 +56,7 @@ def test_both_serialisations_carry_a_signature_that_holds(kind: int) -> None:
     assert ext["Signature"] == expected(ext, call.body)
 
 
-def test_what_nobody_waits_for_is_signed_as_well() -> None:
+def test_oneway_calls_are_signed_as_well() -> None:
     frame = Signer(KEYS).encode_call(MinOffset(topic="t", queue_id=0), opaque=1, oneway=True)
     (whole,) = FrameReader().feed(frame)
     command = decode(whole)

@@ -31,11 +31,11 @@ NUMBERS = st.integers(0, 2**53)
 
 
 @pytest.mark.parametrize("line", LINES, ids=str)
-def test_what_java_wrote_is_read_and_written_to_the_byte(line: dict[str, Any]) -> None:
-    given, text = line["in"], line["out"]["text"]
+def test_java_texts_are_read_and_written_back_to_the_byte(line: dict[str, Any]) -> None:
+    vector, text = line["in"], line["out"]["text"]
     traces = decode(text)
-    assert len(traces) == (given["beans"] if given["type"].startswith("Sub") else 1)
-    if given["keys"] != "":  # an empty text is sent as "null": Java could not always read it
+    assert len(traces) == (vector["beans"] if vector["type"].startswith("Sub") else 1)
+    if vector["keys"] != "":  # an empty text is sent as "null": Java could not always read it
         assert encode(traces) == text
     assert decode(encode(traces)) == traces
 
@@ -83,14 +83,14 @@ def test_records_of_older_clients_are_read() -> None:
     ]
 
 
-def test_what_cannot_be_understood_is_left_out() -> None:
+def test_malformed_trace_records_are_left_out() -> None:
     good = encode([RecallTrace(at_ms=1, topic="t", message_id="ID")])
     assert len(decode(f"Pub\x01x\x02nonsense\x02{good}Pub\x015\x01r\x02SubBef")) == 1
 
 
 def test_separators_in_a_value_break_nothing() -> None:
-    (found,) = decode(encode([RecallTrace(at_ms=1, topic="t", message_id="a\x01b\x02c")]))
-    assert found.message_id == "a b c"
+    (trace,) = decode(encode([RecallTrace(at_ms=1, topic="t", message_id="a\x01b\x02c")]))
+    assert trace.message_id == "a b c"
 
 
 SENDS = st.builds(
@@ -110,7 +110,7 @@ ENDS = st.builds(
 
 
 @given(st.lists(SENDS | STARTS | ENDS))
-def test_what_is_written_is_read_again(traces: list[Trace]) -> None:
+def test_written_values_are_read_back(traces: list[Trace]) -> None:
     assert decode(encode(traces)) == traces
 
 

@@ -118,7 +118,7 @@ def property_texts(batch: pa.RecordBatch) -> pa.Array:
 def _texts_of(name: str, values: pa.Array) -> list[pa.Array | pa.Scalar]:
     """One property's text in each row, in parts; empty where the value is null or empty."""
     values = values.cast(pa.binary())
-    _check(values)
+    _check_separators(values)
     begin, end = pa.scalar(name.encode() + _MIDDLE, pa.binary()), pa.scalar(_END, pa.binary())
     if not values.null_count and (not len(values) or _sizes(values).min()):
         return [begin, values, end]
@@ -137,19 +137,19 @@ def _map_texts(column: pa.Array, said: set[str]) -> pa.Array:
     kept = pc.and_(pc.invert(known), pc.not_equal(values, ""))
     rows = np.repeat(np.arange(len(column)), counts)[kept.to_numpy(zero_copy_only=False)]
     offsets = np.searchsorted(rows, np.arange(len(column) + 1)).astype(np.int32)
-    pieces = _pieces(keys.filter(kept), values.filter(kept))
+    pieces = _pair_texts(keys.filter(kept), values.filter(kept))
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), pieces), b"")
 
 
-def _pieces(keys: pa.Array, values: pa.Array) -> pa.Array:
+def _pair_texts(keys: pa.Array, values: pa.Array) -> pa.Array:
     """Each name and value as property text."""
     keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
     for texts in (keys, values):
-        _check(texts)
+        _check_separators(texts)
     return pc.binary_join_element_wise(keys, _MIDDLE, values, _END, _NOTHING)
 
 
-def _check(texts: pa.Array) -> None:
+def _check_separators(texts: pa.Array) -> None:
     """Raise MessageIllegal if a text holds a separator of properties."""
     texts = texts.drop_null()
     if not len(texts):

@@ -35,7 +35,7 @@ SEARCH_FAR: Final = 1024 * 1024
 DAMAGE_MAX: Final = 64 * 1024
 """Bytes of a damaged range that are kept for inspection."""
 
-_PLACE: Final = Struct(">iI20xq")
+_RECORD_START: Final = Struct(">iI20xq")
 """Total size, magic number and the record's own position."""
 
 _HEAD: Final = Struct(">iI")
@@ -81,20 +81,19 @@ class LogFile:
         """Blocks of the records that begin in [start, stop), and the damage between them."""
         at = 0 if start == 0 else self.boundary(start)
         if at == self._size == 0:
-            yield from self._rest(0)
+            yield from self._tail(0)
         while at is not None and at < min(stop, self._size):
             ahead = self.boundary(min(at + BLOCK, stop))
             if ahead is None:
                 end = self._end_of_chain(at)
-                ahead = self.boundary(
-                    end + 1
-                )  # a record behind damage shows that this is not the end
+                # A record behind damage shows that the log does not end here.
+                ahead = self.boundary(end + 1)
             if ahead is not None:
                 end = ahead
             if end > at:
                 yield from self._block(at, end)
             if ahead is None:
-                yield from self._rest(end)
+                yield from self._tail(end)
             at = ahead
 
     def boundary(self, at: int) -> int | None:
@@ -114,7 +113,7 @@ class LogFile:
     def _is_record(self, at: int) -> bool:
         if at + RECORD_SIZE_MIN > self._size:
             return False
-        total, magic, own = _PLACE.unpack_from(self._view, at)
+        total, magic, own = _RECORD_START.unpack_from(self._view, at)
         is_whole = RECORD_SIZE_MIN <= total <= self._size - at
         return magic in _MAGICS and own == self.position + at and is_whole
 
@@ -122,36 +121,36 @@ class LogFile:
         """The end of the adjacent records from `at` on, without a torn last one."""
         last = at
         while self._is_record(at):
-            last, at = at, at + _PLACE.unpack_from(self._view, at)[0]
+            last, at = at, at + _RECORD_START.unpack_from(self._view, at)[0]
         return last if last < at and self._is_torn(last, at) else at
 
     def _is_torn(self, at: int, end: int) -> bool:
         try:
-            parts = RecordLayout(self._view[at:end], np.zeros(1, np.int64))
+            layout = RecordLayout(self._view[at:end], np.zeros(1, np.int64))
         except RecordError:
             return True
-        topic_at, topic_end = int(parts.topic_at[0]), int(parts.topic_end[0])
-        block, properties_at = parts.block, int(parts.properties_at[0])
+        topic_at, topic_end = int(layout.topic_at[0]), int(layout.topic_end[0])
+        block, properties_at = layout.block, int(layout.properties_at[0])
         torn = is_torn(bytes(block[topic_at:topic_end]), bytes(block[properties_at:]))
-        return torn or not _sound(parts).all()
+        return torn or not _has_valid_body(layout).all()
 
     def _block(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
-        """The bytes between two records: mostly nothing but records."""
+        """A range between two records as one block, if it holds nothing but valid records."""
         try:
-            parts = RecordLayout.of(self._view[at:end])
+            layout = RecordLayout.of(self._view[at:end])
         except RecordError:
-            yield from self._closely(at, end)
+            yield from self._record_by_record(at, end)
             return
-        in_place = ((parts.head["position"] - parts.starts) == self.position + at).all()
-        if in_place and _sound(parts).all() and _are_named(parts):
-            yield parts
+        in_place = ((layout.head["position"] - layout.starts) == self.position + at).all()
+        if in_place and _has_valid_body(layout).all() and _have_valid_topics(layout):
+            yield layout
         else:
-            yield from self._closely(at, end)
+            yield from self._record_by_record(at, end)
 
-    def _closely(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
-        """The same range, record by record, since something in it is wrong."""
+    def _record_by_record(self, at: int, end: int) -> Iterator[RecordLayout | LogFileDamage]:
+        """Examine a range record by record, since something in it is wrong."""
         while at < end:
-            result = self._one(at, end)
+            result = self._record_at(at, end)
             if isinstance(result, RecordLayout):
                 stop = at + len(result.block)
                 yield result
@@ -161,33 +160,33 @@ class LogFile:
                 yield self._damage(at, stop, result)
             at = stop
 
-    def _one(self, at: int, end: int) -> RecordLayout | str:
+    def _record_at(self, at: int, end: int) -> RecordLayout | str:
         """The record at an index, or the reason why there is none."""
-        stop = at + _PLACE.unpack_from(self._view, at)[0] if self._is_record(at) else None
+        stop = at + _RECORD_START.unpack_from(self._view, at)[0] if self._is_record(at) else None
         if stop is None or stop > end:
             return "no record begins here"
         try:
-            parts = RecordLayout(self._view[at:stop], np.zeros(1, np.int64))
+            layout = RecordLayout(self._view[at:stop], np.zeros(1, np.int64))
         except RecordError as error:
             return str(error)
-        if not _sound(parts).all():
+        if not _has_valid_body(layout).all():
             return "the checksum of the body disagrees"
-        return parts if _are_named(parts) else "the topic is not UTF-8"
+        return layout if _have_valid_topics(layout) else "the topic is not UTF-8"
 
-    def _rest(self, at: int) -> Iterator[LogFileDamage]:
-        """What follows the last record: a blank up to the file's end, zeros, or a torn record."""
+    def _tail(self, at: int) -> Iterator[LogFileDamage]:
+        """Damage behind the last record, unless only a blank or zeros follow."""
         size = len(self._view)
         if self._is_blank(at):
             at = size
         if self._until is not None:
-            yield from self._lack(at, size, self._until)
+            yield from self._missing(at, size, self._until)
             return
         end = at + len(bytes(self._view[at : at + DAMAGE_MAX]).rstrip(b"\0"))
         if end > at:
             why, is_end = "the log ends in the middle of a record", self._may_be_torn(at)
             yield self._damage(at, end, why if is_end else "this is no commit log", is_end=is_end)
 
-    def _lack(self, at: int, size: int, until: int) -> Iterator[LogFileDamage]:
+    def _missing(self, at: int, size: int, until: int) -> Iterator[LogFileDamage]:
         """Damage at the end of a file that another follows: it has to be full."""
         if until != self.position + size:
             why = f"the log goes on at {until}, and this file ends at {self.position + size}"
@@ -202,9 +201,9 @@ class LogFile:
 
     def _may_be_torn(self, at: int) -> bool:
         """Whether a record may begin here; in a file without any it has to look like one."""
-        if at or len(self._view) < _PLACE.size:
+        if at or len(self._view) < _RECORD_START.size:
             return True
-        _, magic, own = _PLACE.unpack_from(self._view, at)
+        _, magic, own = _RECORD_START.unpack_from(self._view, at)
         return magic in (0, *_MAGICS) and own in (0, self.position)
 
     def _damage(self, at: int, stop: int, why: str, *, is_end: bool = False) -> LogFileDamage:
@@ -217,21 +216,23 @@ class LogFile:
         )
 
 
-def _sound(parts: RecordLayout) -> NDArray[np.bool_]:
+def _has_valid_body(layout: RecordLayout) -> NDArray[np.bool_]:
     """Which records' bodies match their checksums; an empty body has none."""
-    block = memoryview(parts.block)
-    bodies = zip(parts.body_at.tolist(), parts.body_end.tolist(), strict=True)
+    block = memoryview(layout.block)
+    bodies = zip(layout.body_at.tolist(), layout.body_end.tolist(), strict=True)
     sums = [crc32(block[at:end]) & _CRC_MASK for at, end in bodies]
-    stored = parts.gather(parts.starts + _CHECKSUM_AT, ">u4").astype(np.int64)
-    is_empty = parts.body_at == parts.body_end
+    stored = layout.gather(layout.starts + _CHECKSUM_AT, ">u4").astype(np.int64)
+    is_empty = layout.body_at == layout.body_end
     sound: NDArray[np.bool_] = (stored == np.array(sums, np.int64)) | is_empty
     return sound
 
 
-def _are_named(parts: RecordLayout) -> bool:
+def _have_valid_topics(layout: RecordLayout) -> bool:
     """Whether all topics are valid text."""
     try:
-        slice_column(parts.block, parts.topic_at, parts.topic_end, pa.string()).validate(full=True)
+        slice_column(layout.block, layout.topic_at, layout.topic_end, pa.string()).validate(
+            full=True
+        )
     except pa.ArrowInvalid:
         return False
     return True

@@ -34,7 +34,7 @@ _MAGIC: Final = MAGIC_V1.to_bytes(4, "big")
 def record_starts(block: bytes | memoryview) -> BytePositions:
     """The positions of a block's records; the last one must end where the block ends."""
     if len(block) >= LONG_BLOCK:
-        starts = _evenly(block)
+        starts = _equal_sizes(block)
         if starts is None:
             starts = _side_by_side(block)
         if starts is not None:
@@ -58,7 +58,7 @@ def _one_by_one(block: bytes | memoryview) -> BytePositions:
     return np.array(starts, np.int64)
 
 
-def _evenly(block: bytes | memoryview) -> BytePositions | None:
+def _equal_sizes(block: bytes | memoryview) -> BytePositions | None:
     """The positions if all records are as long as the first; None otherwise."""
     (total,) = _TOTAL.unpack_from(block, 0)
     if total < RECORD_SIZE_MIN or len(block) % total:

@@ -158,7 +158,7 @@ def heatmap(
         for (row, column), value in cells.items():
             axes.barh(
                 rows.index(row), 0.94, left=column - 0.47, height=0.94,
-                color=(*_shade(), (value / most) ** 0.5),
+                color=(*to_rgb(_HUES[0]), (value / most) ** 0.5),
             )  # fmt: skip
         axes.set_yticks(range(len(rows)), [_text_of(row) for row in rows])
         axes.set_xticks(columns)
@@ -169,10 +169,6 @@ def heatmap(
         _label(axes, x, y)
 
     return _picture(draw, height=0.8 + 0.22 * len(rows))
-
-
-def _shade() -> tuple[float, float, float]:
-    return to_rgb(_HUES[0])
 
 
 def _mark(axes: Axes, moments: Sequence[PlotEvent]) -> None:

@@ -38,21 +38,21 @@ def next_queue(
     turn: int,
     *,
     avoid: str | None = None,
-    usable: BrokersToAvoid | None = None,
+    at_fault: BrokersToAvoid | None = None,
 ) -> tuple[MessageQueue, int]:
     """The queue whose turn it is, and the following turn.
 
     `avoid` names the broker that has just failed: its queues are skipped if another broker has any.
-    `usable` says which brokers are at fault: brokers without a fault come first, then those that
+    `at_fault` says which brokers are at fault: brokers without a fault come first, then those that
     can be reached, then all, as if nothing were known. The caller keeps the turn; this function has
     no state.
     """
     if not queues:
         raise _no_queue()
-    if usable is None and avoid is None:
+    if at_fault is None and avoid is None:
         return queues[turn % len(queues)], turn + 1
-    if usable is not None:
-        for barred in (usable.out_of_use, usable.unreachable):
+    if at_fault is not None:
+        for barred in (at_fault.out_of_use, at_fault.unreachable):
             if choice := _first(queues, turn, barred | {avoid}):
                 return choice
     elif choice := _first(queues, turn, (avoid,)):

@@ -127,7 +127,7 @@ def cluster(known: BrokerRegistrations) -> ClusterInfo:
 def topics(known: BrokerRegistrations, cluster: str | None = None) -> list[str]:
     """Names of all topics, or of those of one cluster."""
     speakers = (members[0] for members in _by_name(known))
-    chosen = [one for one in speakers if cluster is None or one.cluster == cluster]
+    chosen = [broker for broker in speakers if cluster is None or broker.cluster == cluster]
     return sorted({topic for speaker in chosen for topic in speaker.topics})
 
 
@@ -162,10 +162,10 @@ def with_write_permission(
         perm = READ_WRITE if may_write else config.perm & ~Permission.WRITE
         return msgspec.structs.replace(config, perm=int(perm))
 
-    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if one.broker_name != broker_name:
-            return one.topics
-        return {topic: changed(config) for topic, config in one.topics.items()}
+    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
+        if broker.broker_name != broker_name:
+            return broker.topics
+        return {topic: changed(config) for topic, config in broker.topics.items()}
 
     return _with_topics(known, topics_of)
 
@@ -175,10 +175,10 @@ def without_topic(
 ) -> BrokerRegistrations:
     """Registrations without a topic, in one cluster or everywhere."""
 
-    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if topic not in one.topics or (cluster and one.cluster != cluster):
-            return one.topics
-        return {name: config for name, config in one.topics.items() if name != topic}
+    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
+        if topic not in broker.topics or (cluster and broker.cluster != cluster):
+            return broker.topics
+        return {name: config for name, config in broker.topics.items() if name != topic}
 
     return _with_topics(known, topics_of)
 
@@ -191,9 +191,9 @@ def with_topic(
     if not queues_by_broker.keys() <= {name for name, _ in known}:
         return known
 
-    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if (data := queues_by_broker.get(one.broker_name)) is None:
-            return one.topics
+    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
+        if (data := queues_by_broker.get(broker.broker_name)) is None:
+            return broker.topics
         config = TopicConfig(
             topic_name=topic,
             read_queue_nums=data.read_queue_nums,
@@ -201,7 +201,7 @@ def with_topic(
             perm=data.perm,
             topic_sys_flag=data.topic_sys_flag,
         )
-        return {**one.topics, topic: config}
+        return {**broker.topics, topic: config}
 
     return _with_topics(known, topics_of)
 
@@ -210,8 +210,8 @@ def _with_topics(
     known: BrokerRegistrations, topics_of: Callable[[BrokerRegistration], Mapping[str, TopicConfig]]
 ) -> BrokerRegistrations:
     return {
-        broker_key: msgspec.structs.replace(one, topics=topics_of(one))
-        for broker_key, one in known.items()
+        broker_key: msgspec.structs.replace(broker, topics=topics_of(broker))
+        for broker_key, broker in known.items()
     }
 
 

@@ -9,8 +9,8 @@ W = TypeVar("W")
 class Watermark(Generic[W]):
     """A value that never falls, with waiters that each have a target and a deadline.
 
-    Waiters (`who`) are whatever the caller likes: a future, a name, a reply to be sent. Each is
-    returned exactly once: by `advance`, `expire` or `release`.
+    A waiter is any value: a future, a name, a reply to be sent. Each is returned exactly once: by
+    `advance`, `expire` or `release`.
     """
 
     __slots__ = ("_turn", "_waiting", "value")
@@ -18,17 +18,17 @@ class Watermark(Generic[W]):
     def __init__(self, value: int = 0) -> None:
         self.value = value
         self._waiting: list[tuple[int, int, int, W]] = []
-        """A heap of (target, turn, deadline, who): the least target first, then the first come."""
+        """Heap of (target, turn, deadline, waiter): lowest target first, then first come."""
         self._turn = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def wait(self, target: int, deadline_ms: int, who: W) -> None:
+    def wait(self, target: int, deadline_ms: int, waiter: W) -> None:
         """Add a waiter for a target that is not reached yet."""
         assert target > self.value, "a target that is reached needs no waiting"
         self._turn += 1
-        heappush(self._waiting, (target, self._turn, deadline_ms, who))
+        heappush(self._waiting, (target, self._turn, deadline_ms, waiter))
 
     def advance(self, value: int) -> list[W]:
         """Raise the value and return the waiters it reaches; a lower value changes nothing."""
@@ -46,7 +46,7 @@ class Watermark(Generic[W]):
         if due:
             self._waiting = [item for item in self._waiting if item[2] > now_ms]
             heapify(self._waiting)
-        return [who for _, _, who in due]
+        return [waiter for _, _, waiter in due]
 
     def release(self) -> list[W]:
         """All waiters: there will be no more updates."""

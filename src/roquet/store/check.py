@@ -61,8 +61,8 @@ def check(
     return _Check(directory, config, files, is_closed="abort" not in listed).run()
 
 
-class _Seen:
-    """What the log says of one queue."""
+class _QueueInLog:
+    """The records of one queue, as the log has them."""
 
     __slots__ = ("absent", "gaps", "next", "odd", "queue")
 
@@ -78,6 +78,8 @@ class _Seen:
 
 
 class _Check:
+    """One examination of a directory."""
+
     def __init__(
         self, directory: Path, config: StoreConfig, files: Files, *, is_closed: bool
     ) -> None:
@@ -86,7 +88,7 @@ class _Check:
         self._files = files
         self._is_closed = is_closed
         self._pool = MapPool(files, config.maps_max or files.maps_max(), writable=False)
-        self._seen: dict[tuple[bytes, int], _Seen] = {}
+        self._queues_in_log: dict[tuple[bytes, int], _QueueInLog] = {}
         self._problems: list[str] = []
         self._pending: list[str] = []
         self._holes: Sequence[RecordRange] = ()
@@ -105,19 +107,19 @@ class _Check:
             self._begin = commit_log.begin
             self._deleted = TopicTombstones(self._files, self._directory).positions
             queue_names = queues.names()
-            self._leave_out_faulty(queues)
+            self._skip_faulty_queues(queues)
             reach = queues.last_record_end() if self._is_closed else self._begin
             durable = checkpoint.note.position if checkpoint.note else reach
-            end = commit_log.end = self._walk(commit_log, queues, durable)
+            end = commit_log.end = self._check_log(commit_log, queues, durable)
             if (limit := commit_log.segments.limit) < durable:
                 self._problems.append(f"the log's files end at {limit}, the log ended at {durable}")
             damage = tuple(
                 LogDamage(hole.start, hole.stop, queues.lost_in(hole.start, hole.stop))
                 for hole in self._holes
             )
-            self._judge_queues(queues, end)
-            with self._telling():
-                self._judge_index(commit_log)
+            self._check_queues(queues, end)
+            with self._reporting():
+                self._check_index(commit_log)
         if not self._is_closed:
             self._pending.append("the file abort exists: the store was not closed, or is in use")
         return StoreReport(
@@ -133,7 +135,7 @@ class _Check:
         )
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _reporting(self) -> Iterator[None]:
         """Report an unreadable part, and continue with the rest."""
         try:
             yield
@@ -144,9 +146,9 @@ class _Check:
         """Checkpoint, log and queues; None for an unreadable log."""
         checkpoint, commit_log = StoreCheckpoint(), None
         queues = ConsumeQueues(self._pool, self._directory, 1, 1)
-        with self._telling():
+        with self._reporting():
             checkpoint = read_checkpoint(self._files, self._directory)
-        with self._telling():
+        with self._reporting():
             commit_log = load_log(self._pool, self._directory, self._config, checkpoint)
             begin = checkpoint.log_begin if checkpoint.note else None
             if begin is not None and begin < commit_log.begin:
@@ -154,11 +156,11 @@ class _Check:
                     f"the log lacks its files from position {begin} to {commit_log.begin}, which"
                     " retention did not delete"
                 )
-        with self._telling():
+        with self._reporting():
             queues = load_queues(self._pool, self._directory, self._config, checkpoint)
         return checkpoint, commit_log, queues
 
-    def _leave_out_faulty(self, queues: ConsumeQueues) -> None:
+    def _skip_faulty_queues(self, queues: ConsumeQueues) -> None:
         """Report queues whose files cannot be used, and leave them out."""
         for topic, queue_id in queues.names():
             name, fault = (topic, queue_id), queues.faults.get((topic, queue_id))
@@ -170,11 +172,11 @@ class _Check:
             if fault is not None:
                 self._faulty.add((topic.encode(), queue_id))
                 queues.leave_out(name)
-                self._note(f"{_name(topic.encode(), queue_id)} is rebuilt when opened: {fault}")
+                self._report(f"{_name(topic.encode(), queue_id)} is rebuilt when opened: {fault}")
 
     # -- the log -----------------------------------------------------------------------------
 
-    def _walk(self, commit_log: CommitLog, queues: ConsumeQueues, durable: int) -> int:
+    def _check_log(self, commit_log: CommitLog, queues: ConsumeQueues, durable: int) -> int:
         """Compare every record with its queue; gives where the log ends."""
         begin, limit = commit_log.begin, commit_log.segments.limit
         runs, run_start, end = list[RecordRange](), begin, begin
@@ -191,7 +193,7 @@ class _Check:
                 if is_over:
                     end = position + record[0]
                     break
-            self._look_at(queues, position, record)
+            self._check_record(queues, position, record)
             end, last = position + record[0], record
         else:
             if last is not None and end > durable and is_torn(last[5], last[6]):
@@ -215,7 +217,7 @@ class _Check:
         data_end = self._files.data_end(file.path, file.size)
         return bool(bytes(file.view()[end - file.start : data_end]).strip(b"\x00"))
 
-    def _look_at(self, queues: ConsumeQueues, position: int, record: PartialRecord) -> None:
+    def _check_record(self, queues: ConsumeQueues, position: int, record: PartialRecord) -> None:
         """Compare one record with its queue entry."""
         size, queue_id, offset, sys_flag, _, topic, _ = record
         self._records += 1
@@ -223,10 +225,10 @@ class _Check:
             return
         if (topic, queue_id) in self._faulty:
             return
-        seen = self._seen.get((topic, queue_id))
+        seen = self._queues_in_log.get((topic, queue_id))
         if seen is None:
             queue = queues.get(topic.decode(errors="replace"), queue_id)
-            seen = self._seen[topic, queue_id] = _Seen(queue, offset)
+            seen = self._queues_in_log[topic, queue_id] = _QueueInLog(queue, offset)
         if offset > seen.next:
             seen.gaps.append((seen.next, offset))
         seen.next = max(seen.next, offset + 1)
@@ -238,24 +240,24 @@ class _Check:
 
     # -- queues ------------------------------------------------------------------------------
 
-    def _judge_queues(self, queues: ConsumeQueues, end: int) -> None:
-        for (topic, queue_id), seen in self._seen.items():
+    def _check_queues(self, queues: ConsumeQueues, end: int) -> None:
+        for (topic, queue_id), seen in self._queues_in_log.items():
             name = _name(topic, queue_id)
             if seen.odd:
-                self._note(f"{name} has {seen.odd} entries that lead elsewhere")
+                self._report(f"{name} has {seen.odd} entries that lead elsewhere")
             if seen.absent:
-                self._note(f"{name} lacks {seen.absent} entries")
+                self._report(f"{name} lacks {seen.absent} entries")
         for topic_text, queue_id in queues.names():
             queue = queues.get(topic_text, queue_id)
             if queue is not None:
-                known = self._seen.get((topic_text.encode(), queue_id))
-                self._judge_offsets(queue, known, end)
+                known = self._queues_in_log.get((topic_text.encode(), queue_id))
+                self._check_offsets(queue, known, end)
 
-    def _judge_offsets(self, queue: ConsumeQueue, seen: _Seen | None, end: int) -> None:
+    def _check_offsets(self, queue: ConsumeQueue, seen: _QueueInLog | None, end: int) -> None:
         """Report offsets that a queue has and the log does not."""
         name, behind = _name(queue.name, queue.queue_id), queue.offset_of(end)
         if behind < queue.end:
-            self._note(f"{name} has {queue.end - behind} entries that lead behind the log's end")
+            self._report(f"{name} has {queue.end - behind} entries that lead behind the log's end")
         if seen is None:
             gaps = [(queue.offset_of(self._begin), behind)]
         else:
@@ -272,13 +274,13 @@ class _Check:
         position, size, _ = queue.entry(offset)
         return size == FILLER_SIZE or self._is_in_hole(position)
 
-    def _note(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """Report a contradiction: if the store was not closed, opening corrects it."""
         (self._problems if self._is_closed else self._pending).append(text)
 
     # -- index -------------------------------------------------------------------------------
 
-    def _judge_index(self, commit_log: CommitLog) -> None:
+    def _check_index(self, commit_log: CommitLog) -> None:
         config, hasher = self._config, KeyHasher()
         index = KeyIndex(
             self._pool,
@@ -288,7 +290,7 @@ class _Check:
             config.index_step,
         )
         if fault := index.load(self._files.list(self._directory / "index")):
-            self._note(f"{fault}: the index is rebuilt from there when opened")
+            self._report(f"{fault}: the index is rebuilt from there when opened")
         odd = 0
         for key_hash, position in _index_entries(index):
             if position >= commit_log.begin and not self._is_in_hole(position):
@@ -297,7 +299,7 @@ class _Check:
                     hasher(record[5], key) != key_hash for key in _keys(record[6])
                 )
         if odd:
-            self._note(f"the index has {odd} entries that lead to records without their key")
+            self._report(f"the index has {odd} entries that lead to records without their key")
 
     def _is_in_hole(self, position: int) -> bool:
         return any(hole.start <= position < hole.stop for hole in self._holes)

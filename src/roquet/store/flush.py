@@ -89,11 +89,11 @@ class Flusher:
         self._checkpoint = directory / "checkpoint"
         self._page: memoryview | None = None
         self._disk = pool.files.disk_sync(directory)
-        self._unfinished: list[MappedFile] = []
+        self._unflushed: list[MappedFile] = []
         # Linux reports a failed write once. A thread that syncs the same bytes a moment later
         # gets no error: it waits until the first one has noted the failure.
-        self._turn = RLock()
-        self._page_turn = Lock()
+        self._failure_lock = RLock()
+        self._page_lock = Lock()
         self.position = durable
         """The log in front of it is durable."""
         self.checkpointed = 0
@@ -110,7 +110,7 @@ class Flusher:
 
         Raises StoreFailed when the disk fails, and always after that.
         """
-        with self._turn:
+        with self._failure_lock:
             end, start = self._log.end, self.position
             if start >= end:
                 return start
@@ -131,7 +131,7 @@ class Flusher:
         failure = StoreFailed(
             f"{text}: nothing more is accepted or called durable; look at the disk, then restart"
         )
-        with self._turn:
+        with self._failure_lock:
             if self.failure is None:
                 self.failure = failure
                 self.on_failure(failure)
@@ -141,11 +141,11 @@ class Flusher:
         self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int
     ) -> FlushTask:
         """A flush of everything written until now."""
-        checkpoint = self._describe(queues.file_size, index, indexed, now_ms)
+        checkpoint = self._next_checkpoint(queues.file_size, index, indexed, now_ms)
         ends = queues.packed_ends(self._log.begin, checkpoint.flushed_position)
         # Files of an earlier task that was given up are still to be flushed.
-        dirty = list(dict.fromkeys([*self._unfinished, *self._pool.take_dirty()]))
-        self._unfinished = dirty
+        dirty = list(dict.fromkeys([*self._unflushed, *self._pool.take_dirty()]))
+        self._unflushed = dirty
 
         def run() -> None:
             self.check()
@@ -160,9 +160,9 @@ class Flusher:
             self.check()
             self._save(checkpoint)
             self.checkpointed = checkpoint.flushed_position
-            self._let_go(dirty, checkpoint.flushed_position - LOG_RESIDENT_SIZE)
-            if self._unfinished is dirty:
-                self._unfinished = []
+            self._release_pages(dirty, checkpoint.flushed_position - LOG_RESIDENT_SIZE)
+            if self._unflushed is dirty:
+                self._unflushed = []
 
         return FlushTask([file for file in dirty if file.unwritten], self._write, run)
 
@@ -173,9 +173,9 @@ class Flusher:
         """
         dirty = [file for file in self._pool.dirty if file.size >= LARGE_FILE_SIZE]
         position = self.position - LOG_RESIDENT_SIZE
-        return lambda: self._let_go(dirty, position)
+        return lambda: self._release_pages(dirty, position)
 
-    def _let_go(self, files: Iterable[MappedFile], position: int) -> None:
+    def _release_pages(self, files: Iterable[MappedFile], position: int) -> None:
         """Release durable pages from this process; the system caches them while it can.
 
         Otherwise a broker would be as large as all that it has written since its last new file.
@@ -188,7 +188,7 @@ class Flusher:
         if tail is not None and (view := tail.mapped_view) is not None:
             release_pages(view, (position - tail.start) // PAGE_SIZE * PAGE_SIZE)
 
-    def _describe(
+    def _next_checkpoint(
         self, queue_file_size: int, index: KeyIndex, indexed: int, now_ms: int
     ) -> StoreCheckpoint:
         """The checkpoint that will be true once everything written until now is durable."""
@@ -214,29 +214,29 @@ class Flusher:
         )
 
     def _save(self, checkpoint: StoreCheckpoint) -> None:
-        with self._page_turn:
+        with self._page_lock:
             page = self._obtain_page()
             page[:] = pack_checkpoint(msgspec.structs.replace(checkpoint, log_begin=self.log_begin))
-            self._attempt(self._checkpoint, page)
+            self._sync_path(self._checkpoint, page)
 
     def note_begin(self, position: int) -> None:
         """Make the log's new begin durable, before the files in front of it are deleted.
 
         Otherwise files that somebody else removed could not be told from those. Raises StoreFailed.
         """
-        with self._page_turn:
+        with self._page_lock:
             self.log_begin, data = position, pack_begin(position)
             with suppress(StoreFull):  # the page exists already, unless the file was truncated
                 page = self._obtain_page()
                 page[BEGIN_AT : BEGIN_AT + len(data)] = data
-                self._attempt(self._checkpoint, page)
+                self._sync_path(self._checkpoint, page)
 
     def _obtain_page(self) -> memoryview:
         files = self._pool.files
         if self._page is None:
             files.create(self._checkpoint, CHECKPOINT_SIZE)
             files.allocate(self._checkpoint, 0, CHECKPOINT_SIZE)
-            self._attempt(self._directory, None)
+            self._sync_path(self._directory, None)
             self._page = files.map(self._checkpoint, CHECKPOINT_SIZE)
         return self._page
 
@@ -248,7 +248,7 @@ class Flusher:
     def _write(self, file: MappedFile) -> None:
         """Write a file's buffer; the file may be mapped meanwhile, or deleted."""
         if file.unwritten:
-            with suppress(FileNotFoundError), self._noting(file.path):
+            with suppress(FileNotFoundError), self._recording_failure(file.path):
                 file.write_buffered()
 
     def _sync_all(self, files: Sequence[MappedFile]) -> None:
@@ -264,12 +264,12 @@ class Flusher:
         new_files: list[MappedFile] = []
         for file in files:
             with suppress(FileNotFoundError):  # retention has deleted it
-                self._attempt(file.path, file.mapped_view)
+                self._sync_path(file.path, file.mapped_view)
             if file.is_new:
                 new_files.append(file)
         for directory in sorted(self._directories(new_files), reverse=True):
             with suppress(FileNotFoundError):
-                self._attempt(directory, None)
+                self._sync_path(directory, None)
         # Not sooner: another thread that flushes must not take the names for durable.
         for file in new_files:
             file.is_new = False
@@ -286,7 +286,7 @@ class Flusher:
 
     def _replace(self, path: Path, data: bytes) -> None:
         """Replace a file in the store's own directory, whose names other files rely on as well."""
-        with self._turn:
+        with self._failure_lock:
             try:
                 self._pool.files.replace(path, data)
             except StoreFull:
@@ -294,13 +294,16 @@ class Flusher:
             except StoreError as error:
                 raise self.fail(str(error)) from error
 
-    def _attempt(self, path: Path, view: memoryview | None) -> None:
+    def _sync_path(self, path: Path, view: memoryview | None) -> None:
         # Two threads may sync the store's own directory at once.
-        with self._turn if path == self._directory else nullcontext(), self._noting(path):
+        with (
+            self._failure_lock if path == self._directory else nullcontext(),
+            self._recording_failure(path),
+        ):
             self._pool.files.sync(path, view)
 
     @contextmanager
-    def _noting(self, path: Path) -> Iterator[None]:
+    def _recording_failure(self, path: Path) -> Iterator[None]:
         """Turn a failure into a permanent one."""
         try:
             yield

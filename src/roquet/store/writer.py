@@ -11,7 +11,7 @@ from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.consume_queue.rebuild import has_entry
 from roquet.wire.records.record import BatchColumns, pack, pack_batch
 
-_NOT_PLAIN: Final = 4 | 8 | 128
+_MAYBE_WITHOUT_ENTRY: Final = 4 | 8 | 128
 """Flags of prepared, committed, rolled back and inner batch records: not all of them have a queue
 entry."""
 
@@ -23,7 +23,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     queue_id: int
     body: bytes
     properties: bytes
-    """As wire.records.record.encode_properties makes them; never ending in a zero byte."""
+    """Encoded by wire.records.record.encode_properties; never ending in a zero byte."""
     tag_code: int = 0
     """The tag code of the queue entry: the tag's hash, or a delayed message's delivery time."""
     flag: int = 0
@@ -73,8 +73,8 @@ class RecordWriter:
         queue = self._loaded.get((draft.topic, draft.queue_id))
         if queue is None:
             queue = self._queues.obtain(draft.topic, draft.queue_id)
-        if draft.sys_flag & _NOT_PLAIN and not has_entry(draft.sys_flag):
-            return self._append_apart(queue, draft, now_ms)
+        if draft.sys_flag & _MAYBE_WITHOUT_ENTRY and not has_entry(draft.sys_flag):
+            return self._append_without_entry(queue, draft, now_ms)
         offset = queue.end
         if offset >= queue.capacity:
             queue.reserve()
@@ -100,7 +100,7 @@ class RecordWriter:
 
         Flag, body, properties and tag code are each message's own; the rest is the draft's.
         """
-        if draft.sys_flag & _NOT_PLAIN and not has_entry(draft.sys_flag):
+        if draft.sys_flag & _MAYBE_WITHOUT_ENTRY and not has_entry(draft.sys_flag):
             raise MessageIllegal("a message without a queue entry cannot be in a batch")
         queue = self._loaded.get((draft.topic, draft.queue_id))
         if queue is None:
@@ -140,7 +140,7 @@ class RecordWriter:
         except StoreError:
             raise self._fail(f"{queue.topic}/{queue.queue_id}: {error}") from error
 
-    def _append_apart(self, queue: ConsumeQueue, draft: Draft, now_ms: int) -> AppendResult:
+    def _append_without_entry(self, queue: ConsumeQueue, draft: Draft, now_ms: int) -> AppendResult:
         """Store a record without a queue entry: it has offset 0."""
         record = _pack(queue, draft, 0, self._log.end, now_ms)
         position = self._log.reserve(len(record))
@@ -152,7 +152,7 @@ class RecordWriter:
 def _pack(queue: ConsumeQueue, draft: Draft, offset: int, position: int, now_ms: int) -> bytes:
     properties = draft.properties
     if properties and properties[-1] == 0:
-        raise _torn()
+        raise _torn_error()
     return pack(
         draft.queue_id, draft.flag, offset, position, draft.sys_flag, draft.born_ms,
         draft.born_host, now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position,
@@ -164,7 +164,7 @@ def _pack_run(
     queue: ConsumeQueue, draft: Draft, parts: BatchColumns, position: int, now_ms: int
 ) -> tuple[bytes, list[int]]:
     if b"\0" in {text[-1:] for text in parts.properties}:
-        raise _torn()
+        raise _torn_error()
     return pack_batch(
         draft.queue_id, queue.end, position, draft.sys_flag, draft.born_ms, draft.born_host,
         now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position, queue.name,
@@ -172,6 +172,6 @@ def _pack_run(
     )  # fmt: skip
 
 
-def _torn() -> MessageIllegal:
+def _torn_error() -> MessageIllegal:
     """The error for properties that end in a zero: recovery takes that for a torn write."""
     return MessageIllegal("properties end in a zero byte")

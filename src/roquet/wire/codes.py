@@ -5,7 +5,7 @@ from typing import Final
 
 
 class RequestCode(IntEnum):
-    """What a command asks for."""
+    """Request codes: the operation that a command asks for."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -174,7 +174,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What became of it."""
+    """Response codes: how a request ended."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

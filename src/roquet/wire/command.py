@@ -140,8 +140,8 @@ def encode(command: Command) -> bytes:
     code, flag, opaque, remark = command.code, command.flag, command.opaque, command.remark
     language, version, ext, body = command.language, command.version, command.ext, command.body
     if command.serialize_type == JSON:
-        who = sender(language, version)
-        return encode_json(code, flag, opaque, who, remark, json_pairs(ext), body)
+        peer = sender(language, version)
+        return encode_json(code, flag, opaque, peer, remark, json_pairs(ext), body)
     return encode_compact(code, flag, opaque, (language, version), remark, write_pairs(ext), body)
 
 
@@ -158,16 +158,16 @@ def sender(language: int, version: int) -> bytes:
 
 # Plain parameters: every message sent and every reply goes this way.
 def encode_json(
-    code: int, flag: int, opaque: int, who: bytes, remark: str | None, pairs: bytes, body: bytes
+    code: int, flag: int, opaque: int, peer: bytes, remark: str | None, pairs: bytes, body: bytes
 ) -> bytes:
-    """Encode a whole frame in JSON; `pairs` is the inside of the fields' object, `who` a sender."""
-    said = b"" if remark is None else b',"remark":%b' % quoted(remark).encode()
+    """Encode a whole frame in JSON, from a `sender` and the inside of the fields' object."""
+    remark_json = b"" if remark is None else b',"remark":%b' % quoted(remark).encode()
     if pairs:
         header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b,"extFields":{%b}}' % (
-            code, flag, opaque, who, said, pairs,
+            code, flag, opaque, peer, remark_json, pairs,
         )  # fmt: skip
     else:
-        header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b}' % (code, flag, opaque, who, said)
+        header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b}' % (code, flag, opaque, peer, remark_json)
     return join_frame(header, body)
 
 

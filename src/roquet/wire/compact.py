@@ -136,17 +136,17 @@ def encode_compact(
     code: int,
     flag: int,
     opaque: int,
-    who: tuple[int, int],
+    peer: tuple[int, int],
     remark: str | None,
     pairs: bytes,
     body: bytes,
 ) -> bytes:
-    """Encode a whole frame in the compact form; `who` is the sender's language and version."""
+    """Encode a whole frame in the compact form; `peer` is the sender's language and version."""
     text = remark.encode(errors="replace") if remark else b""
     size = _FIXED_SIZE + len(text) + len(pairs)
     if size > HEADER_SIZE_MAX:
         raise MessageIllegal(f"header of {size} bytes: {HEADER_SIZE_MAX} fit")
-    language, version = who
+    language, version = peer
     head = _WHOLE.pack(
         WORD_SIZE + size + len(body),
         _KIND | size,

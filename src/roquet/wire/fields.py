@@ -77,10 +77,10 @@ def encode_call(
     flag = FLAG_ONEWAY if oneway else 0
     code = int(call.code)
     if serialize_type == JSON:
-        who = sender(language, version)
-        return encode_json(code, flag, opaque, who, None, _json_pairs(call), call.body)
-    speaks = language, version
-    return encode_compact(code, flag, opaque, speaks, None, _compact_pairs(call), call.body)
+        identity = sender(language, version)
+        return encode_json(code, flag, opaque, identity, None, _json_pairs(call), call.body)
+    peer = language, version
+    return encode_compact(code, flag, opaque, peer, None, _compact_pairs(call), call.body)
 
 
 def encode_reply(
@@ -89,10 +89,10 @@ def encode_reply(
     """Encode the whole frame of the response to `command`, in the format of the request."""
     code, remark, body, opaque = reply.code, reply.remark, reply.body, command.opaque
     if command.serialize_type == JSON:
-        who = sender(language, version)
-        return encode_json(code, FLAG_RESPONSE, opaque, who, remark, _json_pairs(reply), body)
-    speaks, pairs = (language, version), _compact_pairs(reply)
-    return encode_compact(code, FLAG_RESPONSE, opaque, speaks, remark, pairs, body)
+        identity = sender(language, version)
+        return encode_json(code, FLAG_RESPONSE, opaque, identity, remark, _json_pairs(reply), body)
+    peer, pairs = (language, version), _compact_pairs(reply)
+    return encode_compact(code, FLAG_RESPONSE, opaque, peer, remark, pairs, body)
 
 
 def to_ext(value: AnyCall | Reply) -> dict[str, str]:

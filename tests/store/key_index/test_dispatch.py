@@ -264,7 +264,7 @@ def test_a_disk_that_fails_is_no_fault_of_a_record(
     def fail(*_: object) -> None:
         raise error
 
-    for name in ("_step", "_put_one"):
+    for name in ("_step", "_index_one"):
         with monkeypatch.context() as patch:
             patch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
             patch.setattr(Dispatcher, name, fail)
@@ -279,7 +279,7 @@ def test_a_full_disk_lets_a_record_wait_that_is_indexed_alone(
     store = store_dir.open()
     fill(store, 1)
     monkeypatch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
-    monkeypatch.setattr(Dispatcher, "_put_one", lambda *_: False)
+    monkeypatch.setattr(Dispatcher, "_index_one", lambda *_: False)
     assert store.dispatch() == 0
     assert store.indexed_position == 0
 

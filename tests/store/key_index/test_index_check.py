@@ -44,10 +44,16 @@ def lost(store: Store) -> list[int]:
     ]  # fmt: skip
 
 
+def opened_as_large(open_store: Callable[[], Store]) -> Store:
+    """A store whose log counts as too large to have its keys compared by the first query."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("roquet.store.store.KEY_CHECK_BYTES", 0)
+        return open_store()
+
+
 def scrubbed(store_dir: "StoreDirectory") -> Store:
     """A store whose index was compared by the scrub, not by a query."""
-    store = store_dir.open()
-    store._keys_to_check = False
+    store = opened_as_large(store_dir.open)
     while store.scrub(3_000):
         pass
     while store.dispatch():
@@ -126,13 +132,11 @@ def test_a_kill_while_the_index_is_made_again_loses_no_key(
 ) -> None:
     names = closed(store_dir, draft)
     garbage(ENTRIES_AT + 100, 100)(store_dir.content(f"index/{names[0]}"))
-    store = store_dir.open()
-    store._keys_to_check = False
+    store = opened_as_large(store_dir.open)
     while store.scrub(3_000):
         pass
     for pieces in range(1, 9):
-        store = store_dir.open_after_kill()
-        store._keys_to_check = False
+        store = opened_as_large(store_dir.open_after_kill)
         for _ in range(pieces):
             store.dispatch(20)
         if pieces % 3 == 0:
@@ -173,8 +177,7 @@ def test_what_came_meanwhile_is_part_of_the_newest_file(
     store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
     closed(store_dir, draft)
-    store = store_dir.open()
-    store._keys_to_check = False
+    store = opened_as_large(store_dir.open)
     n = 0
     while store.scrub(3_000):
         store.append(draft(properties={"KEYS": f"new{n}"}, tag_code=0), NOW + n)
@@ -188,8 +191,7 @@ def test_retention_takes_files_under_its_hands(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     closed(store_dir, draft)
-    store = store_dir.open()
-    store._keys_to_check = False
+    store = opened_as_large(store_dir.open)
     for _ in range(3):
         store.scrub(3_000)
     assert store.expire(NOW + 10**12, at_once=True)

@@ -75,10 +75,10 @@ def agree() -> Agree:
     def check(java: str, ours: Struct) -> None:
         lines = [(line["in"], line["out"]) for line in LINES if line["in"].get("class") == java]
         assert lines, f"no vectors for {java}"
-        for given, out in lines:
-            if given["op"] == "encode":
-                check_encoded(given, out, ours)
+        for vector, out in lines:
+            if vector["op"] == "encode":
+                check_encoded(vector, out, ours)
             elif "error" not in out:
-                check_decoded(given["ext"], out, ours)
+                check_decoded(vector["ext"], out, ours)
 
     return check

@@ -98,7 +98,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("name", "text"), sorted(TEXTS))
-def test_what_java_writes_is_read_and_written_again_to_the_byte(name: str, text: str) -> None:
+def test_java_texts_are_read_and_written_to_the_byte(name: str, text: str) -> None:
     assert dumps(loads(text, CLASSES[name])).decode() == text
 
 
@@ -110,7 +110,7 @@ READ = [
 
 
 @pytest.mark.parametrize(("name", "text", "again"), READ)
-def test_what_others_write_is_read_as_java_reads_it(name: str, text: str, again: str) -> None:
+def test_others_texts_are_read_as_in_java(name: str, text: str, again: str) -> None:
     assert dumps(loads(text, CLASSES[name])).decode() == again
 
 
@@ -215,7 +215,7 @@ def test_values_are_written_as_java_writes_them(value: object, text: str) -> Non
     assert dumps(value).decode() == text
 
 
-def test_what_has_no_place_in_json_is_our_own_fault() -> None:
+def test_values_that_json_cannot_hold_are_our_own_fault() -> None:
     with pytest.raises(TypeError, match="object cannot be written"):
         dumps(object())
 
@@ -254,7 +254,7 @@ tables: st.SearchStrategy[Any] = st.one_of(
 
 
 @given(tables, st.booleans())
-def test_what_is_written_is_read(value: Any, pretty: bool) -> None:
+def test_encoded_values_are_read_back(value: Any, pretty: bool) -> None:
     if not isinstance(value, Status):
         assert loads(dumps(value, standard=True), type(value)) == value
     assert loads(dumps(value, pretty=pretty), type(value)) == value

@@ -19,7 +19,7 @@ KINDS = list(Compression)
 
 
 @given(st.binary(max_size=5000), st.sampled_from(KINDS))
-def test_what_was_squeezed_is_restored(body: bytes, kind: Compression) -> None:
+def test_compressed_bodies_are_restored(body: bytes, kind: Compression) -> None:
     assert decompress(compress(body, kind), with_compression(0, kind)) == body
 
 

@@ -18,7 +18,7 @@ QueueOwners: TypeAlias = Mapping[MessageQueue, str]
 
 
 class FixedAssignment(GroupAssignment):
-    """The same queues for every member: each has its own list, and does not know the others'."""
+    """An equal list of queues for every member, where no member knows the others' lists."""
 
     def __init__(self, queues: MessageQueues, members: Sequence[str]) -> None:
         self.queues = queues

@@ -87,11 +87,11 @@ def lag_weighted(
         waiting = lag.get(queue, 0)
         weight = waiting // noise + 1 if waiting > 0 else 1
         held.get(owners.get(queue), free).append(weight << _BITS | last - index)
-    hands = list(held.values())
-    _assign_free(free, hands)
-    _level(hands)
+    shares = list(held.values())
+    _assign_free(free, shares)
+    _level(shares)
     return _assignment(
-        queues, {name: [last - (code & _MASK) for code in hand] for name, hand in held.items()}
+        queues, {name: [last - (code & _MASK) for code in share] for name, share in held.items()}
     )
 
 
@@ -105,32 +105,32 @@ _WeightedQueues = list[int]
 larger."""
 
 
-def _load(hand: _WeightedQueues) -> int:
-    return sum(hand) >> _BITS
+def _load(share: _WeightedQueues) -> int:
+    return sum(share) >> _BITS
 
 
-def _assign_free(free: _WeightedQueues, hands: Sequence[_WeightedQueues]) -> None:
+def _assign_free(free: _WeightedQueues, shares: Sequence[_WeightedQueues]) -> None:
     """Assign free queues, the heaviest first, each to the member with the least."""
-    emptiest = [_load(hand) << _BITS | number for number, hand in enumerate(hands)]
+    emptiest = [_load(share) << _BITS | number for number, share in enumerate(shares)]
     heapify(emptiest)
     for queue in sorted(free, reverse=True):
         least = emptiest[0]
-        hands[least & _MASK].append(queue)
+        shares[least & _MASK].append(queue)
         heapreplace(emptiest, least + (queue & ~_MASK))
 
 
-def _level(hands: Sequence[_WeightedQueues]) -> None:
+def _level(shares: Sequence[_WeightedQueues]) -> None:
     """Move queues from the fullest to the emptiest member until that makes nothing better.
 
     A member from which nothing can be taken is finished: the emptiest only gets fuller.
     """
-    loads = [_load(hand) for hand in hands]
+    loads = [_load(share) for share in shares]
     fullest = [(-load, number) for number, load in enumerate(loads)]
     emptiest = [(load, number) for number, load in enumerate(loads)]
     heapify(fullest)
     heapify(emptiest)
-    for hand in hands:
-        hand.sort()
+    for share in shares:
+        share.sort()
     while fullest:
         # A stale entry is of a member that took since: no fuller than the emptiest, it never gives.
         load, giver = heappop(fullest)
@@ -140,27 +140,27 @@ def _level(hands: Sequence[_WeightedQueues]) -> None:
         gap = -load - least
         if gap * 100 <= -load * TOLERANCE_PERCENT:
             return
-        taken = _fitting(hands[giver], -load, gap)
+        taken = _fitting(shares[giver], -load, gap)
         if taken is None:
             continue
-        queue = hands[giver].pop(taken)
-        insort(hands[taker], queue)
+        queue = shares[giver].pop(taken)
+        insort(shares[taker], queue)
         for number, change in ((giver, -(queue >> _BITS)), (taker, queue >> _BITS)):
             loads[number] += change
             heappush(fullest, (-loads[number], number))
             heappush(emptiest, (loads[number], number))
 
 
-def _fitting(hand: _WeightedQueues, load: int, gap: int) -> int | None:
+def _fitting(share: _WeightedQueues, load: int, gap: int) -> int | None:
     """Index of the queue closest to half the gap; None if all that fit would not matter."""
-    too_heavy = bisect_left(hand, gap << _BITS)
-    fit = load - _load(hand[too_heavy:])
+    too_heavy = bisect_left(share, gap << _BITS)
+    fit = load - _load(share[too_heavy:])
     matters = 0 if gap == load else load * TOLERANCE_PERCENT  # the emptiest may have nothing
     if fit * 100 <= matters:
         return None
-    above = bisect_left(hand, gap // 2 + 1 << _BITS, hi=too_heavy)
+    above = bisect_left(share, gap // 2 + 1 << _BITS, hi=too_heavy)
     if above == too_heavy:
         return above - 1
-    if above and gap - 2 * (hand[above - 1] >> _BITS) <= 2 * (hand[above] >> _BITS) - gap:
+    if above and gap - 2 * (share[above - 1] >> _BITS) <= 2 * (share[above] >> _BITS) - gap:
         return above - 1
     return above

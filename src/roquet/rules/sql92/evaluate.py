@@ -243,20 +243,20 @@ def _equals_value(
     left: ValueGetter[Source], right: ValueGetter[Source], *, inverse: bool
 ) -> Predicate[Source]:
     def test(source: Source) -> bool | None:
-        one, other = left(source), right(source)
-        if one is None and other is not None:
+        first, second = left(source), right(source)
+        if first is None and second is not None:
             return None
-        return _is_equal(one, other) is not inverse
+        return _is_equal(first, second) is not inverse
 
     return test
 
 
-def _is_equal(one: str | bool | None, other: str | bool | None) -> bool:
-    if isinstance(one, str) and isinstance(other, bool):
-        return (one.lower() == "true") is other
-    if isinstance(one, bool) and isinstance(other, str):
-        raise NotComparable(f"{other[:40]!r} cannot be compared with TRUE or FALSE in front of it")
-    return one == other
+def _is_equal(left: str | bool | None, right: str | bool | None) -> bool:
+    if isinstance(left, str) and isinstance(right, bool):
+        return (left.lower() == "true") is right
+    if isinstance(left, bool) and isinstance(right, str):
+        raise NotComparable(f"{right[:40]!r} cannot be compared with TRUE or FALSE in front of it")
+    return left == right
 
 
 def _is_null(value: ValueGetter[Source], *, inverse: bool) -> Predicate[Source]:
@@ -296,11 +296,11 @@ def _ordered_by_value(
     left: ValueGetter[Source], order: OrderFunction, right: ValueGetter[Source]
 ) -> Predicate[Source]:
     def test(source: Source) -> bool | None:
-        one = left(source)
-        other = None if one is None else right(source)
-        if one is None or other is None:
+        first = left(source)
+        second = None if first is None else right(source)
+        if first is None or second is None:
             return None
-        return order(java_order_key(read_decimal(one)), java_order_key(read_decimal(other)))
+        return order(java_order_key(read_decimal(first)), java_order_key(read_decimal(second)))
 
     return test
 

@@ -122,10 +122,10 @@ class NumberLiteral:
 
     def compared(self, order: Callable[[float, float], bool], other: "NumberLiteral") -> bool:
         """Compare with another number; a whole number is compared with a decimal one as decimal."""
-        one, two = self.value, other.value
-        if type(one) is not type(two):
-            one, two = float(one), float(two)
-        return order(one, two)
+        left, right = self.value, other.value
+        if type(left) is not type(right):
+            left, right = float(left), float(right)
+        return order(left, right)
 
 
 _READ_INT: Final = whole_reader(INT_MAX)

@@ -8,7 +8,7 @@
 
 Apache's grammar stops where it can read no further and takes what it has: `a = 0x10` is `a = 0` to
 it, `a LIKE 'x%'` is `a`. And NOT applies only to the operand that follows: `NOT a = 'x'` is
-`(NOT a) = 'x'`, which fails for every message. Both are errors here, unless `genuine` is set.
+`(NOT a) = 'x'`, which fails for every message. Both are errors here, unless `compatible` is set.
 """
 
 import math
@@ -58,18 +58,18 @@ _INVERTIBLE: Final = frozenset((*SEARCHES, "BETWEEN", "IN"))
 """Words that may have a NOT in front."""
 
 
-def parse(expression: str, *, genuine: bool = False) -> Node:
+def parse(expression: str, *, compatible: bool = False) -> Node:
     """Parse an expression into a tree. Raises ExpressionError with the position of the fault."""
-    parser = _Parser(expression, genuine=genuine)
+    parser = _Parser(expression, compatible=compatible)
     return parser.parse()
 
 
 class _Parser:
     """Recursive-descent parser of one expression."""
 
-    def __init__(self, expression: str, *, genuine: bool) -> None:
-        self._tokens = Tokens(expression, genuine=genuine)
-        self._genuine = genuine
+    def __init__(self, expression: str, *, compatible: bool) -> None:
+        self._tokens = Tokens(expression, compatible=compatible)
+        self._compatible = compatible
         self._brackets = 0
         self._terms = 0
         self._heights: dict[int, int] = {}
@@ -81,7 +81,7 @@ class _Parser:
             raise self._tokens.error("the expression is empty", start.at)
         node = self._boolean(self._any(), start)
         following = self._tokens.peek()
-        if following.kind is not TokenKind.END and not self._genuine:
+        if following.kind is not TokenKind.END and not self._compatible:
             raise self._tokens.error(_trailing_token_text(following), following.at)
         return node
 
@@ -262,7 +262,7 @@ class _Parser:
 
     def _check_not(self, start: Token, sign: Token) -> None:
         """Refuse to compare the result of a NOT without brackets."""
-        if start.kind is TokenKind.WORD and start.text == "NOT" and not self._genuine:
+        if start.kind is TokenKind.WORD and start.text == "NOT" and not self._compatible:
             raise self._tokens.error(
                 f"NOT applies only to the operand that follows, so what would {sign.text} compare? "
                 "write NOT (…)", start.at,

@@ -77,7 +77,7 @@ _NEVER: Final = AnyRequired(())
 
 
 def requirement(node: Node) -> Requirement | None:
-    """What each message contains for which the tree is true; None if nothing is known."""
+    """Requirement that each message meets for which the tree is true; None if nothing is known."""
     required = _requirement(node, wanted=True)
     size = sum([len(one.pattern) for one in _properties(required)])
     if required is None or size <= PATTERNS_SIZE_MAX:
@@ -144,7 +144,7 @@ def _without_patterns(required: Requirement) -> Requirement:
 
 
 def _requirement(node: Node, *, wanted: bool) -> Requirement | None:  # noqa: PLR0911 - kinds of nodes
-    """What each message contains for which the tree is true, or (not `wanted`) false.
+    """Requirement that each message meets for which the tree is true, or (not `wanted`) false.
 
     Unknown is neither.
     """

@@ -81,12 +81,12 @@ _OPEN_COMMENT: Final = re.compile(r"--[^\n\r]*\Z")
 class Tokens:
     """Tokens of one expression, found on demand.
 
-    With `genuine` as Apache's lexer finds them; otherwise a comment may end with the expression.
+    With `compatible` as Apache's lexer finds them; otherwise a comment may end with the expression.
     """
 
-    def __init__(self, expression: str, *, genuine: bool = False) -> None:
+    def __init__(self, expression: str, *, compatible: bool = False) -> None:
         self.expression = expression
-        self._genuine = genuine
+        self._compatible = compatible
         self._at = 0
         self._waiting: list[Token] = []
         if len(expression) > SIZE_MAX:
@@ -134,7 +134,7 @@ class Tokens:
         match = _BETWEEN.match(self.expression, self._at)
         assert match is not None, "the pattern matches the empty text"
         at = match.end()
-        if not self._genuine and _OPEN_COMMENT.match(self.expression, at):
+        if not self._compatible and _OPEN_COMMENT.match(self.expression, at):
             at = len(self.expression)
         self._at = at
         return at

@@ -145,7 +145,7 @@ class CommitLog:
                 f"a record of {size} bytes does not fit into a file of the log,"
                 f" which has {self.segments.file_size}"
             )
-        tail = self.tail or self._next_file()
+        tail = self.tail or self.segments.obtain(self.end)
         at = self.end - tail.start
         if at + size + BLANK_SIZE > tail.size:
             tail, at = self._roll(tail, at, size), 0
@@ -153,9 +153,6 @@ class CommitLog:
         self.tail = tail
         self.capacity = tail.start + min(tail.allocated, tail.size - BLANK_SIZE)
         return self.end
-
-    def _next_file(self) -> MappedFile:
-        return self.segments.obtain(self.end)
 
     def _roll(self, tail: MappedFile, at: int, size: int) -> MappedFile:
         """Close a file with a blank and go on in the next, which is created first.

@@ -63,15 +63,15 @@ def find_faults(
 
     Loaded queues may have got entries since; others must end where they did.
     """
-    found = _strangers(queues, commit_log, known)
+    faults = _unknown_queues(queues, commit_log, known)
     for name, end in known.items():
         queue = queues.loaded.get(name)
         fault = _fault(queues, name, end) if queue is None else _fault_of_loaded(queue, end)
         if fault is None and queues.begins.get(name, 0) > end.begin:
             fault = _fault_of_begin(queues, name, commit_log.begin)
         if fault is not None:
-            found[name] = fault
-    return found
+            faults[name] = fault
+    return faults
 
 
 def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | None:
@@ -98,7 +98,7 @@ def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | Non
     return None
 
 
-def _strangers(
+def _unknown_queues(
     queues: ConsumeQueues, commit_log: CommitLog, known: Mapping[QueueName, QueueEnd]
 ) -> dict[QueueName, str]:
     """Queues that neither the recorded ends nor the log know: perhaps copied from elsewhere."""

@@ -51,15 +51,15 @@ class QueueRepair:
         self._known: dict[tuple[bytes, int], ConsumeQueue | None] = {}
         self._loaded: list[ConsumeQueue] = []
         self._loads = 0
-        self._mended: dict[QueueName, tuple[int, int]] = {}
+        self._corrected: dict[QueueName, tuple[int, int]] = {}
         """Queues with corrected entries: how many, and the first one."""
-        self._under_way: dict[tuple[ConsumeQueue, int], Iterator[None]] = {}
+        self._in_progress: dict[tuple[ConsumeQueue, int], Iterator[None]] = {}
 
     # -- one record after the other ----------------------------------------------------------
 
-    def compare(self, position: int, found: PartialRecord) -> bool:
+    def compare(self, position: int, record: PartialRecord) -> bool:
         """Correct a record's entry if it is wrong; False once a step has loaded enough queues."""
-        _, queue_id, _, sys_flag, _, topic, _ = found
+        _, queue_id, _, sys_flag, _, topic, _ = record
         if not has_entry(sys_flag) or position < self._deleted.positions.get(topic, 0):
             return True
         try:
@@ -67,7 +67,7 @@ class QueueRepair:
         except KeyError:
             queue = self._known[topic, queue_id] = self._look_up(topic, queue_id)
         if queue is not None:
-            self._set_right(queue, position, found)
+            self._correct(queue, position, record)
         return self._loads < LOADS_MAX
 
     def _look_up(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
@@ -79,17 +79,17 @@ class QueueRepair:
             self._loaded.append(queue)
         return queue
 
-    def _set_right(self, queue: ConsumeQueue, position: int, found: PartialRecord) -> None:
-        size, _, offset, _, stored_ms, topic, properties = found
+    def _correct(self, queue: ConsumeQueue, position: int, record: PartialRecord) -> None:
+        size, _, offset, _, stored_ms, topic, properties = record
         if not queue.begin <= offset < queue.checked_from:
             return
-        held = queue.entry(offset)
+        entry = queue.entry(offset)
         code = self._code_of(topic, properties, stored_ms)
         # The stored delivery time of a delayed message is better than a computed one.
-        is_code = held[2] == code or (held[2] > 0 and queue.name == SCHEDULE_TOPIC)
-        if held[:2] == (position, size) and is_code:
+        is_code = entry[2] == code or (entry[2] > 0 and queue.name == SCHEDULE_TOPIC)
+        if entry[:2] == (position, size) and is_code:
             return
-        if held[0] != position and self.leads_to_record(queue, offset):
+        if entry[0] != position and self.leads_to_record(queue, offset):
             return  # two records claim this offset: it belongs to the first one
         self._overwrite(queue, offset, (position, size, code))
 
@@ -100,17 +100,17 @@ class QueueRepair:
             log.warning("consume queue %s/%d is damaged: %s", queue.topic, queue.queue_id, error)
             return
         name = queue.topic, queue.queue_id
-        count, first = self._mended.get(name, (0, offset))
-        self._mended[name] = count + 1, min(first, offset)
+        count, first = self._corrected.get(name, (0, offset))
+        self._corrected[name] = count + 1, min(first, offset)
 
     def end_step(self, *, is_over: bool = False) -> None:
         """Log the corrections; when the scrub is over, unload queues that nobody else uses."""
-        for (topic, queue_id), (count, first) in self._mended.items():
+        for (topic, queue_id), (count, first) in self._corrected.items():
             log.warning(
                 "consume queue %s/%d: %d entries from offset %d on did not lead to their messages;"
                 " they are corrected from the log", topic, queue_id, count, first,
             )  # fmt: skip
-        self._mended.clear()
+        self._corrected.clear()
         self._loads = 0
         if is_over:
             self._known.clear()
@@ -146,19 +146,19 @@ class QueueRepair:
         stop = min((number + 1) * CHECK_ENTRIES, queue.checked_from)
         if first < stop and not self._is_sound(queue, first, stop):
             key = queue, number
-            work = self._under_way.setdefault(key, self._mend(queue, first, stop))
+            work = self._in_progress.setdefault(key, self._correct_range(queue, first, stop))
             if next(work, self) is not self:
                 raise StoreError(
                     f"consume queue {queue.topic}/{queue.queue_id} is damaged near offset {first}:"
                     " it is being corrected from the log, try again"
                 )
-            del self._under_way[key]
+            del self._in_progress[key]
             self.end_step()
         queue.checked_blocks.add(number)
 
     def repair_entry(self, queue: ConsumeQueue, offset: int) -> bool:
         """Correct one entry that leads nowhere; True if it leads to its record now."""
-        for _ in self._mend(queue, offset, offset + 1):
+        for _ in self._correct_range(queue, offset, offset + 1):
             pass
         self.end_step()
         return self.leads_to_record(queue, offset)
@@ -188,28 +188,31 @@ class QueueRepair:
         samples = {real[0], real[len(real) // 2], real[-1]} if real else set[int]()
         return all(self.leads_to_record(queue, offset) for offset in samples)
 
-    def _mend(self, queue: ConsumeQueue, first: int, stop: int) -> Iterator[None]:
+    def _correct_range(self, queue: ConsumeQueue, first: int, stop: int) -> Iterator[None]:
         """Correct entries from the log between the nearest correct ones."""
-        low, high = self._bound(queue, first, -1), self._bound(queue, stop - 1, 1)
+        low, high = (
+            self._nearest_correct(queue, first, -1),
+            self._nearest_correct(queue, stop - 1, 1),
+        )
         start, position, seen = low, low, dict[int, int]()
-        for _, position, found in self._log.walk(low, high, high, check_crc=True):
-            _, queue_id, offset, sys_flag, _, topic, _ = found
+        for _, position, record in self._log.walk(low, high, high, check_crc=True):
+            _, queue_id, offset, sys_flag, _, topic, _ = record
             if topic == queue.name and queue_id == queue.queue_id and has_entry(sys_flag):
-                self._set_right(queue, position, found)
+                self._correct(queue, position, record)
                 seen.setdefault(offset, position)
             if position - start >= WALK_BYTES:
                 start = position
                 yield
         after = high
         for offset in range(stop - 1, first - 1, -1):
-            held = queue.entry(offset)
+            entry = queue.entry(offset)
             if offset in seen:
                 after = seen[offset]
-            elif not (low <= held[0] < after and held[1] > 0):
+            elif not (low <= entry[0] < after and entry[1] > 0):
                 # The record is lost: the offset stays, and leads nowhere.
                 self._overwrite(queue, offset, (after, FILLER_SIZE, 0))
 
-    def _bound(self, queue: ConsumeQueue, offset: int, step: int) -> int:
+    def _nearest_correct(self, queue: ConsumeQueue, offset: int, step: int) -> int:
         """The record position of the nearest correct entry on one side of an offset."""
         at, least = offset + step, max(queue.begin, queue.min_offset(self._log.begin))
         while least <= at < queue.end:

@@ -1,9 +1,18 @@
 """Queue statistics: ends, sizes and entries of consume queues."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queues import ConsumeQueueEntry, ConsumeQueues
+
+
+class QueueNextOffset(NamedTuple):
+    """A queue, and the offset of its next message."""
+
+    topic: str
+    queue_id: int
+    next_offset: int
 
 
 class ConsumeQueueStats:
@@ -13,10 +22,10 @@ class ConsumeQueueStats:
         self._log = commit_log
         self._queues = queues
 
-    def ends(self) -> Iterator[tuple[str, int, int]]:
-        """Topic, queue id and next offset of each queue used since the store was opened."""
+    def ends(self) -> Iterator[QueueNextOffset]:
+        """The next offset of each queue used since the store was opened."""
         for queue in list(self._queues.loaded.values()):
-            yield queue.topic, queue.queue_id, queue.end
+            yield QueueNextOffset(queue.topic, queue.queue_id, queue.end)
 
     def has(self, topic: str, queue_id: int) -> bool:
         """Whether a queue exists, even an empty one."""

@@ -1,4 +1,4 @@
-"""Queue rebuild: consume queue entries made again from the log."""
+"""Queue rebuild: consume queue entries rebuilt from the log."""
 
 from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
@@ -193,9 +193,9 @@ class _Cursor:
         queue, offset = self.queue, self.next
         self.next = offset + 1
         if offset < queue.end:
-            held = queue.entry(offset)
-            is_same = held[0] == position and held[1] == size
-            if not is_same or (held[2] != code and not (self._keeps_codes and held[2])):
+            entry = queue.entry(offset)
+            is_same = entry[0] == position and entry[1] == size
+            if not is_same or (entry[2] != code and not (self._keeps_codes and entry[2])):
                 queue.overwrite(offset, position, size, code)
             return
         if offset >= queue.capacity:

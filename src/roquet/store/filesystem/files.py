@@ -177,15 +177,15 @@ class RealFiles:
         Linux reads ahead up to 2 MiB when a page is first touched: where nothing was written yet,
         that takes 6 to 20 ms of zeroing.
         """
-        held = view.obj
-        if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
-            held.madvise(mmap.MADV_RANDOM if is_growing else mmap.MADV_NORMAL)
+        memory = view.obj
+        if isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+            memory.madvise(mmap.MADV_RANDOM if is_growing else mmap.MADV_NORMAL)
 
     def release_pages(self, view: memoryview, size: int) -> None:
         """See Files."""
-        held = view.obj
-        if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and size:
-            held.madvise(mmap.MADV_DONTNEED, 0, size)
+        memory = view.obj
+        if isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and size:
+            memory.madvise(mmap.MADV_DONTNEED, 0, size)
 
     def data_end(self, path: Path, size: int) -> int:
         """See Files."""

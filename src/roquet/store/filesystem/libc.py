@@ -15,7 +15,7 @@ from typing import Any, Final
 
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000
-"""Linux's values on every processor that runs Python; the module mmap lacks them."""
+"""Linux's values on every processor known to run Python; the module mmap lacks them."""
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
@@ -76,12 +76,14 @@ def map_file(descriptor: int, size: int, *, writable: bool) -> memoryview:
     Raises OSError, and ValueError for a file that is shorter.
     """
     if not _TRACKS and _LIBRARY is not None and os.fstat(descriptor).st_size >= size:
-        return _placed(_LIBRARY, descriptor, size, writable=writable)
+        return _map_over_reserved(_LIBRARY, descriptor, size, writable=writable)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     return memoryview(mmap.mmap(descriptor, size, access=access, **_TRACKS))
 
 
-def _placed(library: _Library, descriptor: int, size: int, *, writable: bool) -> memoryview:
+def _map_over_reserved(
+    library: _Library, descriptor: int, size: int, *, writable: bool
+) -> memoryview:
     """Map a file over memory that Python has reserved."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     memory = mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)

@@ -70,8 +70,8 @@ class MappedFile:
     def view(self) -> memoryview:
         """The whole file as memory. Slices that others hold outlive the map."""
         self.is_used = True
-        held = self.mapped_view
-        return self.pool.map_file(self) if held is None else held
+        view = self.mapped_view
+        return self.pool.map_file(self) if view is None else view
 
     def view_to_write(self) -> memoryview | None:
         """The file as memory, or None if the caller is to `buffer` its bytes."""
@@ -100,10 +100,10 @@ class MappedFile:
 
     def locate(self, at: int) -> tuple[memoryview | bytes, int]:
         """Memory that holds the file from a position on, and the position's index in it."""
-        held = self.mapped_view
-        if held is not None:
+        view = self.mapped_view
+        if view is not None:
             self.is_used = True
-            return held, at
+            return view, at
         if self.buffered and at >= self.buffered_at:
             return self.buffered, at - self.buffered_at
         return self.view(), at

@@ -36,9 +36,8 @@ class MemoryFiles:
         """See Files."""
         sizes: dict[str, int | None] = {}
         prefix = f"{directory}/"
-        for path, content in tuple(
-            self.contents.items()
-        ):  # a flush in another thread may add files
+        # A copy: a flush in another thread may add files.
+        for path, content in tuple(self.contents.items()):
             if (text := str(path)).startswith(prefix):
                 name, inner, _ = text[len(prefix) :].partition("/")
                 sizes[name] = None if inner else len(content)
@@ -46,18 +45,18 @@ class MemoryFiles:
 
     def create(self, path: Path, size: int) -> None:
         """See Files."""
-        held = self.contents.get(path, b"")
-        if len(held) < size:
+        old = self.contents.get(path, b"")
+        if len(old) < size:
             self.contents[path] = content = mmap.mmap(-1, size)
-            content[: len(held)] = held[:]
+            content[: len(old)] = old[:]
 
     def allocate(self, path: Path, start: int, size: int) -> None:
         """See Files."""
-        held = self.blocks.get(path, 0)
-        more = max(0, start + size - held)
+        allocated = self.blocks.get(path, 0)
+        more = max(0, start + size - allocated)
         if sum(self.blocks.values()) + more > self.capacity:
             raise store_error(path, OSError(errno.ENOSPC, "No space left on device"))
-        self.blocks[path] = held + more
+        self.blocks[path] = allocated + more
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
         """See Files."""

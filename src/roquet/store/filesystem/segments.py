@@ -99,7 +99,7 @@ class Segments:
         self.pool.files.remove(file.path)
         self.pool.drop(file)
         # A new list: a flush in another thread may be iterating over the old one.
-        self.files = [kept for kept in self.files if kept is not file]
+        self.files = [remaining for remaining in self.files if remaining is not file]
         return file
 
 

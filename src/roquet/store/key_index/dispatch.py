@@ -75,7 +75,7 @@ class Dispatcher:
     def reindex(self, position: int) -> None:
         """Index the record at a position again, if there is one."""
         if (first := self._first(position)) is not None and first[0] == position:
-            self._put_one(*first)
+            self._index_one(*first)
 
     def _step_one(self) -> int:
         """Index the next record alone, or skip it."""
@@ -85,7 +85,7 @@ class Dispatcher:
             return 0
         position, facts = first
         try:
-            is_done = self._put_one(position, facts)
+            is_done = self._index_one(position, facts)
         except (StoreError, OSError, MemoryError):
             raise
         except Exception as error:
@@ -102,7 +102,7 @@ class Dispatcher:
         walk = self._log.walk(position, end, end, check_crc=False)
         return next(((at, record) for _, at, record in walk), None)
 
-    def _put_one(self, position: int, record: PartialRecord) -> bool:
+    def _index_one(self, position: int, record: PartialRecord) -> bool:
         """Index one record; False if the index has no room for its keys yet."""
         keys: IndexKeys = [], [], []
         self._collect(position, record, keys)

@@ -65,7 +65,7 @@ class KeyHasher:
         ):
             return list(map(_hash, topics, keys))
         places = list(zip(topics, [key[:-_ENDING_SIZE] for key in keys], strict=True))
-        begun = {place: self._begun(place) for place in set(places)}
+        begun = {place: self._beginning_hash(place) for place in set(places)}
         return _positive(
             begun[place] + _ENDINGS[key[-_ENDING_SIZE:]] & _MASK
             for place, key in zip(places, keys, strict=True)
@@ -92,7 +92,7 @@ class KeyHasher:
         total += int.from_bytes(lanes, "little")
         return _positive(unpack(f"<{2 * count}I", total.to_bytes(8 * count, "little"))[::2])
 
-    def _begun(self, place: tuple[bytes, bytes]) -> int:
+    def _beginning_hash(self, place: tuple[bytes, bytes]) -> int:
         """The hash of a topic and the beginning of its key, shifted for the ending."""
         known = self._beginnings.get(place)
         if known is None:
@@ -100,9 +100,9 @@ class KeyHasher:
             stem, middle = beginning[:-_MIDDLE_SIZE], beginning[-_MIDDLE_SIZE:]
             before = self._stems.get(stem)
             if before is None:
-                before = _keep(self._stems, stem, hash_units(stem) * 31 ** len(middle))
+                before = _cache(self._stems, stem, hash_units(stem) * 31 ** len(middle))
             known = (before + hash_units(middle)) * 31**_ENDING_SIZE
-            known = _keep(self._beginnings, place, known)
+            known = _cache(self._beginnings, place, known)
         return known
 
 
@@ -121,7 +121,7 @@ def _hash(topic: bytes, key: bytes) -> int:
     return abs(hash_code(text)) & _POSITIVE
 
 
-def _keep(known: dict[_Text, int], text: _Text, hashed: int) -> int:
+def _cache(known: dict[_Text, int], text: _Text, hashed: int) -> int:
     """Cache the hash of a text, shifted for the characters that follow."""
     if len(known) >= _CACHED_MAX:
         known.clear()

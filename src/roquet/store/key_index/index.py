@@ -93,13 +93,13 @@ class IndexFile:
         """Point slots at entries numbered from `first` on; gives the entries they led to before."""
         slots = self.slots
         view = self.file.view()[INDEX_HEAD.size : self._entries_at].cast("i")
-        numbers, held = _swapped(range(first, first + len(hashes))), []
+        numbers, previous = _swapped(range(first, first + len(hashes))), []
         for slot, number in zip([key_hash % slots for key_hash in hashes], numbers, strict=True):
-            held.append(view[slot])
+            previous.append(view[slot])
             view[slot] = number
         befores = [
             before if 0 < before < number else 0
-            for number, before in enumerate(_swapped(held), first)
+            for number, before in enumerate(_swapped(previous), first)
         ]
         self.slots_used += befores.count(0)
         return befores

@@ -59,33 +59,35 @@ class _Share:
 
 
 def contiguous_range(
-    commit_log: CommitLog, asked: Mapping[ConsumeQueue, int], limits: tuple[int, int]
+    commit_log: CommitLog, requested: Mapping[ConsumeQueue, int], limits: tuple[int, int]
 ) -> ContiguousRange | None:
     """The range from the first of these offsets on; None if it holds other queues' records.
 
     It is shortened in front of others' records, but not below the lesser limit of bytes. The first
     queue must have its offset, and its record is in the range.
     """
-    start = min(_begins(commit_log, asked), default=-1)
+    start = min(_first_positions(commit_log, requested), default=-1)
     file = commit_log.segments.file_at(start)
-    if file is None or not 0 < len(asked) <= QUEUES_MAX:
+    if file is None or not 0 < len(requested) <= QUEUES_MAX:
         return None
     least, most = limits
     end = min(file.start + file.size, commit_log.end)
     while True:
-        candidate = _found(asked, start, min(start + most, end))
+        candidate = _range_up_to(requested, start, min(start + most, end))
         if candidate is not None or most // 2 < least:
             return candidate
         most //= 2
 
 
-def _found(asked: Mapping[ConsumeQueue, int], start: int, limit: int) -> ContiguousRange | None:
-    shares = [_Share(queue, start, limit) for queue in asked]
+def _range_up_to(
+    requested: Mapping[ConsumeQueue, int], start: int, limit: int
+) -> ContiguousRange | None:
+    shares = [_Share(queue, start, limit) for queue in requested]
     last = max(shares, key=_Share.end)
     if last.end() > limit:
         last.behind -= 1
     stop = max(share.end() for share in shares)
-    leading, offset = shares[0], next(iter(asked.values()))
+    leading, offset = shares[0], next(iter(requested.values()))
     if not leading.first <= offset < leading.behind:
         return None
     if sum(share.size() for share in shares) != stop - start:
@@ -94,11 +96,11 @@ def _found(asked: Mapping[ConsumeQueue, int], start: int, limit: int) -> Contigu
     return ContiguousRange(start=start, stop=stop, count=count, next_offset=leading.behind)
 
 
-def _begins(commit_log: CommitLog, asked: Mapping[ConsumeQueue, int]) -> list[int]:
+def _first_positions(commit_log: CommitLog, requested: Mapping[ConsumeQueue, int]) -> list[int]:
     """Where the records of these offsets begin, as far as they exist."""
     entries = [
         queue.entry(offset)
-        for queue, offset in asked.items()
+        for queue, offset in requested.items()
         if queue.min_offset(commit_log.begin) <= offset < queue.end
     ]
     return [position for position, size, _ in entries if size != FILLER_SIZE]

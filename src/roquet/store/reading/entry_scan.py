@@ -32,7 +32,7 @@ ScannedEntries = tuple[Sequence[int], IntColumn, IntColumn]
 class EntryScan:
     """The entries of a queue in [offset, stop) that match; `offset` advances with each step."""
 
-    __slots__ = ("_codes", "_found", "_looked", "_wanted", "offset", "queue", "stop")
+    __slots__ = ("_codes", "_match_count", "_searched_count", "_wanted", "offset", "queue", "stop")
 
     def __init__(self, queue: ConsumeQueue, offset: int, stop: int, wanted: TagCodeFilter) -> None:
         self.queue = queue
@@ -44,7 +44,7 @@ class EntryScan:
             self._codes = wanted
         else:
             self._wanted = wanted
-        self._looked = self._found = 0
+        self._searched_count = self._match_count = 0
 
     @property
     def wants_all(self) -> bool:
@@ -54,7 +54,7 @@ class EntryScan:
     def next_entries(self, left: int) -> ScannedEntries:
         """The next matching entries: `left` are still wanted, and a few more may come."""
         if self._codes is not None:
-            return self._searched(self._codes, left)
+            return self._search(self._codes, left)
         count = min(self.stop - self.offset, max(left, UNPACK_MIN))
         positions, sizes, codes = self.queue.columns(self.offset, count)
         offsets: Sequence[int] = range(self.offset, self.offset + len(sizes))
@@ -65,17 +65,17 @@ class EntryScan:
         offsets, positions, sizes = select_rows(picks, offsets, positions, sizes)
         return offsets, positions, sizes
 
-    def _searched(self, codes: frozenset[int], left: int) -> ScannedEntries:
-        # The longer little is found, the more are searched together, but not many in vain.
-        step = min(max(SEARCH_MIN, 4 * self._looked), SEARCH_MAX)
-        if self._found:
-            step = min(step, left * self._looked // self._found + UNPACK_MIN)
+    def _search(self, codes: frozenset[int], left: int) -> ScannedEntries:
+        # The fewer matches so far, the more entries are searched at once, but not many in vain.
+        step = min(max(SEARCH_MIN, 4 * self._searched_count), SEARCH_MAX)
+        if self._match_count:
+            step = min(step, left * self._searched_count // self._match_count + UNPACK_MIN)
         count, matches = self.queue.find_tagged(
             self.offset, min(self.stop - self.offset, step), codes
         )
         self.offset += count
-        self._looked += count
-        self._found += len(matches)
+        self._searched_count += count
+        self._match_count += len(matches)
         if len(matches) * DENSE_RATIO >= count:
             self._codes, self._wanted = None, codes.__contains__
         if not matches:

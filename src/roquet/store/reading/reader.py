@@ -108,7 +108,7 @@ class RecordReader:
             self._remember(LogDamage(position, position + size, (lost,)))
         return record
 
-    def _has_mended(self, queue: ConsumeQueue, offsets: Iterable[int]) -> bool:
+    def _repair_entries(self, queue: ConsumeQueue, offsets: Iterable[int]) -> bool:
         """Whether wrong entries were corrected and now lead to their records."""
         has_mended = False
         for offset in offsets:
@@ -157,11 +157,11 @@ class RecordReader:
         fit = max(bisect_right(edges, limits[1]) - 1, 1)
         del places[fit:], sizes[fit:], edges[fit + 1 :]
         if offset < self._trusted_from(queue) or edges[-1] >= FILLER_SIZE:
-            if self._has_mended(queue, range(offset, offset + fit)):
+            if self._repair_entries(queue, range(offset, offset + fit)):
                 return self.block(topic, queue_id, offset, limits)
             positions, sizes = self._readable(queue, offset, [base + at for at in places], sizes)
             base, places, edges = 0, positions, list(accumulate(sizes, initial=0))
-        return RecordBlock(self._copied(base, places, sizes), edges, offset + fit)
+        return RecordBlock(self._copy_records(base, places, sizes), edges, offset + fit)
 
     def _readable(
         self, queue: ConsumeQueue, offset: int, positions: list[int], sizes: list[int]
@@ -172,7 +172,7 @@ class RecordReader:
         picks = [self._record(queue, at) is not None for at in range(offset, offset + len(sizes))]
         return list(compress(positions, picks)), list(compress(sizes, picks))
 
-    def _copied(self, base: int, places: list[int], sizes: list[int]) -> bytes:
+    def _copy_records(self, base: int, places: list[int], sizes: list[int]) -> bytes:
         """Records in one piece of memory; `base` is added to each position."""
         if not places:
             return b""
@@ -211,7 +211,7 @@ class RecordReader:
             offsets, positions, sizes = rows.next_entries(left)
             is_seen = not positions or (offsets[0] >= sure_from and sum(sizes) < FILLER_SIZE)
             if not is_seen and not self._has_all(positions, sizes):
-                if self._has_mended(queue, offsets):
+                if self._repair_entries(queue, offsets):
                     rows.offset = offsets[0]
                     continue
                 picks = [self._record(queue, at) is not None for at in offsets]
@@ -235,8 +235,8 @@ class RecordReader:
 
         None when other records lie between, or damage is known there: read one queue at a time.
         """
-        asked = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
-        queues = {queue: at for queue, at in asked.items() if queue is not None}
+        requested = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
+        queues = {queue: at for queue, at in requested.items() if queue is not None}
         for queue, at in queues.items():
             if at < queue.checked_from:
                 self._repair.ensure(queue, at, at + 4 * CHECK_ENTRIES)

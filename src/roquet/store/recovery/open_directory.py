@@ -50,12 +50,12 @@ class OpenDirectory:
         self.index.open()
         self.tombstones = TopicTombstones(files, directory)
         load_queue_ends(self.queues, directory, self.checkpoint.note, self.tombstones.positions)
-        self._miss_first_files()
+        self._log_missing_files()
         self._recover(config, is_clean=is_clean)
         if not is_clean:
-            self._keep_names()
+            self._sync_names()
 
-    def _miss_first_files(self) -> None:
+    def _log_missing_files(self) -> None:
         """Log first files that are missing: retention notes what it deletes before it does."""
         begin = self.checkpoint.log_begin if self.checkpoint.note else None
         if begin is not None and begin < self.log.begin:
@@ -89,7 +89,7 @@ class OpenDirectory:
                 "%s was not closed: recovered up to position %d", self.directory, result.end
             )
 
-    def _keep_names(self) -> None:
+    def _sync_names(self) -> None:
         """Make the previous process's file names durable: new data builds on them."""
         for path in (self.directory / "config", self.directory):
             if self.pool.files.list(path):
@@ -155,7 +155,7 @@ def load_log(
     commit_log = CommitLog(pool, path, right, config.log_step)
     commit_log.load(pool.files.list(path), is_sure=checkpoint.note is not None)
     if commit_log.segments.files:
-        _say_size(path, commit_log.segments.file_size, config.log_file_size)
+        _log_size(path, commit_log.segments.file_size, config.log_file_size)
     return commit_log
 
 
@@ -177,15 +177,15 @@ def load_queues(
             else:
                 log.warning("%s does not belong there and is ignored", queue_path)
     queues.file_size = _queue_size(sizes.values(), queues.file_size, checkpoint)
-    _say_size(path, queues.file_size, config.queue_file_entries * ENTRY_SIZE)
+    _log_size(path, queues.file_size, config.queue_file_entries * ENTRY_SIZE)
     single = {0: queues.file_size}
     for queue, file_sizes in sizes.items():
         if file_sizes != single:
-            _look_at(queues, queue, file_sizes, is_sure=checkpoint.note is not None)
+            _check_sizes(queues, queue, file_sizes, is_sure=checkpoint.note is not None)
     return queues
 
 
-def _look_at(
+def _check_sizes(
     queues: ConsumeQueues, name: QueueName, sizes: Mapping[int, int], *, is_sure: bool
 ) -> None:
     """Note where a queue begins, or why its files cannot be used.
@@ -215,6 +215,6 @@ def _queue_size(
     return agreed.pop() if len(agreed) == 1 else configured
 
 
-def _say_size(path: Path, size: int, configured: int) -> None:
+def _log_size(path: Path, size: int, configured: int) -> None:
     if size != configured:
         log.info("%s keeps its files of %d bytes; %d are configured", path, size, configured)

@@ -28,7 +28,7 @@ from roquet.rules.recovery import (
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue_check import find_faults, is_last_entry_wrong
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import QueueRebuilder
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.key_index.index_check import drop_misleading_files, lacks_keys
@@ -88,13 +88,15 @@ def recover(
         )  # fmt: skip
     damaged = dict.fromkeys(scan.rebuilder.lacking, "it lacks entries")
     damaged |= (
-        _astray(commit_log, queues) if known is None else find_faults(queues, commit_log, known)
+        _wrong_last_entries(commit_log, queues)
+        if known is None
+        else find_faults(queues, commit_log, known)
     )
     if damaged := damaged | queues.faults:
         only = QueueRebuilder(
             queues, delay_levels_ms, is_whole_log=True, deleted=deleted, only=damaged
         )
-        _make_again(commit_log, queues, damaged, known or {}, only)
+        _rebuild_queues(commit_log, queues, damaged, known or {}, only)
     return RecoveryResult(
         end=end,
         durable=min(max(start.durable, commit_log.begin), end),
@@ -103,7 +105,7 @@ def recover(
     )
 
 
-def _astray(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str]:
+def _wrong_last_entries(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str]:
     """Damaged queues and their faults, found without knowing where queues ended."""
     faults: dict[QueueName, str] = {}
     for name in queues.names():
@@ -119,7 +121,7 @@ def _astray(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str
     return faults
 
 
-def _make_again(
+def _rebuild_queues(
     commit_log: CommitLog,
     queues: ConsumeQueues,
     damaged: Mapping[QueueName, str],
@@ -145,16 +147,13 @@ def remove_deleted_queues(queues: ConsumeQueues, deleted: Mapping[bytes, int]) -
     """Delete the queues of deleted topics again if a loss of power brought them back."""
     for topic, position in deleted.items():
         name = topic.decode()
-        held = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
-        used = [queue for queue in held if queue is not None and queue.end > queue.begin]
-        if used and all(_ends_before(queue, position) for queue in used):
+        known_queues = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
+        used_queues = [
+            queue for queue in known_queues if queue is not None and queue.end > queue.begin
+        ]
+        if used_queues and all(queue.entry(queue.end - 1)[0] < position for queue in used_queues):
             log.warning("the queues of deleted topic %s came back: they are deleted again", name)
             queues.remove(name)
-
-
-def _ends_before(queue: ConsumeQueue, position: int) -> bool:
-    """Whether a queue's last entry leads to a position in front of this one."""
-    return queue.entry(queue.end - 1)[0] < position
 
 
 def choose_start(
@@ -165,9 +164,9 @@ def choose_start(
     if note is None:
         return _start_by_times(commit_log, queues, checkpoint, is_clean=is_clean)
     if not segments.begin <= note.position <= segments.limit:
-        raise _incomplete(commit_log, note.position)
+        raise _incomplete_error(commit_log, note.position)
     position = note.position
-    if not _leads_to(commit_log, note.last_record, position):
+    if not _matches_log(commit_log, note.last_record, position):
         # Somebody changed the last file; the scan still finds the durable records there.
         position = max(segments.begin, (position - 1) // segments.file_size * segments.file_size)
     if not queues.has_ends and position > segments.begin:
@@ -180,7 +179,7 @@ def choose_start(
     return ScanStart(position, note.position)
 
 
-def _leads_to(commit_log: CommitLog, last_record: int, position: int) -> bool:
+def _matches_log(commit_log: CommitLog, last_record: int, position: int) -> bool:
     """Whether the record that the note names still ends where the note says."""
     if last_record < commit_log.begin:
         return True
@@ -196,7 +195,7 @@ def _start_by_times(
     files = commit_log.segments.files
     if not files:
         if is_clean and (durable := queues.last_record_end()):
-            raise _incomplete(commit_log, durable)
+            raise _incomplete_error(commit_log, durable)
         return ScanStart(0, 0)
     records = [commit_log.skim_at(file.start) for file in files]
     firsts = tuple(record[4] if record else None for record in records)
@@ -210,11 +209,11 @@ def _start_by_times(
     start = files[index].start
     durable = queues.last_record_end() if is_clean else start
     if durable > commit_log.segments.limit:
-        raise _incomplete(commit_log, durable)
+        raise _incomplete_error(commit_log, durable)
     return ScanStart(start, durable, checkpoint.log_ms)
 
 
-def _incomplete(commit_log: CommitLog, position: int) -> StoreError:
+def _incomplete_error(commit_log: CommitLog, position: int) -> StoreError:
     directory, begin = commit_log.segments.directory, commit_log.begin
     return StoreError(
         f"{directory} holds positions {begin} to {commit_log.segments.limit}, but messages were"

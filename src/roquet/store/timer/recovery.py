@@ -58,22 +58,22 @@ def recover(
     """Make wheel and timer log agree."""
     if not timer_log.begin <= checkpoint.log_end <= timer_log.segments.limit:
         log.warning("the timer log contradicts its checkpoint: it is rebuilt")
-        return _anew(wheel, timer_log, _START)
+        return _discard(wheel, timer_log, _START)
     if checkpoint.cursor is not None:
         end, offset = checkpoint.log_end, checkpoint.offset
     else:
-        end, offset = _trusted(timer_log, checkpoint, offset_of)
+        end, offset = _trusted_end(timer_log, checkpoint, offset_of)
     if not wheel.exists and end > timer_log.begin:
         log.warning("the timer wheel is missing: it is rebuilt from the timer log")
         wheel.prepare()
-        _note(wheel, timer_log, timer_log.begin, end, checkpoint.read_ms)
+        _add_to_wheel(wheel, timer_log, timer_log.begin, end, checkpoint.read_ms)
     elif checkpoint.log_end < end:
         wheel.prepare()
-        _note(wheel, timer_log, checkpoint.log_end, end, checkpoint.read_ms)
+        _add_to_wheel(wheel, timer_log, checkpoint.log_end, end, checkpoint.read_ms)
     first_ms = _roll_back(wheel, timer_log, end, checkpoint.read_ms)
-    if not _agree(wheel, timer_log, end, checkpoint.read_ms):
+    if not _is_consistent(wheel, timer_log, end, checkpoint.read_ms):
         log.warning("the timer log or its wheel is damaged: both are rebuilt")
-        return _anew(wheel, timer_log, _START)
+        return _discard(wheel, timer_log, _START)
     timer_log.truncate(end)
     return TimerRecoveryResult(offset, first_ms)
 
@@ -90,7 +90,7 @@ def is_plausible(checkpoint: TimerCheckpoint, now_ms: int) -> bool:
     return is_whole and 0 <= checkpoint.read_ms <= now_ms + AHEAD_MS
 
 
-def _agree(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> bool:
+def _is_consistent(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> bool:
     """Whether the wheel's slots lead to their own units, and pending units have their slots.
 
     Units lie in the order of their records. In a future second each unit leads to the one before
@@ -98,7 +98,7 @@ def _agree(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> bo
     """
     start = max(end - UNITS_MAX * UNIT_SIZE, timer_log.begin)
     start = timer_log.place_from(start)
-    chains = _chains(timer_log, start, end, floor_ms(read_ms))
+    chains = _last_units(timer_log, start, end, floor_ms(read_ms))
     if chains is None:
         return False
     for time_ms, slot in wheel.used():
@@ -114,7 +114,7 @@ def _agree(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> bo
     return all(map(wheel.is_emptied, chains))
 
 
-def _chains(timer_log: TimerLog, start: int, end: int, read_ms: int) -> dict[int, int] | None:
+def _last_units(timer_log: TimerLog, start: int, end: int, read_ms: int) -> dict[int, int] | None:
     """The last unit of each second behind `read_ms`; None if the units are damaged."""
     last = dict[int, int]()
     behind = at = timer_log.begin
@@ -133,7 +133,7 @@ def _chains(timer_log: TimerLog, start: int, end: int, read_ms: int) -> dict[int
     return last
 
 
-def _anew(wheel: TimerWheel, timer_log: TimerLog, offset: int) -> TimerRecoveryResult:
+def _discard(wheel: TimerWheel, timer_log: TimerLog, offset: int) -> TimerRecoveryResult:
     """Discard wheel and log: everything is written again from an offset on."""
     used = list(wheel.used())
     if used:
@@ -144,7 +144,7 @@ def _anew(wheel: TimerWheel, timer_log: TimerLog, offset: int) -> TimerRecoveryR
     return TimerRecoveryResult(offset, 0)
 
 
-def _trusted(
+def _trusted_end(
     timer_log: TimerLog, checkpoint: TimerCheckpoint, offset_of: TimerOffsetLookup
 ) -> tuple[int, int]:
     """The usable end of an Apache broker's log, and the offset behind its last message."""
@@ -160,7 +160,9 @@ def _trusted(
     return end, checkpoint.offset if last is None else min(checkpoint.offset, last + 1)
 
 
-def _note(wheel: TimerWheel, timer_log: TimerLog, start: int, end: int, read_ms: int) -> None:
+def _add_to_wheel(
+    wheel: TimerWheel, timer_log: TimerLog, start: int, end: int, read_ms: int
+) -> None:
     """Make the wheel lead to the units of [start, end)."""
     for position, unit in timer_log.units(start):
         if position >= end:
@@ -171,7 +173,9 @@ def _note(wheel: TimerWheel, timer_log: TimerLog, start: int, end: int, read_ms:
         if slot is None or slot.first > position:
             wheel.put(unit.slot_ms, TimerSlot(position, position, 1))
         elif slot.last < position:
-            wheel.put(unit.slot_ms, TimerSlot(slot.first, position, slot.count + _worth(unit)))
+            wheel.put(
+                unit.slot_ms, TimerSlot(slot.first, position, slot.count + _count_change(unit))
+            )
 
 
 def _roll_back(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> int:
@@ -187,28 +191,30 @@ def _roll_back(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -
         wheel.prepare()
     lost: set[int] = set()
     for time_ms, slot in ahead:
-        shortened = _shorter(timer_log, time_ms, slot, end)
+        shortened = _without_units_from(timer_log, time_ms, slot, end)
         if shortened is None:
             lost.add(time_ms)
         else:
             _set(wheel, time_ms, shortened)
     if lost:
-        _search(wheel, timer_log, lost, end)
+        _search_last_units(wheel, timer_log, lost, end)
     return first_ms
 
 
-def _shorter(timer_log: TimerLog, time_ms: int, slot: TimerSlot, end: int) -> TimerSlot | None:
+def _without_units_from(
+    timer_log: TimerLog, time_ms: int, slot: TimerSlot, end: int
+) -> TimerSlot | None:
     """The slot without its units from `end` on; None when their chain is broken."""
     at, count = slot.last, slot.count
     while at >= end:
         unit = timer_log.unit(at)
         if unit is None or floor_ms(unit.slot_ms) != time_ms or not NONE <= unit.before < at:
             return None
-        at, count = unit.before, count - _worth(unit)
+        at, count = unit.before, count - _count_change(unit)
     return TimerSlot(min(slot.first, at), at, count)
 
 
-def _search(wheel: TimerWheel, timer_log: TimerLog, lost: set[int], end: int) -> None:
+def _search_last_units(wheel: TimerWheel, timer_log: TimerLog, lost: set[int], end: int) -> None:
     """Search the whole log for the last units of slots whose chain is broken."""
     slots: dict[int, TimerSlot] = {}
     for position, unit in timer_log.units(timer_log.begin):
@@ -217,7 +223,7 @@ def _search(wheel: TimerWheel, timer_log: TimerLog, lost: set[int], end: int) ->
         time_ms = floor_ms(unit.slot_ms)
         if time_ms in lost:
             before = slots.get(time_ms) or TimerSlot(position, NONE, 0)
-            slots[time_ms] = TimerSlot(before.first, position, before.count + _worth(unit))
+            slots[time_ms] = TimerSlot(before.first, position, before.count + _count_change(unit))
     for time_ms in lost:
         _set(wheel, time_ms, slots.get(time_ms) or TimerSlot(NONE, NONE, 0))
 
@@ -226,6 +232,6 @@ def _set(wheel: TimerWheel, time_ms: int, slot: TimerSlot) -> None:
     wheel.put(time_ms, EMPTIED_SLOT if slot.last == NONE else slot)
 
 
-def _worth(unit: TimerUnit) -> int:
+def _count_change(unit: TimerUnit) -> int:
     """A unit's contribution to its slot's count."""
     return -1 if is_delete(unit.magic) else 1

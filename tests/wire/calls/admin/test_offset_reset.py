@@ -30,8 +30,8 @@ BODIES = {
 
 
 def texts(java: str) -> list[str]:
-    found = [line for line in LINES if line["in"]["class"] == java]
-    return [line["out"]["text"] for line in found if line["in"]["op"] == "encode"]
+    vectors = [line for line in LINES if line["in"]["class"] == java]
+    return [line["out"]["text"] for line in vectors if line["in"]["op"] == "encode"]
 
 
 def test_the_codes_are_the_genuine_ones() -> None:
