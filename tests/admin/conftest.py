@@ -10,8 +10,8 @@ from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 
 
-class Operated:
-    """Two brokers, and an operator who reaches them."""
+class ClusterWithAdmin:
+    """Two brokers, and an admin client that is connected to them."""
 
     def __init__(self, running: Cluster, admin: AdminClient) -> None:
         self.running = running
@@ -20,21 +20,21 @@ class Operated:
         self.clock = this_loop().clock
 
     async def settle(self) -> None:
-        """Until the name server has heard of what is new."""
+        """Wait until the name server knows of changes."""
         await self.clock.sleep(1_000)
 
 
 @asynccontextmanager
-async def operated(**settings: Any) -> AsyncIterator[Operated]:
+async def cluster_with_admin(**settings: Any) -> AsyncIterator[ClusterWithAdmin]:
     clock = this_loop().clock
     async with (
         cluster(brokers=2, clock=clock, auto_create_topic=False, **settings) as running,
         AdminClient(running.namesrv_addr, ClientConfig(clock=clock)) as admin,
     ):
-        yield Operated(running, admin)
+        yield ClusterWithAdmin(running, admin)
 
 
 @pytest.fixture
-def operating() -> Iterator[Any]:
-    """`async with operating() as it:` in virtual time."""
-    return operated  # type: ignore[return-value]
+def open_cluster() -> Iterator[Any]:
+    """`async with open_cluster() as it:` in virtual time."""
+    return cluster_with_admin  # type: ignore[return-value]

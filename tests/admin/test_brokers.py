@@ -8,8 +8,8 @@ from roquet.testing.clock import in_virtual_time
 
 
 @in_virtual_time
-async def test_every_broker_tells_how_it_does(operating: Any) -> None:
-    async with operating() as it:
+async def test_every_broker_tells_how_it_does(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         found = await brokers.statuses(it.admin)
         assert [(one.broker, one.broker_id, one.fault) for one in found] == [
             ("broker-a", 0, None),
@@ -20,8 +20,8 @@ async def test_every_broker_tells_how_it_does(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_broker_that_is_gone_is_told_with_the_reason(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_broker_that_is_gone_is_told_with_the_reason(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         info = await it.admin.cluster()
         await it.running.stop_broker(1)
 
@@ -36,8 +36,8 @@ async def test_a_broker_that_is_gone_is_told_with_the_reason(operating: Any) -> 
 
 
 @in_virtual_time
-async def test_a_setting_is_changed_while_the_broker_runs(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_setting_is_changed_while_the_broker_runs(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         before = await brokers.settings(it.admin, "broker-a")
         assert before["brokerName"] == "broker-a"
         await brokers.configure(it.admin, "broker-a", {"autoCreateTopicEnable": "true"})
@@ -49,8 +49,8 @@ async def test_a_setting_is_changed_while_the_broker_runs(operating: Any) -> Non
 
 
 @in_virtual_time
-async def test_a_wrong_setting_changes_nothing(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_wrong_setting_changes_nothing(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         with pytest.raises(CallRefused):
             await brokers.configure(
                 it.admin, "broker-a", {"autoCreateTopicEnable": "true", "maxMessageSize": "huge"}

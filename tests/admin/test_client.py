@@ -81,9 +81,9 @@ def test_nonsense_is_no_address() -> None:
 
 @in_virtual_time
 async def test_a_topic_that_nobody_has_is_told_with_what_may_have_been_meant(
-    operating: Any,
+    open_cluster: Any,
 ) -> None:
-    async with operating() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", topics.TopicSettings())
         assert (await it.admin.known_route("orders")).queue_datas
         with pytest.raises(UsageError, match=r"a topic 'ordesr'; did you mean 'orders'\?"):

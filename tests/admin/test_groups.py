@@ -29,8 +29,8 @@ from roquet.wire.calls.send import Send
 from roquet.wire.fastjson import codec
 
 
-class Story:
-    """Two brokers with two queues of a topic each, and members that do what a test says."""
+class ScriptedGroup:
+    """Two brokers with two queues of a topic each, and members that follow a test."""
 
     def __init__(self, running: Cluster) -> None:
         self.running = running
@@ -64,7 +64,7 @@ class Story:
         await (await self.connect(member, broker)).call(call)
 
     async def pull(self, member: str, broker: int, queue_id: int, topic: str = "orders") -> None:
-        """Wait for messages; the answer is nobody's."""
+        """Wait for messages; the answer is ignored."""
         call = Pull(
             consumer_group="billing",
             topic=topic,
@@ -104,7 +104,7 @@ class Story:
     async def show(self) -> GroupInfo:
         return await groups.show(self.admin, "billing")
 
-    async def __aenter__(self) -> "Story":
+    async def __aenter__(self) -> "ScriptedGroup":
         for broker in range(2):
             create = CreateTopic(
                 topic="orders", read_queue_nums=2, write_queue_nums=2, perm=READ_WRITE
@@ -129,7 +129,7 @@ def owners(group: GroupInfo) -> list[list[str] | None]:
 
 @in_virtual_time
 async def test_a_group_in_good_order_is_shown_with_owners_and_lag() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
             await story.join(member)
         await story.own_all()
@@ -148,7 +148,7 @@ async def test_a_group_in_good_order_is_shown_with_owners_and_lag() -> None:
 
 @in_virtual_time
 async def test_a_queue_without_an_owner_and_one_with_two_are_flagged() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
             await story.join(member)
         await story.own_all()
@@ -168,7 +168,7 @@ async def test_a_queue_without_an_owner_and_one_with_two_are_flagged() -> None:
 
 @in_virtual_time
 async def test_members_that_listen_to_different_things_are_flagged() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         for member, expression in (("c1", "*"), ("c2", "paid"), ("c3", "*")):
             await story.join(member, expression)
         await story.own_all()
@@ -180,7 +180,7 @@ async def test_members_that_listen_to_different_things_are_flagged() -> None:
 
 @in_virtual_time
 async def test_members_that_disagree_how_to_share_are_flagged() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", message_model=MessageModel.BROADCASTING)
         await story.join("c2")
         await story.own_all()
@@ -190,7 +190,7 @@ async def test_members_that_disagree_how_to_share_are_flagged() -> None:
 
 @in_virtual_time
 async def test_a_decided_group_is_shown_as_it_was_decided() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
             await story.join(member)
             await story.pull(member, 0, 0, "%RETRY%billing")
@@ -211,7 +211,7 @@ async def test_a_decided_group_is_shown_as_it_was_decided() -> None:
 
 @in_virtual_time
 async def test_who_divides_by_itself_beside_a_broker_is_flagged() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
             await story.join(member)
         await story.own_all()
@@ -223,7 +223,7 @@ async def test_who_divides_by_itself_beside_a_broker_is_flagged() -> None:
 
 @in_virtual_time
 async def test_members_that_share_by_different_rules_of_their_own_are_flagged() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", strategy="AVG")
         await story.join("c2")  # a genuine member: it does not say
         await story.own_all()
@@ -238,7 +238,7 @@ async def test_members_that_share_by_different_rules_of_their_own_are_flagged() 
 
 @in_virtual_time
 async def test_whoever_pops_or_gets_everything_owns_nothing() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", message_model=MessageModel.BROADCASTING)
         found = await story.show()
         assert owners(found) == [None] * 4
@@ -252,7 +252,7 @@ async def test_whoever_pops_or_gets_everything_owns_nothing() -> None:
 
 @in_virtual_time
 async def test_a_group_of_pop_consumers_owns_nothing() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", consume_type=ConsumeType.CONSUME_POP)
         found = await story.show()
         assert (owners(found), found.problems) == ([None] * 4, [])
@@ -278,7 +278,7 @@ def test_many_queues_with_one_fault_are_counted() -> None:
 
 @in_virtual_time
 async def test_a_group_whose_members_have_gone_still_has_its_lag() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1")
         await story.send(0, 0, 5)
         await story.commit("c1", 0, 0, 2)
@@ -291,7 +291,7 @@ async def test_a_group_whose_members_have_gone_still_has_its_lag() -> None:
 
 @in_virtual_time
 async def test_a_broker_that_does_not_answer_is_named() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", brokers=(0,))
         brokers = await story.admin.brokers()
         await running.stop_broker(1)
@@ -306,7 +306,7 @@ async def test_a_broker_that_does_not_answer_is_named() -> None:
 
 @in_virtual_time
 async def test_a_group_that_nobody_knows_is_a_wrong_name() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1")
         with pytest.raises(UsageError, match="unknown to every broker; did you mean 'billing'"):
             await groups.show(story.admin, "biling")
@@ -316,7 +316,7 @@ async def test_a_group_that_nobody_knows_is_a_wrong_name() -> None:
 
 @in_virtual_time
 async def test_all_groups_are_listed_those_of_the_system_when_asked_for() -> None:
-    async with two_brokers() as running, Story(running) as story:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1")
         await story.send(0, 0, 5)
         await story.commit("c1", 0, 0, 2)

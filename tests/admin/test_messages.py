@@ -16,9 +16,9 @@ from roquet.testing.clock import in_virtual_time
 
 
 @asynccontextmanager
-async def six_orders(operating: Any) -> AsyncIterator[tuple[Any, list[SendReceipt]]]:
+async def six_orders(open_cluster: Any) -> AsyncIterator[tuple[Any, list[SendReceipt]]]:
     """Six messages a second apart, on two brokers; the even ones have the key `even`."""
-    async with operating() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
         sent = []
@@ -31,8 +31,8 @@ async def six_orders(operating: Any) -> AsyncIterator[tuple[Any, list[SendReceip
 
 
 @in_virtual_time
-async def test_a_message_is_found_by_either_of_its_ids(operating: Any) -> None:
-    async with six_orders(operating) as (it, sent):
+async def test_a_message_is_found_by_either_of_its_ids(open_cluster: Any) -> None:
+    async with six_orders(open_cluster) as (it, sent):
         (by_own,) = await messages.by_id(it.admin, sent[3].message_id, "orders")
         (by_place,) = await messages.by_id(it.admin, sent[3].offset_message_id)
         assert by_own == by_place
@@ -42,8 +42,8 @@ async def test_a_message_is_found_by_either_of_its_ids(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(operating: Any) -> None:
-    async with six_orders(operating) as (it, _sent):
+async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(open_cluster: Any) -> None:
+    async with six_orders(open_cluster) as (it, _sent):
         found = await messages.by_key(it.admin, "orders", "even")
         assert [message.body for message in found] == [b"0", b"2", b"4"]
         times = [message.stored_ms for message in found]
@@ -56,8 +56,8 @@ async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(operatin
 
 
 @in_virtual_time
-async def test_messages_of_a_time_are_read_from_every_queue(operating: Any) -> None:
-    async with six_orders(operating) as (it, sent):
+async def test_messages_of_a_time_are_read_from_every_queue(open_cluster: Any) -> None:
+    async with six_orders(open_cluster) as (it, sent):
         config = ClientConfig(clock=it.clock)
         async with PullConsumer(it.namesrv, group="audit", config=_consumer(config)) as reader:
             (third,) = await messages.by_id(it.admin, sent[2].offset_message_id)
@@ -80,8 +80,8 @@ def _consumer(config: ClientConfig) -> Any:
 
 
 @in_virtual_time
-async def test_what_is_no_id_or_of_no_broker_here_is_told(operating: Any) -> None:
-    async with six_orders(operating) as (it, sent):
+async def test_what_is_no_id_or_of_no_broker_here_is_told(open_cluster: Any) -> None:
+    async with six_orders(open_cluster) as (it, sent):
         with pytest.raises(UsageError, match="not 32 or 56"):
             await messages.by_id(it.admin, "abc", "orders")
         with pytest.raises(UsageError, match="say the topic, too"):
@@ -93,8 +93,8 @@ async def test_what_is_no_id_or_of_no_broker_here_is_told(operating: Any) -> Non
 
 
 @in_virtual_time
-async def test_a_silent_broker_is_no_empty_answer(operating: Any) -> None:
-    async with six_orders(operating) as (it, _sent):
+async def test_a_silent_broker_is_no_empty_answer(open_cluster: Any) -> None:
+    async with six_orders(open_cluster) as (it, _sent):
         route = await it.admin.route("orders")
         await it.running.stop_broker(0)
 
@@ -107,7 +107,7 @@ async def test_a_silent_broker_is_no_empty_answer(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_an_unknown_id_is_no_wrong_use_once_its_topic_was_said(operating: Any) -> None:
-    async with six_orders(operating) as (it, sent):
+async def test_an_unknown_id_is_no_wrong_use_once_its_topic_was_said(open_cluster: Any) -> None:
+    async with six_orders(open_cluster) as (it, sent):
         other = sent[0].message_id[:-8] + "00000000"
         assert await messages.by_id(it.admin, other, "orders") == []

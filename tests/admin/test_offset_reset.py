@@ -61,8 +61,8 @@ async def bodies(consumer: PushConsumer, count: int) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_a_plan_changes_nothing(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_plan_changes_nothing(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
         assert [(m.committed, m.target, m.redelivered) for m in moves] == [(2, 0, 2)] * 4
@@ -70,8 +70,8 @@ async def test_a_plan_changes_nothing(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_group_without_members_goes_on_where_it_was_told(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_group_without_members_goes_on_where_it_was_told(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
         await offset_reset.reset(it.admin, "billing", moves)
@@ -80,8 +80,8 @@ async def test_a_group_without_members_goes_on_where_it_was_told(operating: Any)
 
 
 @in_virtual_time
-async def test_a_group_with_members_goes_on_where_it_was_told(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_group_with_members_goes_on_where_it_was_told(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await orders(it)
         async with member(it) as consumer:
             await it.clock.sleep(2_000)
@@ -91,8 +91,8 @@ async def test_a_group_with_members_goes_on_where_it_was_told(operating: Any) ->
 
 
 @in_virtual_time
-async def test_a_time_and_single_queues_can_be_chosen(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_time_and_single_queues_can_be_chosen(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         began = it.clock.now_ms()
         await orders(it)
         by_time = await offset_reset.plan(it.admin, "billing", "orders", began + 5_500)
@@ -106,8 +106,8 @@ async def test_a_time_and_single_queues_can_be_chosen(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_new_group_can_be_given_a_place(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_new_group_can_be_given_a_place(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "audit", "orders", QueueEdge.LAST)
         assert [m.committed for m in moves] == [None] * 4
@@ -117,8 +117,8 @@ async def test_a_new_group_can_be_given_a_place(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_what_is_not_there_is_told(operating: Any) -> None:
-    async with operating() as it:
+async def test_what_is_not_there_is_told(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await orders(it)
         with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
             await offset_reset.plan(it.admin, "billing", "ordesr", QueueEdge.FIRST)
@@ -129,8 +129,8 @@ async def test_what_is_not_there_is_told(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_half_a_reset_says_how_far_it_went(operating: Any) -> None:
-    async with operating() as it:
+async def test_half_a_reset_says_how_far_it_went(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
         await it.running.stop_broker(1)
@@ -160,8 +160,8 @@ async def lag(it: Any) -> int:
 
 
 @in_virtual_time
-async def test_members_that_move_themselves_skip_nothing(operating: Any) -> None:
-    async with operating(**BY_MEMBERS) as it, slow_member(it) as consumer:
+async def test_members_that_move_themselves_skip_nothing(open_cluster: Any) -> None:
+    async with open_cluster(**BY_MEMBERS) as it, slow_member(it) as consumer:
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
         await offset_reset.reset(it.admin, "billing", moves)
         await it.clock.sleep(2_000)
@@ -171,9 +171,9 @@ async def test_members_that_move_themselves_skip_nothing(operating: Any) -> None
 
 @in_virtual_time
 async def test_members_that_move_themselves_move_in_the_queues_that_are_named(
-    operating: Any,
+    open_cluster: Any,
 ) -> None:
-    async with operating(**BY_MEMBERS) as it, slow_member(it):
+    async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         for target, then in ((QueueEdge.LAST, 2), (QueueEdge.FIRST, 0)):
             moves = await offset_reset.plan(
                 it.admin, "billing", "orders", target, [("broker-a", 1)]
@@ -205,10 +205,10 @@ def knows_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @in_virtual_time
 @pytest.mark.parametrize(("target", "left"), [(QueueEdge.FIRST, 8), (QueueEdge.LAST, 0)])
 async def test_brokers_that_know_times_alone_move_all_queues(
-    operating: Any, monkeypatch: pytest.MonkeyPatch, target: QueueEdge, left: int
+    open_cluster: Any, monkeypatch: pytest.MonkeyPatch, target: QueueEdge, left: int
 ) -> None:
     knows_times_alone(monkeypatch)
-    async with operating(**BY_MEMBERS) as it, slow_member(it):
+    async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         moves = await offset_reset.plan(it.admin, "billing", "orders", target)
         await offset_reset.reset(it.admin, "billing", moves)
         await it.clock.sleep(2_000)
@@ -218,10 +218,10 @@ async def test_brokers_that_know_times_alone_move_all_queues(
 @in_virtual_time
 @pytest.mark.parametrize("target", [QueueEdge.FIRST, QueueEdge.LAST])
 async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
-    operating: Any, monkeypatch: pytest.MonkeyPatch, target: QueueEdge
+    open_cluster: Any, monkeypatch: pytest.MonkeyPatch, target: QueueEdge
 ) -> None:
     knows_times_alone(monkeypatch)
-    async with operating(**BY_MEMBERS) as it, slow_member(it):
+    async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         moves = await offset_reset.plan(it.admin, "billing", "orders", target, [("broker-a", 1)])
         with pytest.raises(RoquetError, match=r"0 of 1 queues were reset.*can only move all"):
             await offset_reset.reset(it.admin, "billing", moves)
@@ -231,12 +231,12 @@ async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
 
 @in_virtual_time
 async def test_a_broker_that_moves_elsewhere_is_told_of(
-    operating: Any, monkeypatch: pytest.MonkeyPatch
+    open_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         reset, "_targets", AsyncMock(side_effect=lambda *given: {given[-2].queue_id: 2})
     )
-    async with operating(**BY_MEMBERS) as it, slow_member(it):
+    async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
         with pytest.raises(RoquetError, match=r"0 of 4 .* go on at 2 of .*, not at 0"):
             await offset_reset.reset(it.admin, "billing", moves)

@@ -29,8 +29,10 @@ async def resize(it: Any, count: int, **settings: Any) -> list[ResizeStep]:
 
 
 @in_virtual_time
-async def test_eight_become_four_under_load_and_no_message_is_left_behind(operating: Any) -> None:
-    async with operating() as it:
+async def test_eight_become_four_under_load_and_no_message_is_left_behind(
+    open_cluster: Any,
+) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=8, write_queues=8))
         await it.settle()
         reading = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
@@ -56,9 +58,9 @@ async def test_eight_become_four_under_load_and_no_message_is_left_behind(operat
             await it.clock.sleep(5_000)
             steps = await resize(it, 4)
             assert {step.doing for step in steps} >= {
-                "producers are told of 4 queues",
-                "producers hear of it",
-                "the queues from 4 on go",
+                "producers get 4 queues",
+                "waiting for producers to refresh their routes",
+                "removing queues from 4 on",
             }
             await it.clock.sleep(60_000)
             for task in work:
@@ -71,8 +73,8 @@ async def test_eight_become_four_under_load_and_no_message_is_left_behind(operat
 
 
 @in_virtual_time
-async def test_queues_stay_until_the_slowest_group_is_through(operating: Any) -> None:
-    async with operating() as it:
+async def test_queues_stay_until_the_slowest_group_is_through(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
         reading = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
@@ -99,22 +101,22 @@ async def test_queues_stay_until_the_slowest_group_is_through(operating: Any) ->
 
 
 @in_virtual_time
-async def test_more_queues_can_be_read_before_they_are_written(operating: Any) -> None:
-    async with operating() as it:
+async def test_more_queues_can_be_read_before_they_are_written(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
         steps = resizing.resize(it.admin, "orders", 5, clock=it.clock)
         doing = [(step.doing, await counts(it)) async for step in steps]
         assert doing == [
-            ("consumers are told of 5 queues", {(2, 2)}),
-            ("producers are told of 5 queues", {(2, 5)}),
+            ("consumers get 5 queues", {(2, 2)}),
+            ("producers get 5 queues", {(2, 5)}),
         ]
         assert await counts(it) == {(5, 5)}
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         brokers = await it.admin.brokers()
         await it.running.stop_broker(1)
 
@@ -127,8 +129,8 @@ async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(operating:
 
 
 @in_virtual_time
-async def test_nonsense_is_refused(operating: Any) -> None:
-    async with operating() as it:
+async def test_nonsense_is_refused(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         for count in (0, -1, 16_385):
             with pytest.raises(UsageError, match="from 1 to 16384"):
                 await resize(it, count)
@@ -138,9 +140,9 @@ async def test_nonsense_is_refused(operating: Any) -> None:
 
 @in_virtual_time
 async def test_members_that_broadcast_are_named_and_not_waited_for(
-    operating: Any, tmp_path: Path
+    open_cluster: Any, tmp_path: Path
 ) -> None:
-    async with operating() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
         sharing = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
@@ -163,14 +165,14 @@ async def test_members_that_broadcast_are_named_and_not_waited_for(
             behind = await resizing._lag(it.admin, "orders", "news", 1)
             assert behind == 4, "as far as the brokers know"
             steps = await resize(it, 1, settle_ms=1_000)
-        assert steps[0].doing == "producers are told of 1 queue"
+        assert steps[0].doing == "producers get 1 queue"
         assert not any("news" in step.waiting for step in steps)
         assert await counts(it) == {(1, 1)}
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         brokers = await it.admin.brokers()
         await it.running.stop_broker(1)
         with pytest.raises(ConnectFailed, match="broker-b does not say who is in billing"):

@@ -11,8 +11,8 @@ from roquet.testing.clock import in_virtual_time
 
 
 @in_virtual_time
-async def test_a_topic_is_made_on_all_brokers_and_shown(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_topic_is_made_on_all_brokers_and_shown(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         made = await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         assert made == ["broker-a", "broker-b"]
         await it.settle()
@@ -38,8 +38,8 @@ async def test_a_topic_is_made_on_all_brokers_and_shown(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_queues_that_can_only_be_read_are_counted_too(operating: Any) -> None:
-    async with operating() as it:
+async def test_queues_that_can_only_be_read_are_counted_too(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=4, write_queues=4))
         await it.settle()
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
@@ -57,9 +57,9 @@ async def test_queues_that_can_only_be_read_are_counted_too(operating: Any) -> N
 
 @in_virtual_time
 async def test_a_broker_that_does_not_tell_of_them_is_a_problem_of_the_topic(
-    operating: Any,
+    open_cluster: Any,
 ) -> None:
-    async with operating() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=3, write_queues=1))
         await it.settle()
         route = await it.admin.route("orders")
@@ -70,8 +70,8 @@ async def test_a_broker_that_does_not_tell_of_them_is_a_problem_of_the_topic(
 
 
 @in_virtual_time
-async def test_what_is_not_given_stays(operating: Any) -> None:
-    async with operating() as it:
+async def test_what_is_not_given_stays(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=3, write_queues=3))
         await it.settle()
         changed = await topics.update(
@@ -85,8 +85,8 @@ async def test_what_is_not_given_stays(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_is_there_is_not_made_again(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_topic_that_is_there_is_not_made_again(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(), ["broker-a"])
         await it.settle()
         with pytest.raises(UsageError, match=r"already on broker-a: `update` changes it"):
@@ -97,8 +97,8 @@ async def test_a_topic_that_is_there_is_not_made_again(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_deleted_topic_is_nowhere(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_deleted_topic_is_nowhere(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
         assert await topics.delete(it.admin, "orders") == ["broker-a", "broker-b"]
@@ -108,8 +108,8 @@ async def test_a_deleted_topic_is_nowhere(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_only_topics_of_users_are_listed_unless_asked_for(operating: Any) -> None:
-    async with operating() as it:
+async def test_only_topics_of_users_are_listed_unless_asked_for(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
         assert await topics.list_names(it.admin) == ["orders"]
@@ -119,8 +119,8 @@ async def test_only_topics_of_users_are_listed_unless_asked_for(operating: Any) 
 
 
 @in_virtual_time
-async def test_who_mistypes_is_told_the_nearest_name(operating: Any) -> None:
-    async with operating() as it:
+async def test_who_mistypes_is_told_the_nearest_name(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
         with pytest.raises(UsageError, match="orders"):
@@ -132,8 +132,8 @@ async def test_who_mistypes_is_told_the_nearest_name(operating: Any) -> None:
 
 
 @in_virtual_time
-async def test_half_a_change_says_where_it_was_made(operating: Any) -> None:
-    async with operating() as it:
+async def test_half_a_change_says_where_it_was_made(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
         places = await it.admin.brokers()
@@ -153,8 +153,8 @@ def _answering(brokers: dict[str, str]) -> Any:
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_answer_is_a_problem_of_the_topic(operating: Any) -> None:
-    async with operating() as it:
+async def test_a_broker_that_does_not_answer_is_a_problem_of_the_topic(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
         route = await it.admin.route("orders")
@@ -182,8 +182,8 @@ def test_other_permissions_are_refused() -> None:
 
 
 @in_virtual_time
-async def test_the_brokers_of_a_topic_are_all_or_those_that_are_named(operating: Any) -> None:
-    async with operating() as it:
+async def test_the_brokers_of_a_topic_are_all_or_those_that_are_named(open_cluster: Any) -> None:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
         found = await topics.show(it.admin, "orders")

@@ -337,7 +337,7 @@ def balance_page() -> str:
     given = situation.Situation(
         queues=[MessageQueue(f"t{HOSTILE}", f"b{n}{HOSTILE}", n) for n in range(2)],
         members=[f"m{HOSTILE}"], rooms=[f"r{HOSTILE}"], lag={}, then=situation.MemberChange.JOIN,
-        who=f"w{HOSTILE}",
+        changed_member=f"w{HOSTILE}",
     )  # fmt: skip
     return report.html(given, compare.compare(given, ["AVG"]), [f"line{HOSTILE}"])
 

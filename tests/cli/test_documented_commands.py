@@ -35,7 +35,7 @@ def commands_in(text: str) -> Iterator[str]:
 
 
 def problem(line: str) -> str | None:
-    """What is wrong with a command line; None when it could be run."""
+    """The error of a command line; None when it could be run."""
     try:
         words = shlex.split(line.rstrip("; "))[1:]
     except ValueError:

@@ -11,10 +11,10 @@ run = CliRunner().invoke
 
 
 def test_one_seed_is_told_in_one_line() -> None:
-    told = run(app, ["simulate", "--seeds", "1", "--first", "2"])
-    assert told.exit_code == 0
-    assert told.stdout.startswith("1 seed, ")
-    assert "no faults" in told.stdout
+    result = run(app, ["simulate", "--seeds", "1", "--first", "2"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("1 seed, ")
+    assert "no faults" in result.stdout
 
 
 def test_a_trace_shows_every_line_and_repeats() -> None:
@@ -24,23 +24,23 @@ def test_a_trace_shows_every_line_and_repeats() -> None:
 
 
 def test_a_planted_bug_ends_with_its_faults_and_exit_code_1() -> None:
-    told = run(app, ["simulate", "--seeds", "1", "--defect", "lost-notice"])
-    assert told.exit_code == 1
-    assert "balance seed 0: " in told.stdout
-    assert "1 seed with faults" in told.stdout
+    result = run(app, ["simulate", "--seeds", "1", "--defect", "lost-notice"])
+    assert result.exit_code == 1
+    assert "balance seed 0: " in result.stdout
+    assert "1 seed with faults" in result.stdout
 
 
 def test_several_seeds_share_processes_and_come_in_order() -> None:
-    told = run(app, ["simulate", "--seeds", "3", "--jobs", "2", "--json"])
-    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    result = run(app, ["simulate", "--seeds", "3", "--jobs", "2", "--json"])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
     shared = [("balance", 0), ("balance", 1), ("day", 0)]  # the kinds share the number
     assert [(line["scenario"], line["seed"]) for line in lines] == shared
 
 
 def test_one_kind_alone_is_simulated_when_it_is_named() -> None:
-    told = run(app, ["simulate", "--scenario", "day", "--first", "12", "--seeds", "1", "--trace"])
-    assert told.exit_code == 0
-    assert "in a transaction" in told.stdout
+    result = run(app, ["simulate", "--scenario", "day", "--first", "12", "--seeds", "1", "--trace"])
+    assert result.exit_code == 0
+    assert "in a transaction" in result.stdout
 
 
 def test_an_unknown_kind_is_answered_with_the_nearest() -> None:

@@ -1,4 +1,4 @@
-"""Ears on the network in memory."""
+"""Protocols that record what they receive, at both ends of connections in memory."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,18 +11,18 @@ from roquet.testing.network import Network
 from roquet.testing.transport import MemoryTransport
 
 
-class Ear(asyncio.Protocol):
-    """Writes down what it is told, and when."""
+class RecordingProtocol(asyncio.Protocol):
+    """Records the data and the events that it gets."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, bytes]] = []
+        self.received: list[tuple[int, bytes]] = []
         self.events: list[str] = []
 
     def connection_made(self, transport: Any) -> None:
         self.transport: MemoryTransport = transport
 
     def data_received(self, data: bytes) -> None:
-        self.heard.append((this_loop().clock.monotonic_ms(), data))
+        self.received.append((this_loop().clock.monotonic_ms(), data))
 
     def pause_writing(self) -> None:
         self.events.append("pause")
@@ -38,26 +38,28 @@ class Ear(asyncio.Protocol):
 
     @property
     def text(self) -> bytes:
-        return b"".join(data for _, data in self.heard)
+        return b"".join(data for _, data in self.received)
 
 
-async def _pair(network: Network, host: str = "10.0.0.1") -> tuple[Ear, Ear]:
+async def _pair(
+    network: Network, host: str = "10.0.0.1"
+) -> tuple[RecordingProtocol, RecordingProtocol]:
     """Both ends of one connection, ours first."""
-    far = Ear()
+    far = RecordingProtocol()
     with network.host(host):
         listener = await network.create_server(lambda: far, "0.0.0.0", 0)
     port = listener.sockets[0].getsockname()[1]
-    _, near = await network.create_connection(Ear, host, port)
+    _, near = await network.create_connection(RecordingProtocol, host, port)
     return near, far
 
 
 @pytest.fixture
-def pair() -> Callable[..., Awaitable[tuple[Ear, Ear]]]:
+def pair() -> Callable[..., Awaitable[tuple[RecordingProtocol, RecordingProtocol]]]:
     """Makes a connection: `near, far = await pair(network)`."""
     return _pair
 
 
 @pytest.fixture
-def ear() -> type[Ear]:
+def recording_protocol() -> type[RecordingProtocol]:
     """The protocol of both ends."""
-    return Ear
+    return RecordingProtocol

@@ -1,4 +1,4 @@
-"""Virtual time."""
+"""Virtual time: it jumps to the next timer, and repeats for a seed."""
 
 import asyncio
 import socket

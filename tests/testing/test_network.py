@@ -61,17 +61,17 @@ async def test_others_do_not_feel_the_rift(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_where_nobody_listens_connections_are_refused(ear: Any) -> None:
+async def test_where_nobody_listens_connections_are_refused(recording_protocol: Any) -> None:
     network = this_loop().network
     with pytest.raises(ConnectionRefusedError):
-        await network.create_connection(ear, "127.0.0.1", 1)
-    listener = await network.create_server(ear, "127.0.0.1", 7)
+        await network.create_connection(recording_protocol, "127.0.0.1", 1)
+    listener = await network.create_server(recording_protocol, "127.0.0.1", 7)
     with pytest.raises(OSError, match="in use"):
-        await network.create_server(ear, "127.0.0.1", 7)
+        await network.create_server(recording_protocol, "127.0.0.1", 7)
     listener.close()
     await listener.wait_closed()
     with pytest.raises(ConnectionRefusedError):
-        await network.create_connection(ear, "127.0.0.1", 7)
+        await network.create_connection(recording_protocol, "127.0.0.1", 7)
 
 
 @in_virtual_time
@@ -94,7 +94,7 @@ async def test_servers_and_channels_run_on_it_as_they_are() -> None:
 
 @in_virtual_time
 async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
-    pair: Any, ear: Any
+    pair: Any, recording_protocol: Any
 ) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -103,9 +103,9 @@ async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
     await asyncio.sleep(1)
     assert (near.text, near.events) == (b"", ["lost: [Errno 104] connection reset by peer"])
     with pytest.raises(ConnectionRefusedError):
-        await network.create_connection(ear, "10.0.0.1", far.transport.here[1])
+        await network.create_connection(recording_protocol, "10.0.0.1", far.transport.here[1])
     with network.host("10.0.0.1"), pytest.raises(ConnectionAbortedError, match="was killed"):
-        await network.create_connection(ear, "127.0.0.1", 1)
+        await network.create_connection(recording_protocol, "127.0.0.1", 1)
     network.revive("10.0.0.1")
     near, far = await pair(network)
     near.transport.write(b"again")
@@ -135,23 +135,23 @@ async def test_a_slow_host_is_slow_for_everybody_until_all_heals(pair: Any) -> N
     loop.network.heal()
     near.transport.write(b"two")
     await asyncio.sleep(1)
-    assert far.heard == [(200, b"one"), (1_000, b"two")]
+    assert far.received == [(200, b"one"), (1_000, b"two")]
 
 
 @in_virtual_time
-async def test_what_happens_at_a_host_runs_as_that_host(ear: Any) -> None:
+async def test_what_happens_at_a_host_runs_as_that_host(recording_protocol: Any) -> None:
     network = this_loop().network
     where: list[str] = []
 
-    class Here(ear):  # type: ignore[misc] # a fixture's class
+    class HostRecorder(recording_protocol):  # type: ignore[misc] # a fixture's class
         def data_received(self, data: bytes) -> None:
             where.append(f"{data.decode()} at {network.this_host()}")
             self.transport.write(b"echo")
 
     with network.host("10.0.0.1"):
-        await network.create_server(Here, "0.0.0.0", 9)
+        await network.create_server(HostRecorder, "0.0.0.0", 9)
     with network.host("10.0.0.2"):
-        transport, _ = await network.create_connection(ear, "10.0.0.1", 9)
+        transport, _ = await network.create_connection(recording_protocol, "10.0.0.1", 9)
     transport.write(b"heard")
     await asyncio.sleep(0.001)
     assert where == ["heard at 10.0.0.1"]

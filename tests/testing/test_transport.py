@@ -16,7 +16,7 @@ async def test_delayed_bytes_do_not_overtake_each_other(pair: Any) -> None:
         near.transport.write(b"%d" % i)
     await asyncio.sleep(1)
     assert far.text == b"0123456789"
-    times = [at for at, _ in far.heard]
+    times = [at for at, _ in far.received]
     assert times == sorted(times)
     assert 0 < times[0] <= times[-1] <= 100
 
@@ -30,7 +30,7 @@ def test_one_seed_is_one_course_of_events(pair: Any) -> None:
             near.transport.write(b"%d" % i)
             await asyncio.sleep(0.05)
         await asyncio.sleep(2)
-        return list(far.heard)
+        return list(far.received)
 
     assert run(scene(), seed=1) == run(scene(), seed=1) != run(scene(), seed=2)
 

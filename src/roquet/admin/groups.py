@@ -107,7 +107,7 @@ async def show(admin: AdminClient, name: str) -> GroupInfo:
         if name not in known:
             hint = suggest(name, known)
             raise UsageError(f"group {name!r} is unknown to every broker{hint}")
-    disabled = await _disabled_on(admin, brokers, name)
+    disabled = _brokers_disabled(await _tables(admin, brokers), name)
     queues = sorted(_queues(group), key=lambda q: (q.topic, q.broker, q.queue_id))
     return GroupInfo(
         name=name,
@@ -195,10 +195,6 @@ def _brokers_disabled(tables: Mapping[str, GroupTable], name: str) -> list[str]:
     return [b for b, config in configs.items() if config is not None and not config.consume_enable]
 
 
-async def _disabled_on(admin: AdminClient, brokers: Mapping[str, str], name: str) -> list[str]:
-    return _brokers_disabled(await _tables(admin, brokers), name)
-
-
 def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
     """The problem of a group that is disabled on some brokers: it explains any lag."""
     if brokers:
@@ -209,14 +205,14 @@ def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
 
 
 async def _ask_brokers(admin: AdminClient, brokers: Mapping[str, str], name: str) -> _GroupAnswers:
-    (who, absent), (progress, silent) = await asyncio.gather(
+    (members, absent), (progress, silent) = await asyncio.gather(
         admin.ask_each(brokers, GetConnections(consumer_group=name, with_wishes=True)),
         admin.ask_each(brokers, GetConsumeStats(consumer_group=name, with_owners=True)),
     )
     mute = [n for n, error in {**absent, **silent}.items() if not isinstance(error, CallRefused)]
     return _GroupAnswers(
         name=name,
-        connections={n: codec.loads(r.body, ConsumerConnection) for n, r in who.items()},
+        connections={n: codec.loads(r.body, ConsumerConnection) for n, r in members.items()},
         stats={n: codec.loads(r.body, ConsumeStats) for n, r in progress.items()},
         silent=sorted(mute),
     )
@@ -314,5 +310,5 @@ def _queue_problems(queues: Sequence[GroupQueueInfo]) -> Iterator[str]:
             yield f"{topic}: {len(faulty)} queues have {fault}"
             continue
         for queue in faulty:
-            who = f": {', '.join(queue.owners)}" if queue.owners else ""
-            yield f"{topic} {queue.broker} queue {queue.queue_id} has {fault}{who}"
+            owners = f": {', '.join(queue.owners)}" if queue.owners else ""
+            yield f"{topic} {queue.broker} queue {queue.queue_id} has {fault}{owners}"

@@ -15,7 +15,7 @@ import msgspec
 
 from roquet.admin import topics
 from roquet.admin.client import AdminClient
-from roquet.admin.topics import TopicInfo, TopicSettings
+from roquet.admin.topics import TopicSettings
 from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.subscription import MessageModel
 from roquet.net.clock import SYSTEM_CLOCK, Clock
@@ -61,23 +61,21 @@ async def resize(
     check_queue_count(count)
     queues = "1 queue" if count == 1 else f"{count} queues"
     topic = await topics.show(admin, name)
-    if any(place.read_queues < count for place in topic.places):
-        yield ResizeStep(doing=f"consumers are told of {queues}")
-        await topics.update(
-            admin, name, TopicSettings(read_queues=count), _brokers_below(topic, count)
-        )
-    yield ResizeStep(doing=f"producers are told of {queues}")
+    if fewer := [place.broker for place in topic.places if place.read_queues < count]:
+        yield ResizeStep(doing=f"consumers get {queues}")
+        await topics.update(admin, name, TopicSettings(read_queues=count), fewer)
+    yield ResizeStep(doing=f"producers get {queues}")
     await topics.update(admin, name, TopicSettings(write_queues=count))
     if all(place.read_queues <= count for place in topic.places):
         return
     until_ms = clock.monotonic_ms() + settle_ms
     while (left_ms := until_ms - clock.monotonic_ms()) > 0:
-        yield ResizeStep(doing="producers hear of it", left_ms=left_ms)
+        yield ResizeStep(doing="waiting for producers to refresh their routes", left_ms=left_ms)
         await clock.sleep(min(POLL_MS, left_ms))
     while waiting := await backlog(admin, name, count):
-        yield ResizeStep(doing="groups read what is left", waiting=waiting)
+        yield ResizeStep(doing="waiting for groups to read what is left", waiting=waiting)
         await clock.sleep(POLL_MS)
-    yield ResizeStep(doing=f"the queues from {count} on go")
+    yield ResizeStep(doing=f"removing queues from {count} on")
     await topics.update(admin, name, TopicSettings(read_queues=count))
 
 
@@ -120,10 +118,6 @@ async def _models(
             raise ConnectFailed(f"{broker} does not say who is in {group}: {error}")
     connections = (codec.loads(reply.body, ConsumerConnection) for reply in answers.values())
     return {connection.message_model for connection in connections}
-
-
-def _brokers_below(topic: TopicInfo, count: int) -> list[str]:
-    return [place.broker for place in topic.places if place.read_queues < count]
 
 
 async def _lag(admin: AdminClient, topic: str, group: str, first: int) -> int:

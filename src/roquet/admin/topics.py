@@ -110,17 +110,17 @@ async def show(admin: AdminClient, name: str) -> TopicInfo:
     )
     read_only, silent = await _read_only_queues(admin, name, route)
     queues = [*_queues(_decode_each(stats[0], TopicStats)), *read_only]
-    queues = sorted({(q.broker, q.queue_id): q for q in queues}.values(), key=_queue_order)
+    by_id = {(queue.broker, queue.queue_id): queue for queue in queues}
     groups = {g for one in _decode_each(listeners[0], GroupList).values() for g in one.group_list}
     config_of = _decode_each(configs[0], TopicConfig)
     return TopicInfo(
         name=name,
-        messages=sum(queue.end - queue.begin for queue in queues),
+        messages=sum(queue.end - queue.begin for queue in by_id.values()),
         places=[
             _topic_broker_info(d, config_of.get(d.broker_name))
-            for d in _by_broker(route.queue_datas)
+            for d in sorted(route.queue_datas, key=lambda data: data.broker_name)
         ],
-        queues=queues,
+        queues=[by_id[key] for key in sorted(by_id)],
         groups=sorted(groups),
         order_conf=route.order_topic_conf or None,
         problems=[f"{b} does not tell: {error}" for b, error in {**silent, **stats[1]}.items()],
@@ -158,10 +158,6 @@ async def _read_only_queues(
     results = await asyncio.gather(*(read(*queue) for queue in wanted))
     silent = {b: e for (b, _), e in zip(wanted, results, strict=True) if isinstance(e, CallError)}
     return [queue for queue in results if isinstance(queue, TopicQueueInfo)], silent
-
-
-def _queue_order(queue: TopicQueueInfo) -> tuple[str, int]:
-    return queue.broker, queue.queue_id
 
 
 async def create(
@@ -325,10 +321,6 @@ def _or_default(asked: T | None, known: T) -> T:
 
 def _is_derived(topic: str) -> bool:
     return names.is_retry(topic) or names.is_dlq(topic)
-
-
-def _by_broker(datas: Sequence[QueueData]) -> list[QueueData]:
-    return sorted(datas, key=lambda data: data.broker_name)
 
 
 def _topic_broker_info(data: QueueData, config: TopicConfig | None) -> TopicBrokerInfo:

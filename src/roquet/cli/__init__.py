@@ -1,1 +1,1 @@
-"""Words on a command line."""
+"""Command line: `roquet` and its commands, by family."""

@@ -1,7 +1,7 @@
-"""roquet: the command tree.
+"""roquet: the root command and its command tree.
 
-What a command needs is imported when it runs: `roquet dev` pays for no Spark, no client and no
-rich, and `roquet --help` for no server either.
+A command imports what it needs when it runs: `roquet dev` imports no Spark, no client and no rich,
+and `roquet --help` no server either.
 """
 
 import os
@@ -18,7 +18,7 @@ from roquet.cli.admin import broker, cluster, group, store_files, topic
 from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
-from roquet.cli.messaging import dlq, lookup, produce_consume, set_aside
+from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
 from roquet.cli.servers import start, supervisor
 from roquet.cli.spark_jobs import commands, repair, replay
 from roquet.cli.terminal import output
@@ -39,10 +39,10 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
 
 
 class RootCommand(HelpfulGroup):
-    """The root command, whose help shows its commands by what they are for."""
+    """The root command; its help lists the commands in sections."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's
-        """A list for each section, in columns of one width."""
+        """Write a list for each section, in columns of one width."""
         width = max(map(len, self.commands))
         for title, names in SECTIONS.items():
             with formatter.section(title):
@@ -60,8 +60,8 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     start.dev,
     supervisor.serve,
     start.namesrv,
-    produce_consume.produce,
-    produce_consume.consume,
+    produce.produce,
+    consume.consume,
     store_files.dump,
     store_files.check,
     balance.balance,
@@ -100,12 +100,12 @@ def _root(
 
 
 def main() -> None:
-    """Run a command; what went wrong is one line on stderr and an exit code."""
+    """Run a command; an error is one line on stderr and an exit code."""
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # `roquet dump FILE | head` has seen enough
+    except BrokenPipeError:  # the reader of a pipe has ended, as in `roquet dump FILE | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except (ConfigError, UsageError) as error:
@@ -117,6 +117,6 @@ def main() -> None:
 def _fail(error: Exception, code: int) -> None:
     first, *rest = f"roquet: {error}".split("\n")
     output.echo(first, err=True)
-    for line in rest:  # never at the margin, where only we begin a line
+    for line in rest:  # indented: only roquet's own lines begin at the margin
         output.echo(f"  {line.strip()}", err=True)
     sys.exit(code)

@@ -79,7 +79,7 @@ def test_a_topic_gets_fewer_queues_and_says_what_becomes_of_the_messages(namesrv
     resize = ("topic", "resize", "shrinking", "1", "--settle", "0", "-n", namesrv)
     dry = roquet(*resize, "--dry-run").output
     assert "broker-a: 2 queues to write and 2 to read, then 1" in dry
-    assert "the queues from 1 on go without reader; 2 stored messages in them" in dry
+    assert "the queues from 1 on are removed at once; 2 stored messages in them" in dry
     assert roquet(*resize, "--yes").output.splitlines()[-1] == "shrinking: 1 queue on each broker"
     shown = json.loads(roquet("topic", "show", "shrinking", "--json", "-n", namesrv).output)
     assert {(p["read_queues"], p["write_queues"]) for p in shown["places"]} == {(1, 1)}
@@ -119,7 +119,7 @@ def test_an_update_that_hides_messages_is_shown_and_asked_about(namesrv: str) ->
     fewer = (*update, "--read-queues", "1", "--write-queues", "3")
     dry = roquet(*fewer, "--dry-run").output.splitlines()
     assert dry[0] == "broker-a: 2 queues to write and 2 to read, then 3 and 1"
-    assert "cannot be read: 2 stored messages" in dry[1]
+    assert "are delivered to nobody: 2 stored messages" in dry[1]
     assert dry[2] == "nothing was changed (--dry-run)"
     refused = roquet(*fewer, typed="n\n")
     assert refused.exit_code == 1

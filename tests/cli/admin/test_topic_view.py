@@ -67,7 +67,9 @@ def test_a_change_of_rights_is_told() -> None:
 def test_a_resize_says_who_is_waited_for_and_who_is_not() -> None:
     found = topic(groups=("audit", "billing"))
     *_, left, to_stderr = topic_view.resize_preview(found, 4, ["audit"])
-    assert left.startswith("the queues from 4 on go once billing have read; 4 stored messages")
+    assert left.startswith(
+        "the queues from 4 on are removed once billing have read them; 4 stored messages"
+    )
     assert to_stderr.startswith(
         "not waited for: audit; members that broadcast keep their own progress"
     )

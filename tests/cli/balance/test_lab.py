@@ -25,7 +25,7 @@ run = CliRunner().invoke
 SMALL = {"like": "churn", "messages": 40}
 
 MASTERS: list[str | None] = []
-"""What the runs have asked for."""
+"""Parameters of the runs."""
 
 
 class NoSpark:

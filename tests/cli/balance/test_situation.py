@@ -27,29 +27,29 @@ def test_queues_are_neighbours_on_brokers_in_rooms() -> None:
     ]
     assert [given.label(queue) for queue in given.queues] == ["a0", "a1", "a2", "b0", "b1"]
     assert [given.room_of_member(member) for member in given.members] == ["room1", "room2", "room1"]
-    assert given.told() == "5 queues on 2 brokers, 3 members in 2 rooms"
+    assert given.summary() == "5 queues on 2 brokers, 3 members in 2 rooms"
 
 
 def test_one_broker_is_one_room_and_needs_no_letter() -> None:
     given = made(queues=1, members=1)
     assert given.label(given.queues[0]) == "0"
-    assert given.told() == "1 queue on 1 broker, 1 member"
+    assert given.summary() == "1 queue on 1 broker, 1 member"
 
 
 def test_a_newcomer_has_the_next_name_and_names_sort_as_numbers() -> None:
     given = made(members=9, then=MemberChange.JOIN)
-    assert given.who == "c10"
+    assert given.changed_member == "c10"
     assert given.remaining == [f"c{n:02}" for n in range(1, 11)]
-    assert given.told().endswith("9 members; then c10 joins")
+    assert given.summary().endswith("9 members; then c10 joins")
 
 
 def test_the_last_leaves_unless_somebody_is_named() -> None:
     assert made(then=MemberChange.LEAVE).remaining == ["c1", "c2"]
     killed = made(then=MemberChange.KILL, who="c1")
     assert killed.remaining == ["c2", "c3"]
-    assert killed.everybody == ["c1", "c2", "c3"]
-    assert killed.told().endswith("then c1 is killed")
-    assert made(then=MemberChange.LEAVE).told().endswith("then c3 leaves")
+    assert killed.all_members == ["c1", "c2", "c3"]
+    assert killed.summary().endswith("then c1 is killed")
+    assert made(then=MemberChange.LEAVE).summary().endswith("then c3 leaves")
 
 
 def test_lag_is_in_the_order_of_the_queues() -> None:

@@ -12,7 +12,7 @@ from roquet.model.queue import MessageQueue
 from roquet.net.clock import SYSTEM_CLOCK
 
 
-class Flight:
+class FakeMessage:
     """As much of a received message as a member looks at."""
 
     def __init__(self, row: int, stored_ms: int) -> None:
@@ -28,8 +28,8 @@ async def test_a_flight_is_in_the_book_when_the_handler_returns(tmp_path: Path) 
     book = os.open(tmp_path / "book", os.O_WRONLY | os.O_CREAT, 0o644)
     started_ms = SYSTEM_CLOCK.now_ms()
     handler: Any = DemoMember(book, started_ms=started_ms).handle
-    await handler(Flight(7, started_ms + 100))
-    await handler(Flight(9, started_ms - 1))
+    await handler(FakeMessage(7, started_ms + 100))
+    await handler(FakeMessage(9, started_ms - 1))
     os.close(book)
     notes = event_log.read((tmp_path / "book").read_bytes())
     assert [(note.row, note.stored_ms) for note in notes] == [(7, 100), (9, 0)]

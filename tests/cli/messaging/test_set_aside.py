@@ -30,7 +30,7 @@ def roquet(running: BlockingCluster, *arguments: str, text: str | None = None) -
 
 
 def listed(running: BlockingCluster, count: int) -> list[dict[str, Any]]:
-    """What is set aside, as soon as it is so much: the timer works, name servers hear of it."""
+    """Messages set aside, once there are so many: the timer works, and the topic is registered."""
     found: list[str] = []
     for _ in range(500):
         found = roquet(running, "set-aside", "ls", "--json").stdout.splitlines()

@@ -33,7 +33,7 @@ def command(*arguments: str) -> list[str]:
 def started(
     *arguments: str, cwd: Path, until: str = "ready"
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """What a server printed up to the line that says it is ready; it is stopped in good order."""
+    """Output of a server up to the line that says it is ready; it is stopped in good order."""
     process = subprocess.Popen(
         command(*arguments),
         env=ENVIRON,

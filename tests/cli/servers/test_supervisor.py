@@ -23,8 +23,8 @@ Serving = tuple[asyncio.subprocess.Process, int]
 """`roquet serve`, and the port of its name server."""
 
 
-class Mortal:
-    """A child that ends when it is told to."""
+class FakeChild:
+    """A child process that ends when a test says so."""
 
     def __init__(self, name: str = "broker-a") -> None:
         self.name = name
@@ -48,8 +48,8 @@ class Mortal:
         return ChildProcessFailed(f"{self.name} ended with code -9")
 
 
-class Births:
-    """What is started in turn: a child, or a failure; and how long the pauses were."""
+class ScriptedStarts:
+    """Outcomes of starts, in turn: a child or an error; keeps the pauses between them."""
 
     def __init__(self, *outcomes: Any) -> None:
         self._outcomes = list(outcomes)
@@ -70,21 +70,21 @@ async def until(condition: Any) -> None:
         if condition():
             return
         await asyncio.sleep(0)
-    raise AssertionError("it never came to that")
+    raise AssertionError("the condition never held")
 
 
 async def test_what_dies_is_started_again_after_pauses_that_grow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    first, second, third = Mortal(), Mortal(), Mortal()
-    births = Births(second, ChildProcessFailed("no disk"), third)
-    it = kept(first, births)
-    task = asyncio.create_task(it.keep())
+    first, second, third = FakeChild(), FakeChild(), FakeChild()
+    starts = ScriptedStarts(second, ChildProcessFailed("no disk"), third)
+    it = supervised(first, starts)
+    task = asyncio.create_task(it.supervise())
     first.end.set()
     await until(lambda: it.child is second)
     second.end.set()
     await until(lambda: it.child is third)
-    assert births.pauses == [1, 2, 4]
+    assert starts.pauses == [1, 2, 4]
     assert it.restarts == 2
     assert caplog.messages[:2] == [
         "broker-a ended with code -9",
@@ -97,9 +97,9 @@ async def test_what_dies_is_started_again_after_pauses_that_grow(
 
 
 async def test_who_cannot_even_be_begun_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    first, second = Mortal(), Mortal()
-    it = kept(first, Births(OSError(28, "No space left on device"), second))
-    task = asyncio.create_task(it.keep())
+    first, second = FakeChild(), FakeChild()
+    it = supervised(first, ScriptedStarts(OSError(28, "No space left on device"), second))
+    task = asyncio.create_task(it.supervise())
     first.end.set()
     await until(lambda: it.child is second)
     assert "broker-a: [Errno 28] No space left on device; tried again in 2 s" in caplog.text
@@ -109,14 +109,14 @@ async def test_who_cannot_even_be_begun_is_tried_again(caplog: pytest.LogCapture
 
 
 async def test_pauses_do_not_grow_for_ever() -> None:
-    last = Mortal()
-    births = Births(*(ChildProcessFailed("no disk") for _ in range(8)), last)
-    first = Mortal()
-    it = kept(first, births)
-    task = asyncio.create_task(it.keep())
+    last = FakeChild()
+    starts = ScriptedStarts(*(ChildProcessFailed("no disk") for _ in range(8)), last)
+    first = FakeChild()
+    it = supervised(first, starts)
+    task = asyncio.create_task(it.supervise())
     first.end.set()
     await until(lambda: it.child is last)
-    assert max(births.pauses) == supervisor.PAUSE_MAX_S
+    assert max(starts.pauses) == supervisor.PAUSE_MAX_S
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -125,19 +125,19 @@ async def test_pauses_do_not_grow_for_ever() -> None:
 async def test_who_does_not_stop_does_not_keep_others_from_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    child = Mortal()
+    child = FakeChild()
     child.fails_to_stop = True
-    await kept(child, Births()).stop()
+    await supervised(child, ScriptedStarts()).stop()
     assert "broker-a did not stop" in caplog.text
 
 
 async def test_who_is_told_to_stop_while_it_begins_begins_no_more(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    stop, names = asyncio.Event(), Mortal("namesrv")
+    stop, names = asyncio.Event(), FakeChild("namesrv")
     monkeypatch.setattr(runtime, "stop_signal", lambda: stop)
 
-    class Begun(supervisor.ServerProcesses):
+    class StoppedWhileStarting(supervisor.ServerProcesses):
         async def namesrv(self) -> Any:
             stop.set()
             return names
@@ -145,13 +145,13 @@ async def test_who_is_told_to_stop_while_it_begins_begins_no_more(
         async def broker(self, name: str) -> Any:
             raise AssertionError("no broker is begun")
 
-    await supervisor._serve(Begun(brokers=1, port=1, namesrv_port=2, data=tmp_path))
+    await supervisor._serve(StoppedWhileStarting(brokers=1, port=1, namesrv_port=2, data=tmp_path))
     assert names.end.is_set()
 
 
-def kept(child: Any, births: Births) -> Any:
-    """A Kept, whose child is no real process."""
-    return SupervisedProcess(child, births.start, births.sleep)
+def supervised(child: Any, starts: ScriptedStarts) -> Any:
+    """A supervised process whose child is a fake."""
+    return SupervisedProcess(child, starts.start, starts.sleep)
 
 
 def free_ports() -> tuple[int, int]:

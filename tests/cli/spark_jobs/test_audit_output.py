@@ -1,4 +1,4 @@
-"""roquet spark audit: options become parameters, and what is amiss is told and is the exit code."""
+"""roquet spark audit: options become parameters; findings are printed, and are the exit code."""
 
 import json
 from pathlib import Path
@@ -30,8 +30,8 @@ def report(**changes: Any) -> AuditReport:
     return AuditReport(**{**given, **changes})
 
 
-class Asked:
-    """Takes the place of the job, and remembers what it was asked for."""
+class FakeJob:
+    """Replaces the job, and keeps the parameters that it got."""
 
     def __init__(self) -> None:
         self.params = Params(topic="", target="")
@@ -45,31 +45,31 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    found = Asked()
-    monkeypatch.setattr(audit_job, "run", found)
+def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
+    fake = FakeJob()
+    monkeypatch.setattr(audit_job, "run", fake)
     for name in ("NAMESRV_ADDR", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
-    return found
+    return fake
 
 
-def test_little_has_to_be_said(asked: Asked) -> None:
-    told = run(app, ["spark", "audit", "orders", "lake"])
-    assert (told.exit_code, told.stdout) == (
+def test_little_has_to_be_said(job: FakeJob) -> None:
+    result = run(app, ["spark", "audit", "orders", "lake"])
+    assert (result.exit_code, result.stdout) == (
         0,
         "orders: 1,200 rows in lake: nothing is missing or doubled\n",
     )
     options = {"namesrv": "127.0.0.1:9876"}
-    assert asked.params == Params(topic="orders", target="lake", options=options)
-    assert asked.spark is None, "this process looks at the files"
+    assert job.params == Params(topic="orders", target="lake", options=options)
+    assert job.spark is None, "this process looks at the files"
 
 
-def test_all_can_be_said(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_can_be_said(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roquet.spark.java.java_home", lambda: Path("/java"))
     words = "--producer counts.json --table lake.orders --catalog type=rest --master local[2]"
     words += " --option timeout=5s --namesrv there:1"
     run(app, ["spark", "audit", "orders", "lake", *words.split()])
-    assert asked.params == Params(
+    assert job.params == Params(
         topic="orders",
         target="lake",
         producer="counts.json",
@@ -78,57 +78,57 @@ def test_all_can_be_said(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
         catalog={"type": "rest"},
         master="local[2]",
     )
-    assert callable(asked.spark)
+    assert callable(job.spark)
 
 
-def test_what_is_amiss_is_told_and_is_the_exit_code(asked: Asked) -> None:
-    asked.report = report(findings=(GONE, TWICE), waiting=2)
-    told = run(app, ["spark", "audit", "orders", "lake"])
-    assert told.exit_code == 1
-    lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
+def test_what_is_amiss_is_told_and_is_the_exit_code(job: FakeJob) -> None:
+    job.report = report(findings=(GONE, TWICE), waiting=2)
+    result = run(app, ["spark", "audit", "orders", "lake"])
+    assert result.exit_code == 1
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[0].endswith("3 missing, 1 doubled; 2 wait in the topic")
     assert "missing broker-a 2026-01-31 12:00 3 5..7 3" in lines
     assert "doubled broker-b 1 9 1 2" in lines
 
 
-def test_of_very_many_some_are_told(asked: Asked) -> None:
-    asked.report = report(findings=(GONE,) * (audit_output.SHOWN_MAX + 2))
+def test_of_very_many_some_are_told(job: FakeJob) -> None:
+    job.report = report(findings=(GONE,) * (audit_output.SHOWN_MAX + 2))
     assert "and 2 more: see --page" in run(app, ["spark", "audit", "orders", "lake"]).stdout
 
 
-def test_the_other_sides_are_told_too(asked: Asked) -> None:
-    asked.report = report(
+def test_the_other_sides_are_told_too(job: FakeJob) -> None:
+    job.report = report(
         begin_known=False,
         producer=(CountDifference(first=NOON, last=NOON + 1, more=-3),),
         row_gaps=(RowGap(what="missing", writer="q/1/0", start=4, end=9),),
     )
-    told = run(app, ["spark", "audit", "orders", "lake"]).stdout
-    assert "2026-01-31 12:00 to 2026-01-31 13:00: -3 against the producer's count" in told
-    assert "missing: rows 4..8 of q/1/0" in told
-    assert "where the table began is not known" in told
+    result = run(app, ["spark", "audit", "orders", "lake"]).stdout
+    assert "2026-01-31 12:00 to 2026-01-31 13:00: -3 against the producer's count" in result
+    assert "missing: rows 4..8 of q/1/0" in result
+    assert "where the table began is not known" in result
 
 
-def test_a_page_is_written_where_it_is_wanted(asked: Asked, tmp_path: Path) -> None:
-    asked.report = report(findings=(GONE,))
+def test_a_page_is_written_where_it_is_wanted(job: FakeJob, tmp_path: Path) -> None:
+    job.report = report(findings=(GONE,))
     page = tmp_path / "audit.html"
-    told = run(app, ["spark", "audit", "orders", "lake", "--page", str(page)])
-    assert page.as_uri() in told.stdout
+    result = run(app, ["spark", "audit", "orders", "lake", "--page", str(page)])
+    assert page.as_uri() in result.stdout
     assert "5..7" in page.read_text("utf-8")
 
 
-def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
-    asked.report = report(findings=(GONE,))
-    told = run(app, ["spark", "audit", "orders", "lake", "--json"])
-    assert (told.exit_code, told.stderr) == (1, "")
-    [found] = json.loads(told.stdout)["findings"]
+def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
+    job.report = report(findings=(GONE,))
+    result = run(app, ["spark", "audit", "orders", "lake", "--json"])
+    assert (result.exit_code, result.stderr) == (1, "")
+    [found] = json.loads(result.stdout)["findings"]
     assert (found["what"], found["queue_id"], found["start"], found["end"]) == ("missing", 3, 5, 8)
 
 
-def test_progress_is_told_while_it_runs(asked: Asked) -> None:
+def test_progress_is_told_while_it_runs(job: FakeJob) -> None:
     assert "1/3" in run(app, ["spark", "audit", "orders", "lake"]).stderr
 
 
 def test_a_table_that_there_is_not_is_told_so(tmp_path: Path) -> None:
-    told = run(app, ["spark", "audit", "orders", str(tmp_path / "lake")])
-    assert isinstance(told.exception, ConfigError)
-    assert "there is no" in str(told.exception)
+    result = run(app, ["spark", "audit", "orders", str(tmp_path / "lake")])
+    assert isinstance(result.exception, ConfigError)
+    assert "there is no" in str(result.exception)

@@ -21,8 +21,8 @@ from roquet.wire.calls.admin.topic import CreateTopic
 run = CliRunner().invoke
 
 
-class Asked:
-    """Takes the place of the job, and remembers what it was asked for."""
+class FakeJob:
+    """Replaces the job, and keeps the parameters that it got."""
 
     def __init__(self) -> None:
         self.params = Params(topic="", target="")
@@ -34,30 +34,30 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    found = Asked()
-    monkeypatch.setattr(archive_job, "run", found)
+def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
+    fake = FakeJob()
+    monkeypatch.setattr(archive_job, "run", fake)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    return found
+    return fake
 
 
-def test_little_has_to_be_said(asked: Asked) -> None:
-    told = run(app, ["spark", "archive", "orders", "/lake/orders"])
-    assert (told.exit_code, told.stdout) == (
+def test_little_has_to_be_said(job: FakeJob) -> None:
+    result = run(app, ["spark", "archive", "orders", "/lake/orders"])
+    assert (result.exit_code, result.stdout) == (
         0,
         "orders: 1,200 messages to /lake/orders; commit 7, 0 behind\n",
     )
     options = {"namesrv": "127.0.0.1:9876"}
-    assert asked.params == Params(topic="orders", target="/lake/orders", options=options)
+    assert job.params == Params(topic="orders", target="/lake/orders", options=options)
 
 
-def test_all_can_be_said(asked: Asked) -> None:
+def test_all_can_be_said(job: FakeJob) -> None:
     words = "--kind iceberg --every 10s --start latest --columns broker,queue_id --compact"
     words += " --table lake.orders --catalog type=rest --catalog uri=http://lake?a=b"
     words += " --option failOnDataLoss=false --master local[2] --namesrv there:1"
-    told = run(app, ["spark", "archive", "orders", "lake", *words.split()])
-    assert told.exit_code == 0, told.output
-    assert asked.params == Params(
+    result = run(app, ["spark", "archive", "orders", "lake", *words.split()])
+    assert result.exit_code == 0, result.output
+    assert job.params == Params(
         topic="orders",
         target="lake",
         kind="iceberg",
@@ -71,19 +71,19 @@ def test_all_can_be_said(asked: Asked) -> None:
     )
 
 
-def test_a_run_may_have_an_end(asked: Asked) -> None:
+def test_a_run_may_have_an_end(job: FakeJob) -> None:
     run(app, ["spark", "archive", "orders", "lake", "--once", "--until", "2026-01-31T12:00"])
-    assert asked.params.options["endingOffsets"] == "2026-01-31T12:00"
+    assert job.params.options["endingOffsets"] == "2026-01-31T12:00"
 
 
-def test_what_was_gone_and_what_was_merged_is_told(asked: Asked) -> None:
-    asked.done = ArchiveProgress(rows=1, skipped=20, merged=3, lag=4, number=5)
+def test_what_was_gone_and_what_was_merged_is_told(job: FakeJob) -> None:
+    job.done = ArchiveProgress(rows=1, skipped=20, merged=3, lag=4, number=5)
     assert run(app, ["spark", "archive", "orders", "lake"]).stdout == (
         "orders: 1 message to lake; 20 were gone; 3 small files merged; commit 5, 4 behind\n"
     )
 
 
-def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
+def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     line = json.loads(run(app, ["spark", "archive", "orders", "lake", "--json"]).stdout)
     assert line.pop("seconds") >= 0
     assert line == {
@@ -99,16 +99,16 @@ def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
     }
 
 
-def test_progress_is_told_while_it_runs(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told_while_it_runs(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     def running(params: Params, _spark: Any, tell: Any, ended: Any) -> ArchiveProgress:
         tell(ArchiveProgress(rows=5, lag=10))
         assert not ended()
         return ArchiveProgress(rows=15)
 
     monkeypatch.setattr(archive_job, "run", running)
-    told = run(app, ["spark", "archive", "orders", "lake"])
-    assert "15 messages" in told.stdout
-    assert "10 behind" in told.stderr
+    result = run(app, ["spark", "archive", "orders", "lake"])
+    assert "15 messages" in result.stdout
+    assert "10 behind" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_progress_is_told_while_it_runs(asked: Asked, monkeypatch: pytest.Monkey
     ],
 )
 def test_what_cannot_be_is_said_before_anything_runs(
-    asked: Asked, words: list[str], says: str
+    job: FakeJob, words: list[str], says: str
 ) -> None:
-    told = run(app, ["spark", "archive", "orders", "lake", *words])
-    assert isinstance(told.exception, ConfigError | UsageError)
-    assert says in str(told.exception)
-    assert asked.params.topic == ""
+    result = run(app, ["spark", "archive", "orders", "lake", *words])
+    assert isinstance(result.exception, ConfigError | UsageError)
+    assert says in str(result.exception)
+    assert job.params.topic == ""
 
 
 def test_an_install_without_spark_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,21 +140,21 @@ def test_watching_groups_needs_pictures_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name)
     )
-    told = run(app, ["spark", "lag", "lag"])
-    assert isinstance(told.exception, UsageError)
-    assert "needs matplotlib: pip install 'roquet[spark,pictures]'" in str(told.exception)
+    result = run(app, ["spark", "lag", "lag"])
+    assert isinstance(result.exception, UsageError)
+    assert "needs matplotlib: pip install 'roquet[spark,pictures]'" in str(result.exception)
 
 
-def test_without_java_nothing_is_begun(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_nothing_is_begun(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Path:
         raise ConfigError("no Java 17 found: install it")
 
     monkeypatch.setattr("roquet.spark.java.java_home", none)
     for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
-    told = run(app, ["spark", "archive", "orders", "lake"])
-    assert "no Java 17" in str(told.exception)
-    assert asked.params.topic == ""
+    result = run(app, ["spark", "archive", "orders", "lake"])
+    assert "no Java 17" in str(result.exception)
+    assert job.params.topic == ""
 
 
 @pytest.fixture(scope="module")
@@ -167,22 +167,22 @@ def namesrv() -> Iterator[str]:
 
 def test_a_topic_that_there_is_not_is_said(tmp_path: Path, namesrv: str) -> None:
     table = tmp_path / "lake"
-    told = run(app, ["spark", "archive", "odrers", str(table), "--namesrv", namesrv])
-    assert "topic 'odrers' is unknown" in str(told.exception)
-    assert not told.stderr.strip(), "no empty bar above the error"
+    result = run(app, ["spark", "archive", "odrers", str(table), "--namesrv", namesrv])
+    assert "topic 'odrers' is unknown" in str(result.exception)
+    assert not result.stderr.strip(), "no empty bar above the error"
     assert not table.exists()
 
 
 def test_what_was_done_before_an_error_stays_on_the_screen(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch
+    job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(params: Params, _spark: Any, tell: Any, ended: Any) -> ArchiveProgress:
         tell(ArchiveProgress(rows=5, lag=10))
         raise ConfigError("the disk is full")
 
     monkeypatch.setattr(archive_job, "run", failing)
-    told = run(app, ["spark", "archive", "orders", "lake"])
-    assert "5 rows" in told.stderr
+    result = run(app, ["spark", "archive", "orders", "lake"])
+    assert "5 rows" in result.stderr
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
@@ -193,6 +193,6 @@ def test_cleaning_needs_no_broker_and_no_spark(tmp_path: Path, kind: str) -> Non
     attempt = home / "staging" / "attempt"
     attempt.mkdir()
     (attempt / "roquet-1.parquet").write_bytes(b"left behind")
-    told = run(app, words)
-    assert told.stdout == f"{tmp_path} is clean, at commit 0\n"
+    result = run(app, words)
+    assert result.stdout == f"{tmp_path} is clean, at commit 0\n"
     assert not attempt.exists()

@@ -1,4 +1,4 @@
-"""roquet spark lag: options become parameters, and who will not catch up is the exit code."""
+"""roquet spark lag: options become parameters; a group that falls behind is the exit code."""
 
 import json
 from typing import Any
@@ -27,8 +27,8 @@ FINE = standing("mail", LagState.CAUGHT_UP, lag=0, caught_up_s=0.0)
 SLOW = standing("billing", LagState.FALLING_BEHIND, cut_off_s=7200.0)
 
 
-class Asked:
-    """Takes the place of the job, and remembers what it was asked for."""
+class FakeJob:
+    """Replaces the job, and keeps the parameters that it got."""
 
     def __init__(self) -> None:
         self.params = Params(target="")
@@ -42,25 +42,25 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    found = Asked()
-    monkeypatch.setattr(lag_job, "run", found)
+def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
+    fake = FakeJob()
+    monkeypatch.setattr(lag_job, "run", fake)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    return found
+    return fake
 
 
-def test_little_has_to_be_said(asked: Asked) -> None:
-    told = run(app, ["spark", "lag", "/lag"])
-    assert told.exit_code == 0, told.output
-    assert asked.params == Params(target="/lag", namesrv="127.0.0.1:9876")
-    assert "none of 1 groups is falling behind" in told.stdout
-    assert "61 samples; file:///lag/lag.html" in told.stdout
+def test_little_has_to_be_said(job: FakeJob) -> None:
+    result = run(app, ["spark", "lag", "/lag"])
+    assert result.exit_code == 0, result.output
+    assert job.params == Params(target="/lag", namesrv="127.0.0.1:9876")
+    assert "none of 1 groups is falling behind" in result.stdout
+    assert "61 samples; file:///lag/lag.html" in result.stdout
 
 
-def test_all_can_be_said(asked: Asked) -> None:
+def test_all_can_be_said(job: FakeJob) -> None:
     words = "--every 1s --for 1h --groups billing,mail --retention 48h --namesrv there:1"
     run(app, ["spark", "lag", "lag", *words.split()])
-    assert asked.params == Params(
+    assert job.params == Params(
         target="lag",
         namesrv="there:1",
         every_ms=1000,
@@ -70,31 +70,31 @@ def test_all_can_be_said(asked: Asked) -> None:
     )
 
 
-def test_who_will_not_catch_up_is_told_and_is_the_exit_code(asked: Asked) -> None:
-    asked.standings = (SLOW, FINE)
-    told = run(app, ["spark", "lag", "/lag"], env={"COLUMNS": "160"})
-    assert told.exit_code == 1
-    assert "billing will not catch up with orders" in told.stdout
-    assert "from 2026-01-31 14:00 UTC on" in told.stdout
+def test_who_will_not_catch_up_is_told_and_is_the_exit_code(job: FakeJob) -> None:
+    job.standings = (SLOW, FINE)
+    result = run(app, ["spark", "lag", "/lag"], env={"COLUMNS": "160"})
+    assert result.exit_code == 1
+    assert "billing will not catch up with orders" in result.stdout
+    assert "from 2026-01-31 14:00 UTC on" in result.stdout
 
 
-def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
-    asked.standings = (SLOW,)
-    told = run(app, ["spark", "lag", "/lag", "--json"])
-    assert told.exit_code == 1
-    line = json.loads(told.stdout)
+def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
+    job.standings = (SLOW,)
+    result = run(app, ["spark", "lag", "/lag", "--json"])
+    assert result.exit_code == 1
+    line = json.loads(result.stdout)
     assert line["standings"][0]["outlook"]["cut_off_s"] == 7200.0
-    assert told.stderr == ""
+    assert result.stderr == ""
 
 
-def test_progress_is_told_while_it_runs(asked: Asked) -> None:
-    told = run(app, ["spark", "lag", "/lag"], env={"COLUMNS": "160"})
-    assert "1/61" in told.stderr
-    assert "1,234 behind; no answer: broker-b" in told.stderr
+def test_progress_is_told_while_it_runs(job: FakeJob) -> None:
+    result = run(app, ["spark", "lag", "/lag"], env={"COLUMNS": "160"})
+    assert "1/61" in result.stderr
+    assert "1,234 behind; no answer: broker-b" in result.stderr
 
 
-def test_a_time_without_a_unit_is_told_so(asked: Asked) -> None:
-    told = run(app, ["spark", "lag", "/lag", "--every", "10"])
-    assert isinstance(told.exception, ConfigError)
-    assert "--every" in str(told.exception)
-    assert asked.params.target == ""
+def test_a_time_without_a_unit_is_told_so(job: FakeJob) -> None:
+    result = run(app, ["spark", "lag", "/lag", "--every", "10"])
+    assert isinstance(result.exception, ConfigError)
+    assert "--every" in str(result.exception)
+    assert job.params.target == ""

@@ -1,4 +1,4 @@
-"""roquet spark repair: what is asked for, and what is told."""
+"""roquet spark repair: options become parameters, and the result becomes lines or JSON."""
 
 import json
 from datetime import date
@@ -17,8 +17,8 @@ from roquet.spark.jobs.repair.repair_job import Params, RepairProgress
 run = CliRunner().invoke
 
 
-class Asked:
-    """Takes the place of the job, and remembers what it was asked for."""
+class FakeJob:
+    """Replaces the job, and keeps the parameters that it got."""
 
     def __init__(self) -> None:
         self.params = Params(group="", directory="")
@@ -35,43 +35,43 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    found = Asked()
-    monkeypatch.setattr(repair_job, "run", found)
-    monkeypatch.setattr(repair_job, "count_letters", found.summary)
+def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
+    fake = FakeJob()
+    monkeypatch.setattr(repair_job, "run", fake)
+    monkeypatch.setattr(repair_job, "count_letters", fake.summary)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    return found
+    return fake
 
 
-def test_little_has_to_be_said(asked: Asked) -> None:
-    told = run(app, ["spark", "repair", "billing", "lake"])
-    assert told.exit_code == 0, told.output
-    *table, last = told.stdout.splitlines()
+def test_little_has_to_be_said(job: FakeJob) -> None:
+    result = run(app, ["spark", "repair", "billing", "lake"])
+    assert result.exit_code == 0, result.output
+    *table, last = result.stdout.splitlines()
     assert last == "billing: 1,200 letters in lake; 12 new"
     assert table[-1].split() == ["dead", "orders", "-", "2026-01-31", "given", "up", "1,200", "3"]
     options = {"namesrv": "127.0.0.1:9876"}
-    assert asked.params == Params(group="billing", directory="lake", options=options)
+    assert job.params == Params(group="billing", directory="lake", options=options)
 
 
-def test_letters_are_chosen(asked: Asked) -> None:
-    asked.done = RepairProgress(letters=9, chosen=4, sent=2, before=2, finished=1)
+def test_letters_are_chosen(job: FakeJob) -> None:
+    job.done = RepairProgress(letters=9, chosen=4, sent=2, before=2, finished=1)
     words = ["--resend", "--where", "tag = 'new'", "--retries", "--tries-max", "3"]
-    told = run(app, ["spark", "repair", "billing", "lake", *words, "--master", "local[2]"])
-    assert told.stdout.splitlines()[-1] == (
+    result = run(app, ["spark", "repair", "billing", "lake", *words, "--master", "local[2]"])
+    assert result.stdout.splitlines()[-1] == (
         "billing: 9 letters in lake; 0 new; 2 of 4 chosen sent again; 2 had gone before; "
         "1 of an earlier run"
     )
-    assert asked.params.resend
-    assert (asked.params.where, asked.params.retries) == ("tag = 'new'", True)
-    assert (asked.params.tries_max, asked.params.master) == (3, "local[2]")
+    assert job.params.resend
+    assert (job.params.where, job.params.retries) == ("tag = 'new'", True)
+    assert (job.params.tries_max, job.params.master) == (3, "local[2]")
 
 
-def test_ids_may_be_said_several_times(asked: Asked) -> None:
+def test_ids_may_be_said_several_times(job: FakeJob) -> None:
     run(app, ["spark", "repair", "billing", "lake", "--resend", "--id", "A", "--id", "B"])
-    assert asked.params.ids == ("A", "B")
+    assert job.params.ids == ("A", "B")
 
 
-def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
+def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     line = json.loads(run(app, ["spark", "repair", "billing", "lake", "--json"]).stdout)
     assert (line["group"], line["table"], line["letters"], line["new"]) == (
         *("billing", "lake"),
@@ -81,17 +81,17 @@ def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
     assert (row["day"], row["letters"], row["tag"]) == ("2026-01-31", 1200, None)
 
 
-def test_letters_that_cannot_be_sent_are_an_error_in_the_end(asked: Asked) -> None:
-    asked.done = RepairProgress(chosen=2, lost=1)
-    told = run(app, ["spark", "repair", "billing", "lake", "--resend", "--id", "A"])
-    assert isinstance(told.exception, RoquetError)
-    assert "1 of the chosen letters cannot be sent" in str(told.exception)
+def test_letters_that_cannot_be_sent_are_an_error_in_the_end(job: FakeJob) -> None:
+    job.done = RepairProgress(chosen=2, lost=1)
+    result = run(app, ["spark", "repair", "billing", "lake", "--resend", "--id", "A"])
+    assert isinstance(result.exception, RoquetError)
+    assert "1 of the chosen letters cannot be sent" in str(result.exception)
 
 
-def test_what_cannot_be_is_said_before_anything_runs(asked: Asked) -> None:
-    told = run(app, ["spark", "repair", "billing", "lake", "--resend"])
-    assert isinstance(told.exception, ConfigError)
-    assert asked.params.group == ""
+def test_what_cannot_be_is_said_before_anything_runs(job: FakeJob) -> None:
+    result = run(app, ["spark", "repair", "billing", "lake", "--resend"])
+    assert isinstance(result.exception, ConfigError)
+    assert job.params.group == ""
 
 
 def test_the_usual_number_of_tries_is_said_twice_and_is_the_same() -> None:

@@ -1,4 +1,4 @@
-"""roquet spark replay: what is asked for, and what is told."""
+"""roquet spark replay: options become parameters, and the result becomes lines or JSON."""
 
 import json
 from pathlib import Path
@@ -16,8 +16,8 @@ from roquet.spark.jobs.replay.replay_job import Params, ReplayProgress
 run = CliRunner().invoke
 
 
-class Asked:
-    """Takes the place of the job, and remembers what it was asked for."""
+class FakeJob:
+    """Replaces the job, and keeps the parameters that it got."""
 
     def __init__(self) -> None:
         self.params = Params(source="", topic="")
@@ -30,28 +30,28 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    found = Asked()
-    monkeypatch.setattr(replay_job, "run", found)
+def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
+    fake = FakeJob()
+    monkeypatch.setattr(replay_job, "run", fake)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    return found
+    return fake
 
 
-def test_little_has_to_be_said(asked: Asked) -> None:
-    told = run(app, ["spark", "replay", "lake", "Again"])
-    assert (told.exit_code, told.stdout) == (0, "lake: 1,200 messages to Again\n")
-    assert "1,195 left" in told.stderr
+def test_little_has_to_be_said(job: FakeJob) -> None:
+    result = run(app, ["spark", "replay", "lake", "Again"])
+    assert (result.exit_code, result.stdout) == (0, "lake: 1,200 messages to Again\n")
+    assert "1,195 left" in result.stderr
     options = {"namesrv": "127.0.0.1:9876"}
-    assert asked.params == Params(source="lake", topic="Again", options=options)
+    assert job.params == Params(source="lake", topic="Again", options=options)
 
 
-def test_all_can_be_said(asked: Asked) -> None:
+def test_all_can_be_said(job: FakeJob) -> None:
     words = "--from 2026-01-01 --until 2026-02-01 --key k1 --key k2 --topic Orders"
     words += " --since 2026-03-01 --kind iceberg --table lake.orders --catalog type=rest"
     words += " --rate 500/s --tasks 6 --option timeout=5s --master local[2] --namesrv there:1"
-    told = run(app, ["spark", "replay", "lake", "Again", *words.split()])
-    assert told.exit_code == 0, told.output
-    assert asked.params == Params(
+    result = run(app, ["spark", "replay", "lake", "Again", *words.split()])
+    assert result.exit_code == 0, result.output
+    assert job.params == Params(
         source="lake",
         topic="Again",
         kind="iceberg",
@@ -69,18 +69,18 @@ def test_all_can_be_said(asked: Asked) -> None:
     )
 
 
-def test_what_was_there_and_what_is_there_twice_is_told(asked: Asked) -> None:
-    asked.done = ReplayProgress(rows=1, there=20, doubled=3)
+def test_what_was_there_and_what_is_there_twice_is_told(job: FakeJob) -> None:
+    job.done = ReplayProgress(rows=1, there=20, doubled=3)
     assert run(app, ["spark", "replay", "lake", "Again"]).stdout == (
         "lake: 1 message to Again; 20 were there; 3 are there twice (read with dropDoubles=true)\n"
     )
 
 
-def test_a_run_is_a_line_of_json_for_programs(asked: Asked) -> None:
+def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     line = json.loads(run(app, ["spark", "replay", "lake", "Again", "--json"]).stdout)
     assert line.pop("seconds") >= 0
-    told = {"rows": 1200, "there": 0, "left": 0, "doubled": 0}
-    assert line == {"table": "lake", "topic": "Again", **told}
+    result = {"rows": 1200, "there": 0, "left": 0, "doubled": 0}
+    assert line == {"table": "lake", "topic": "Again", **result}
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_what_is_no_rate_is_said(text: str) -> None:
         parse_rate(text)
 
 
-def test_without_java_nothing_is_begun(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_nothing_is_begun(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Path:
         raise ConfigError("no Java 17 found: install it")
 
     monkeypatch.setattr("roquet.spark.java.java_home", none)
     for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
-    told = run(app, ["spark", "replay", "lake", "Again"])
-    assert "no Java 17" in str(told.exception)
-    assert asked.params.topic == ""
+    result = run(app, ["spark", "replay", "lake", "Again"])
+    assert "no Java 17" in str(result.exception)
+    assert job.params.topic == ""

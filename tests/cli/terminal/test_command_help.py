@@ -10,7 +10,7 @@ GROUPS = ("topic", "group", "dlq", "set-aside", "message", "cluster", "lab", "sp
 
 
 def help_of(words: list[str], columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a terminal shows; typer's CliRunner has a width of its own."""
+    """Help as a terminal shows it; typer's CliRunner has a width of its own."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr("sys.argv", ["roquet", *words, "--help"])
     told = io.StringIO()

@@ -26,7 +26,7 @@ def context(namesrv: str) -> typer.Context:
 
 
 def completed(namesrv: str, words: str) -> list[str]:
-    """What bash is told at the end of a line."""
+    """Completions that bash gets at the end of a line."""
     given = {
         "_ROQUET_COMPLETE": "complete_bash",
         "COMP_WORDS": words,

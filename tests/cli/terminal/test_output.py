@@ -18,11 +18,11 @@ def test_a_body_is_one_line_cut_where_it_is_longer() -> None:
 
 
 def test_a_time_is_a_moment_or_a_number_of_milliseconds() -> None:
-    assert output.time_ms("1700000000000", "--to") == 1_700_000_000_000
-    assert output.time_ms("2026-01-31T12:00+00:00", "--to") == 1_769_860_800_000
+    assert output.parse_time_ms("1700000000000", "--to") == 1_700_000_000_000
+    assert output.parse_time_ms("2026-01-31T12:00+00:00", "--to") == 1_769_860_800_000
     for nonsense in ("yesterday", "", "-1", "2026-13-01", "99999-01-01"):
         with pytest.raises(UsageError, match=r"--to: .* is no time like 2026-01-31T12:00"):
-            output.time_ms(nonsense, "--to")
+            output.parse_time_ms(nonsense, "--to")
 
 
 def test_no_time_is_a_dash() -> None:
@@ -67,8 +67,9 @@ def test_a_pipe_gets_each_row_in_one_line(
     assert capsys.readouterr().out.splitlines()[1].split() == ["a" * 100, "b" * 100]
 
 
-def test_who_has_said_yes_is_not_asked() -> None:
+def test_yes_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(output.confirm("Sure?", yes=True))
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_preview_leaves_stdout_to_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,17 +5,17 @@ import pytest
 from roquet.testing.simulation.patching import patched
 
 
-class House:
-    rooms = 3
+class Limits:
+    connections = 3
 
 
 def test_what_was_replaced_is_back_afterwards() -> None:
-    with patched(House, "rooms", 4):
-        assert House.rooms == 4
-    assert House.rooms == 3
+    with patched(Limits, "connections", 4):
+        assert Limits.connections == 4
+    assert Limits.connections == 3
 
 
 def test_it_is_back_after_an_error_too() -> None:
-    with pytest.raises(ZeroDivisionError), patched(House, "rooms", 4):
+    with pytest.raises(ZeroDivisionError), patched(Limits, "connections", 4):
         _ = 1 // 0
-    assert House.rooms == 3
+    assert Limits.connections == 3

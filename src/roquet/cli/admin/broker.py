@@ -1,4 +1,4 @@
-"""roquet broker: starts one; roquet broker settings, set: what a running one goes by."""
+"""roquet broker: starts a broker; roquet broker settings, set: a running one's settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -7,7 +7,8 @@ import typer
 
 from roquet.cli.process import runtime
 from roquet.cli.servers import start
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import BrokerArgument
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
 from roquet.model.errors import UsageError
@@ -15,10 +16,6 @@ from roquet.model.settings import suggest
 
 app: Final = typer.Typer(name="broker", rich_markup_mode=None)
 app.callback(invoke_without_command=True)(start.broker)
-
-BrokerArgument = Annotated[
-    str, typer.Argument(help="The broker's name.", autocompletion=completion.brokers)
-]
 
 
 @app.command()
@@ -46,7 +43,7 @@ def set_settings(
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Change settings of a running broker. All that are given, or none."""
+    """Change settings of a running broker: all that are given, or none."""
     runtime.log_to_stderr(verbose=False)
     pairs = [_pair(set_settings) for set_settings in changes]
     _check_duplicates(pairs)
@@ -58,13 +55,13 @@ async def _settings(namesrv: str | None, broker: str, *, unused: bool, json: boo
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await brokers.settings(admin, broker)
-    if not unused and _is_ours(found):
-        found = _effective(found)
+        values = await brokers.settings(admin, broker)
+    if not unused and _is_ours(values):
+        values = _effective(values)
     if json:
-        output.echo_json([found])
+        output.echo_json([values])
         return
-    for name, value in found.items():
+    for name, value in values.items():
         output.echo(f"{name} = {value}")
 
 
@@ -101,44 +98,44 @@ async def _change(
         output.echo(f"{broker}: changed")
 
 
-def _current_value(told: Mapping[str, str], broker: str, key: str) -> str | None:
-    """What a broker has of a setting, which may be named in our words or in genuine ones.
+def _current_value(values: Mapping[str, str], broker: str, key: str) -> str | None:
+    """A broker's value of a setting, named in Roquet's or in RocketMQ's words; None if not set.
 
-    UsageError when it has no such setting: genuine brokers would say nothing, and change nothing.
+    Raises UsageError for an unknown setting: Apache's brokers would silently change nothing.
     """
     from roquet.broker.settings.definitions import OWN_NAMES, SETTINGS, apache_keys
 
-    if key in told:
-        return told[key]
+    if key in values:
+        return values[key]
     name = OWN_NAMES.get(key, key)
     setting = SETTINGS.get(name)
     if setting is None and key not in apache_keys():
-        raise UsageError(f"{broker} has no setting {key!r}{suggest(key, [*told, *SETTINGS])}")
+        raise UsageError(f"{broker} has no setting {key!r}{suggest(key, [*values, *SETTINGS])}")
     if setting is None or not setting.apache_keys:
         return None
     genuine = setting.apache_keys[0]
-    if key == name and not _is_ours(told):
+    if key == name and not _is_ours(values):
         raise UsageError(f"{broker} is no broker of ours: there {key} is called {genuine}")
-    text = told.get(genuine)
+    text = values.get(genuine)
     return text if text is None or key != name else _own_format(name, text)
 
 
-def _is_ours(told: Mapping[str, str]) -> bool:
-    """Whether a broker told settings that Apache RocketMQ does not have."""
+def _is_ours(values: Mapping[str, str]) -> bool:
+    """Whether a broker reports settings that Apache RocketMQ does not have."""
     from roquet.broker.settings.definitions import SETTINGS
 
-    return any(name in told for name, setting in SETTINGS.items() if not setting.apache_keys)
+    return any(name in values for name, setting in SETTINGS.items() if not setting.apache_keys)
 
 
-def _effective(told: Mapping[str, str]) -> dict[str, str]:
-    """A broker's settings without those that change nothing on it."""
+def _effective(values: Mapping[str, str]) -> dict[str, str]:
+    """A broker's settings without those that have no effect on it."""
     from roquet.broker.settings.apache_settings import unused_settings
 
-    return {key: value for key, value in told.items() if key not in unused_settings()}
+    return {key: value for key, value in values.items() if key not in unused_settings()}
 
 
 def _own_format(name: str, text: str) -> str:
-    """A value that was told in genuine words."""
+    """A value in RocketMQ's format, in Roquet's."""
     from roquet.broker.settings.definitions import SETTINGS
     from roquet.broker.settings.settings_format import own_text
 
@@ -147,7 +144,7 @@ def _own_format(name: str, text: str) -> str:
 
 
 def _check_duplicates(pairs: Sequence[tuple[str, str]]) -> None:
-    """UsageError when one setting is given twice, in the same words or in two kinds of them."""
+    """Raise UsageError when one setting is given twice, also under two names."""
     from roquet.broker.settings.definitions import OWN_NAMES
 
     seen: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""roquet cluster show: brokers, and how they do."""
+"""roquet cluster show: brokers and their status."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
@@ -20,7 +20,7 @@ app: Final = typer.Typer(
     name="cluster",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Brokers, and how they do.",
+    help="Brokers and their status.",
 )
 
 
@@ -28,7 +28,7 @@ app: Final = typer.Typer(
 def show(
     broker: Annotated[
         str | None,
-        typer.Argument(help="All that this one tells.", autocompletion=completion.brokers),
+        typer.Argument(help="Show everything about this one.", autocompletion=completion.brokers),
     ] = None,
     *,
     json: JsonOption = False,
@@ -44,61 +44,62 @@ async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await brokers.statuses(admin)
+        shown = await brokers.statuses(admin)
     if broker is not None:
-        hint = suggest(broker, [one.broker for one in found])
-        found = [one for one in found if one.broker == broker]
-        if not found:
+        hint = suggest(broker, [each.broker for each in shown])
+        shown = [each for each in shown if each.broker == broker]
+        if not shown:
             raise UsageError(f"there is no broker {broker!r}{hint}")
     if json:
-        output.echo_json(found)
+        output.echo_json(shown)
     elif broker is None:
-        output.console().print(_lines(found))
-        _warn_of_set_aside(found)
+        output.console().print(_lines(shown))
+        _warn_of_set_aside(shown)
     else:
-        _print_whole(found)
-    silent = [one for one in found if one.fault is not None]
-    for one in silent:
-        output.echo(f"{one.broker} {one.broker_id} at {one.address}: {one.fault}", err=True)
+        _print_whole(shown)
+    silent = [each for each in shown if each.fault is not None]
+    for each in silent:
+        output.echo(f"{each.broker} {each.broker_id} at {each.address}: {each.fault}", err=True)
     if silent:
         sys.exit(FAILED)
 
 
-def _print_whole(found: "list[BrokerStatus]") -> None:
-    for one in found:
-        output.echo(f"{one.cluster} {one.broker} {one.broker_id} at {one.address}")
-        for name, value in one.info.items():
+def _print_whole(brokers: "list[BrokerStatus]") -> None:
+    for broker in brokers:
+        output.echo(f"{broker.cluster} {broker.broker} {broker.broker_id} at {broker.address}")
+        for name, value in broker.info.items():
             output.echo(f"  {name} = {value}")
 
 
-def _lines(found: "list[BrokerStatus]") -> object:
+def _lines(brokers: "list[BrokerStatus]") -> object:
     columns = ("cluster", "broker", "id", "address", "software", "in/s", "out/s")
     shown = table(*columns, numbers=5)
-    for one in found:
+    for broker in brokers:
         shown.add_row(
-            one.cluster,
-            one.broker,
-            str(one.broker_id),
-            one.address,
-            one.software,
-            _last_10_s(one.puts_per_s),
-            _last_10_s(one.gets_per_s),
+            broker.cluster,
+            broker.broker,
+            str(broker.broker_id),
+            broker.address,
+            broker.software,
+            _last_10_s(broker.puts_per_s),
+            _last_10_s(broker.gets_per_s),
         )
     return shown
 
 
-def _warn_of_set_aside(found: "list[BrokerStatus]") -> None:
-    for one in found:
-        if one.set_aside:
+def _warn_of_set_aside(brokers: "list[BrokerStatus]") -> None:
+    for broker in brokers:
+        if broker.set_aside:
+            messages = output.quantity(broker.set_aside, "message")
             output.echo(
-                f"{one.broker} has set {output.quantity(one.set_aside, 'message')} aside that it"
+                f"{broker.broker} has set {messages} aside that it"
                 " cannot handle: see `roquet set-aside ls`",
                 err=True,
             )
 
 
 def _last_10_s(rates: str) -> str:
-    """Of the last ten seconds: the first of three."""
+    """The first of three rates: of the last ten seconds."""
     try:
         return f"{float(rates.split(maxsplit=1)[0]):,.1f}"
     except (IndexError, ValueError):

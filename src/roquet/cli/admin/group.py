@@ -1,4 +1,4 @@
-"""roquet group: who is in one, what waits for it, where it goes on; made, reset and deleted."""
+"""roquet group: members, queues and lag of consumer groups; created, reset and deleted."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from roquet.cli.admin import group_view
-from roquet.cli.messaging.produce_consume import EDGE_HINT
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
@@ -22,21 +22,16 @@ group: Final = typer.Typer(
 )
 
 
-GroupNameArgument = Annotated[
-    str, typer.Argument(help="The group's name.", autocompletion=completion.groups)
-]
-
-
 @group.command()
 def show(
-    name: GroupNameArgument,
+    name: GroupArgument,
     *,
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Show a group: members, queues, lag, and what is amiss.
+    """Show a group: members, queues, lag and problems.
 
-    Exit code 1 when something is amiss.
+    Exit code 1 when there is a problem.
     """
     runtime.log_to_stderr(verbose=False)
     runtime.run(_show(name, namesrv, json=json))
@@ -56,7 +51,7 @@ def list_groups(
 
 @group.command()
 def create(
-    name: GroupNameArgument,
+    name: GroupArgument,
     *,
     retries: Annotated[
         int | None, typer.Option(min=-1, help="How often a failed message is tried again.")
@@ -67,21 +62,21 @@ def create(
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Create a group, or change it. On all brokers; what is not given stays."""
+    """Create a group on all brokers, or change it; options that are not given stay."""
     runtime.log_to_stderr(verbose=False)
-    given = {
+    fields = {
         "retry_max_times": retries,
         "consume_message_orderly": ordered,
         "consume_broadcast_enable": broadcast,
         "consume_enable": enabled,
     }
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes = {key: value for key, value in fields.items() if value is not None}
     runtime.run(_create(namesrv, name, changes, json=json))
 
 
 @group.command()
 def delete(
-    name: GroupNameArgument,
+    name: GroupArgument,
     *,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -95,7 +90,7 @@ def delete(
 
 @group.command()
 def reset(  # noqa: PLR0913 - each is an option
-    name: GroupNameArgument,
+    name: GroupArgument,
     *,
     topic: Annotated[
         str, typer.Option("--topic", "-t", help="Of which topic.", autocompletion=completion.topics)
@@ -103,17 +98,17 @@ def reset(  # noqa: PLR0913 - each is an option
     to: Annotated[str, typer.Option(help="first, last, or a time like 2026-01-31T12:00.")],
     queues: Annotated[
         list[str] | None,
-        typer.Option("--queue", metavar="BROKER:ID", help="This one alone; may be repeated."),
+        typer.Option("--queue", metavar="BROKER:ID", help="Only this one; may be repeated."),
     ] = None,
     create: Annotated[
-        bool, typer.Option("--create", help="Also a group that no broker knows: it is made.")
+        bool, typer.Option("--create", help="Create a group that no broker knows.")
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Have a group go on elsewhere. Earlier messages come again, later ones are skipped."""
+    """Reset a group's offsets. Going back repeats messages, going forward skips them."""
     runtime.log_to_stderr(verbose=False)
     only = [_parse_queue(text) for text in queues or ()]
     work = _GroupReset(namesrv, name, topic, only, create=create)
@@ -138,23 +133,23 @@ async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, j
 
     done: list[str] = []
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await groups.show(admin, name)
-        if found.members:
-            members = output.quantity(len(found.members), "member")
+        info = await groups.show(admin, name)
+        if info.members:
+            members = output.quantity(len(info.members), "member")
             raise UsageError(f"group {name!r} has {members}: stop them first")
-        output.show_preview([group_view.headline(found)], dry_run=dry_run, json=json)
+        output.show_preview([group_view.headline(info)], dry_run=dry_run, json=json)
         if not dry_run:
             await output.confirm(f"Delete {name} and its progress?", yes=yes, to_stderr=json)
             done = await groups.delete(admin, name)
     if json:
-        fields = {"name": name, "lag": found.lag, "brokers": done, "changed": not dry_run}
+        fields = {"name": name, "lag": info.lag, "brokers": done, "changed": not dry_run}
         output.echo_json([fields])
     elif not dry_run:
         output.echo(f"{name}: deleted on {', '.join(done)}")
 
 
 class _GroupReset:
-    """One `roquet group reset`."""
+    """One run of `roquet group reset`."""
 
     def __init__(
         self,
@@ -172,18 +167,18 @@ class _GroupReset:
         self._create = create
 
     async def run(self, to: str, *, dry_run: bool, yes: bool, json: bool) -> None:
-        """Work out where the group goes on, show it, ask, do it."""
+        """Plan the reset, show it, ask, apply it."""
         from roquet.admin import offset_reset
         from roquet.admin.client import AdminClient
 
         name = self._name
         edges = {edge.value: edge for edge in offset_reset.QueueEdge}
-        target = edges[to] if to in edges else output.time_ms(to, "--to", EDGE_HINT)
+        target = edges[to] if to in edges else output.parse_time_ms(to, "--to", output.EDGE_HINT)
         async with AdminClient(namesrv_addresses(self._namesrv)) as admin:
             moves = await offset_reset.plan(admin, name, self._topic, target, self._only)
-            fresh = await self._is_fresh(admin)
+            is_new = await self._is_new(admin)
             output.console(to_stderr=json).print(group_view.reset_table(moves))
-            new = [f"no broker knows group {name!r} yet: it is made"] if fresh else []
+            new = [f"no broker knows group {name!r} yet: it is made"] if is_new else []
             output.show_preview(new, dry_run=dry_run, json=json)
             if not dry_run:
                 where = output.quantity(len(moves), "queue")
@@ -196,8 +191,8 @@ class _GroupReset:
         elif not dry_run:
             output.echo(f"{name}: goes on there")
 
-    async def _is_fresh(self, admin: "AdminClient") -> bool:
-        """Whether no broker knows the group; UsageError when that was not said."""
+    async def _is_new(self, admin: "AdminClient") -> bool:
+        """Whether no broker knows the group. Raises UsageError for that without --create."""
         from roquet.admin import groups
 
         try:
@@ -221,14 +216,14 @@ async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await groups.show(admin, name)
+        info = await groups.show(admin, name)
     if json:
-        output.echo_json([found])
+        output.echo_json([info])
     else:
         console = output.console()
-        for part in group_view.group_parts(found):
+        for part in group_view.group_parts(info):
             console.print(part)
-    if found.problems:
+    if info.problems:
         sys.exit(FAILED)
 
 
@@ -237,10 +232,10 @@ async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await groups.summaries(admin, system=system)
+        summaries = await groups.summaries(admin, system=system)
     if json:
-        output.echo_json(found)
-    elif found:
-        output.console().print(group_view.summary_table(found))
+        output.echo_json(summaries)
+    elif summaries:
+        output.console().print(group_view.summary_table(summaries))
     else:
         output.echo("no group")

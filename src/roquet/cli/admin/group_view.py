@@ -1,4 +1,4 @@
-"""What is told of a group: its members and queues, a line of it, and where a reset takes it."""
+"""Group view: a group's members, queues and problems, and a planned reset, as tables."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -13,82 +13,84 @@ if TYPE_CHECKING:
     from roquet.admin.offset_reset import QueueReset
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta")
-"""One for each member, as far as they go; a red queue is one with a fault."""
+"""Colours of members and their queues; a queue with a fault is red."""
 
 FAULT: Final = "bold red"
 
 
-def reset_fields(move: "QueueReset") -> dict[str, Any]:
-    """A move for programs."""
+def reset_fields(reset: "QueueReset") -> dict[str, Any]:
+    """A planned reset of one queue for JSON."""
     return {
-        "topic": move.queue.topic,
-        "broker": move.queue.broker_name,
-        "queue": move.queue.queue_id,
-        "now": move.committed,
-        "then": move.target,
-        "again": move.redelivered,
-        "skipped": move.skipped,
+        "topic": reset.queue.topic,
+        "broker": reset.queue.broker_name,
+        "queue": reset.queue.queue_id,
+        "now": reset.committed,
+        "then": reset.target,
+        "again": reset.redelivered,
+        "skipped": reset.skipped,
     }
 
 
 def reset_table(planned: "list[QueueReset]") -> "Table":
-    """Where a group goes on in each queue."""
+    """A table of planned resets, one queue a row."""
     shown = table("broker", "queue", "now", "then", "again", "skipped", numbers=1)
-    for move in planned:
+    for reset in planned:
         shown.add_row(
-            move.queue.broker_name,
-            str(move.queue.queue_id),
-            "-" if move.committed is None else f"{move.committed:,}",
-            f"{move.target:,}",
-            f"{move.redelivered:,}",
-            f"{move.skipped:,}",
+            reset.queue.broker_name,
+            str(reset.queue.queue_id),
+            "-" if reset.committed is None else f"{reset.committed:,}",
+            f"{reset.target:,}",
+            f"{reset.redelivered:,}",
+            f"{reset.skipped:,}",
         )
     return shown
 
 
-def group_parts(found: "GroupInfo") -> Iterator[Any]:
-    """What is printed of a group, one below the other."""
+def group_parts(group: "GroupInfo") -> Iterator[Any]:
+    """Everything about a group: lines and tables, one below the other."""
     colours = {
-        member.client_id: COLOURS[place % len(COLOURS)]
-        for place, member in enumerate(found.members)
+        member.client_id: COLOURS[index % len(COLOURS)]
+        for index, member in enumerate(group.members)
     }
-    yield headline(found)
-    for one in found.divisions:
-        yield f"{one.topic}: {one.strategy}, decision {one.number} of its broker"
-    if found.members:
-        yield _members(found, colours)
-    if found.queues:
-        yield _queues(found, colours)
-    for problem in found.problems:
+    yield headline(group)
+    for division in group.divisions:
+        yield f"{division.topic}: {division.strategy}, decision {division.number} of its broker"
+    if group.members:
+        yield _members(group, colours)
+    if group.queues:
+        yield _queues(group, colours)
+    for problem in group.problems:
         yield output.styled_text(f"! {problem}", FAULT)
 
 
-def headline(found: "GroupInfo") -> str:
+def headline(group: "GroupInfo") -> str:
     """A group in one line."""
-    words = [found.name, output.quantity(len(found.members), "member"), f"lag {found.lag:,}"]
-    if found.message_model is not None:
-        words.insert(1, found.message_model)
+    words = [group.name, output.quantity(len(group.members), "member"), f"lag {group.lag:,}"]
+    if group.message_model is not None:
+        words.insert(1, group.message_model)
     return "  ".join(words)
 
 
-def _members(found: "GroupInfo", colours: Mapping[str, str]) -> "Table":
+def _members(group: "GroupInfo", colours: Mapping[str, str]) -> "Table":
     shown = table("member", "address", "language", "version", "listens to", "strategy")
-    for one in found.members:
-        wishes = ", ".join(f"{topic} {wish}" for topic, wish in sorted((one.wishes or {}).items()))
+    for member in group.members:
+        wishes = ", ".join(
+            f"{topic} {wish}" for topic, wish in sorted((member.wishes or {}).items())
+        )
         shown.add_row(
-            output.styled_text(one.client_id, colours[one.client_id]),
-            one.address,
-            one.language or "?",
-            str(one.version),
+            output.styled_text(member.client_id, colours[member.client_id]),
+            member.address,
+            member.language or "?",
+            str(member.version),
             wishes,
-            one.strategy or "",
+            member.strategy or "",
         )
     return shown
 
 
-def _queues(found: "GroupInfo", colours: Mapping[str, str]) -> "Table":
+def _queues(group: "GroupInfo", colours: Mapping[str, str]) -> "Table":
     shown = table("topic", "broker", "queue", "owner", "committed", "end", "lag", numbers=4)
-    for queue in found.queues:
+    for queue in group.queues:
         owner = "?" if queue.owners is None else ", ".join(queue.owners) or "nobody"
         style = FAULT if queue.fault else colours.get(owner, "")
         shown.add_row(
@@ -103,10 +105,10 @@ def _queues(found: "GroupInfo", colours: Mapping[str, str]) -> "Table":
     return shown
 
 
-def summary_table(found: "list[GroupSummary]") -> "Table":
-    """A line for each group."""
+def summary_table(groups: "list[GroupSummary]") -> "Table":
+    """A table of groups, one a row."""
     shown = table("group", "members", "lag", "", numbers=1)
-    for one in found:
-        off = output.styled_text("disabled", FAULT) if one.disabled_on else ""
-        shown.add_row(one.name, f"{one.members:,}", f"{one.lag:,}", off)
+    for group in groups:
+        off = output.styled_text("disabled", FAULT) if group.disabled_on else ""
+        shown.add_row(group.name, f"{group.members:,}", f"{group.lag:,}", off)
     return shown

@@ -1,4 +1,4 @@
-"""roquet dump, check: any store file as text; a directory judged."""
+"""roquet dump, check: prints any store file as text; checks a store directory."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roquet.store.config import StoreConfig
 
 TEXT_MAX: Final = 160
-"""Characters of one value in a line for eyes; `--json` cuts nothing."""
+"""Characters of one value in text output; `--json` cuts nothing."""
 
 StoreJsonOption = Annotated[bool, typer.Option("--json", help="JSON, with nothing cut.")]
 StoreConfigOption = Annotated[
@@ -32,7 +32,7 @@ def dump(
     json: StoreJsonOption = False,
     config: StoreConfigOption = None,
 ) -> None:
-    """Print what a store file holds. One thing a line; the file stays as it is."""
+    """Print the contents of a store file, one entry a line. The file is not changed."""
     from roquet.store import dump as store_dump
 
     for values in store_dump.dump_file(file, config=_layout(config)):
@@ -50,7 +50,7 @@ def check(
     json: StoreJsonOption = False,
     config: StoreConfigOption = None,
 ) -> None:
-    """Judge a data directory. Nothing is changed; exit code 1 when it is damaged."""
+    """Check a data directory for damage. Nothing is changed; exit code 1 when it is damaged."""
     from roquet.store import check as store_check
 
     report = store_check.check(directory, _layout(config))
@@ -66,7 +66,7 @@ def check(
 
 
 def _layout(config: Path | None) -> "StoreConfig | None":
-    """The sizes of files that a broker.conf asks for."""
+    """The store settings of a broker.conf; None without one."""
     if config is None:
         return None
     from roquet.broker.settings.config import load
@@ -76,7 +76,7 @@ def _layout(config: Path | None) -> "StoreConfig | None":
 
 
 def _report_lines(report: "StoreReport") -> Iterator[str]:
-    """A report in sentences."""
+    """A report as lines of text."""
     yield f"{report.directory}: {report.verdict}"
     yield (
         f"  {report.records:,} records in {report.queues:,} queues, "
@@ -92,7 +92,7 @@ def _report_lines(report: "StoreReport") -> Iterator[str]:
 
 
 def _as_text(values: Mapping[str, Any]) -> str:
-    """The kind, and then name=value for all that is not empty."""
+    """The kind, and name=value for every value."""
     rest = (f"{name}={_short(value)}" for name, value in values.items() if name != "kind")
     return " ".join([str(values["kind"]), *rest])
 

@@ -9,6 +9,7 @@ import typer
 from roquet.cli.admin import topic_view
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.arguments import TopicArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
@@ -22,13 +23,10 @@ app: Final = typer.Typer(
     name="topic", no_args_is_help=True, rich_markup_mode=None, help="Topics and their queues."
 )
 
-TopicNameArgument = Annotated[
-    str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)
-]
 BrokersOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--broker", help="On this one alone; may be repeated.", autocompletion=completion.brokers
+        "--broker", help="Only on this one; may be repeated.", autocompletion=completion.brokers
     ),
 ]
 PermissionOption = Annotated[str | None, typer.Option("--perm", help="RW, R, W, or - for neither.")]
@@ -53,17 +51,15 @@ def list_topics(
 
 
 @app.command()
-def show(
-    name: TopicNameArgument, *, json: JsonOption = False, namesrv: NamesrvOption = None
-) -> None:
-    """Show a topic: brokers, settings, queues, and who listens."""
+def show(name: TopicArgument, *, json: JsonOption = False, namesrv: NamesrvOption = None) -> None:
+    """Show a topic: brokers, settings, queues and groups."""
     runtime.log_to_stderr(verbose=False)
     runtime.run(_show(namesrv, name, json=json))
 
 
 @app.command()
 def create(  # noqa: PLR0913 - each is an option
-    name: TopicNameArgument,
+    name: TopicArgument,
     *,
     queues: Annotated[int, typer.Option(min=1, help="On each broker.")] = 8,
     brokers: BrokersOption = None,
@@ -81,7 +77,7 @@ def create(  # noqa: PLR0913 - each is an option
 
 @app.command()
 def update(  # noqa: PLR0913 - each is an option
-    name: TopicNameArgument,
+    name: TopicArgument,
     *,
     read_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
     write_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
@@ -94,9 +90,9 @@ def update(  # noqa: PLR0913 - each is an option
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Change a topic's settings; what is not given stays. `resize` changes queues safely.
+    """Change a topic's settings. `resize` changes the number of queues safely.
 
-    It asks when messages would be in queues that cannot be read.
+    Options that are not given stay. Asks before messages end up in queues that cannot be read.
     """
     runtime.log_to_stderr(verbose=False)
     settings = _settings((read_queues, write_queues), permission, order, attributes)
@@ -106,21 +102,21 @@ def update(  # noqa: PLR0913 - each is an option
 
 @app.command()
 def resize(
-    name: TopicNameArgument,
+    name: TopicArgument,
     queues: Annotated[int, typer.Argument(help="How many, on each broker.")],
     *,
     settle: Annotated[
-        float, typer.Option(min=0, help="Seconds in which producers may not have heard of it.")
+        float, typer.Option(min=0, help="Seconds to wait for producers to refresh their routes.")
     ] = 35.0,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Give a topic more or fewer queues. It may be in use; nothing is left behind.
+    """Give a topic more or fewer queues while it is in use; no message is left behind.
 
-    Fewer: no new messages for the last queues, then every group reads what is in them, then they
-    go. That takes as long as the slowest group; Ctrl-C is safe, and the same command goes on.
+    Fewer: the last queues get no new messages, every group reads what is in them, then they are
+    removed. That takes as long as the slowest group; after Ctrl-C the same command continues.
     """
     runtime.log_to_stderr(verbose=False)
     runtime.run(_resize(namesrv, name, queues, settle, dry_run=dry_run, yes=yes, json=json))
@@ -128,7 +124,7 @@ def resize(
 
 @app.command()
 def delete(
-    name: TopicNameArgument,
+    name: TopicArgument,
     *,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -145,11 +141,11 @@ async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await topics.list_names(admin, system=system)
+        names = await topics.list_names(admin, system=system)
     if json:
-        output.echo_json(found)
+        output.echo_json(names)
     else:
-        for name in found or ["no topic"]:
+        for name in names or ["no topic"]:
             output.echo(name)
 
 
@@ -158,14 +154,14 @@ async def _show(namesrv: str | None, name: str, *, json: bool) -> None:
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await topics.show(admin, name)
+        info = await topics.show(admin, name)
     if json:
-        output.echo_json([found])
+        output.echo_json([info])
     else:
         console = output.console()
-        for part in topic_view.topic_parts(found):
+        for part in topic_view.topic_parts(info):
             console.print(part)
-    if found.problems:
+    if info.problems:
         sys.exit(FAILED)
 
 
@@ -198,8 +194,8 @@ async def _update(
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await topics.show(admin, name)
-        change = topic_view.TopicChange(found, settings, topics.select_brokers(found, brokers))
+        info = await topics.show(admin, name)
+        change = topic_view.TopicChange(info, settings, topics.select_brokers(info, brokers))
         if dry_run or change.hides:
             output.show_preview(change.preview(), dry_run=dry_run, json=json)
         if not dry_run:
@@ -228,18 +224,18 @@ async def _resize(
     resizing.check_queue_count(count)
     queues = output.quantity(count, "queue")
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await topics.show(admin, name)
-        own = await resizing.broadcasting_groups(admin, found.groups)
-        preview = topic_view.resize_preview(found, count, own)
+        info = await topics.show(admin, name)
+        own = await resizing.broadcasting_groups(admin, info.groups)
+        preview = topic_view.resize_preview(info, count, own)
         output.show_preview(preview, dry_run=dry_run, json=json)
         if not dry_run:
             await output.confirm(f"Give {name} {queues}?", yes=yes, to_stderr=json)
             settle_ms = int(settle_s * 1000)
             with closing(_ResizeProgress()) as progress:
                 async for step in resizing.resize(admin, name, count, settle_ms=settle_ms):
-                    progress.tell(step)
+                    progress.show(step)
     if json:
-        fields = topic_view.resize_fields(found, count, own)
+        fields = topic_view.resize_fields(info, count, own)
         output.echo_json([{**fields, "changed": not dry_run}])
     elif not dry_run:
         output.echo(f"{name}: {queues} on each broker")
@@ -250,26 +246,26 @@ async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, j
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await topics.show(admin, name)
-        output.show_preview(topic_view.delete_preview(found), dry_run=dry_run, json=json)
+        info = await topics.show(admin, name)
+        output.show_preview(topic_view.delete_preview(info), dry_run=dry_run, json=json)
         if not dry_run:
             await output.confirm(f"Delete {name} and all its messages?", yes=yes, to_stderr=json)
             await topics.delete(admin, name)
     if json:
-        output.echo_json([{**topic_view.delete_fields(found), "changed": not dry_run}])
+        output.echo_json([{**topic_view.delete_fields(info), "changed": not dry_run}])
     elif not dry_run:
-        output.echo(f"{name}: deleted on {topic_view.broker_names(found)}")
+        output.echo(f"{name}: deleted on {topic_view.broker_names(info)}")
 
 
 class _ResizeProgress:
-    """One line on a terminal that tells what a resize waits for; elsewhere a line a change."""
+    """Shows what a resize waits for: one changing line on a terminal, elsewhere a line a change."""
 
     def __init__(self) -> None:
         self._last = ""
         self._is_live = sys.stderr.isatty()
 
-    def tell(self, step: "ResizeStep") -> None:
-        """Say what is being done."""
+    def show(self, step: "ResizeStep") -> None:
+        """Show a step."""
         waiting = "".join(f", {group} has {left:,} to read" for group, left in step.waiting.items())
         line = f"{step.doing}{waiting}"
         if self._is_live:
@@ -280,7 +276,7 @@ class _ResizeProgress:
         self._last = line
 
     def close(self) -> None:
-        """End the line."""
+        """Erase the line on a terminal."""
         if self._is_live and self._last:
             output.rewrite_line("")
 
@@ -294,13 +290,13 @@ def _settings(
     from roquet.admin.topics import TopicSettings, parse_permission
 
     read, write = queues
-    found = TopicSettings(
+    settings = TopicSettings(
         read_queues=read,
         write_queues=write,
         permission=None if permission is None else parse_permission(permission),
         order=order,
         attributes=",".join(attributes) if attributes else None,
     )
-    if found == TopicSettings():
+    if settings == TopicSettings():
         raise UsageError("say what is to be changed: --help lists it")
-    return found
+    return settings

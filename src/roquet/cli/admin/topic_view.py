@@ -1,4 +1,4 @@
-"""What is told of a topic: all that is known, and what a change of it would do."""
+"""Topic view: a topic as lines and tables, and previews of its changes."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 
 class TopicChange:
-    """What `topic update` is asked for, on some of a topic's brokers."""
+    """A change that `topic update` would make on some of a topic's brokers."""
 
     def __init__(
-        self, found: "TopicInfo", settings: "TopicSettings", brokers: Sequence[str]
+        self, topic: "TopicInfo", settings: "TopicSettings", brokers: Sequence[str]
     ) -> None:
         self.brokers = brokers
-        self._found = found
+        self._topic = topic
         self._settings = settings
-        self._places = [place for place in found.places if place.broker in brokers]
+        self._places = [place for place in topic.places if place.broker in brokers]
 
     @property
     def hides(self) -> bool:
-        """Whether messages get into queues, or are in some, that nobody can read afterwards."""
+        """Whether messages are in queues, or would get into queues, that can no longer be read."""
         return any(map(self._is_hiding, self._places))
 
     def preview(self) -> Iterator[str]:
-        """What will happen, broker by broker."""
+        """Lines that say what changes, broker by broker."""
         for place in self._places:
             reads, writes = self._counts(place)
             is_same = (reads, writes) == (place.read_queues, place.write_queues)
@@ -38,16 +38,16 @@ class TopicChange:
             )
         if self.hides:
             yield (
-                "nobody gets what is in queues that cannot be read: "
+                "messages in queues that cannot be read are delivered to nobody: "
                 f"{output.quantity(self._hidden, 'stored message')}, and what is sent to them; "
                 "`roquet topic resize` leaves none behind"
             )
 
     def fields(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The change for JSON."""
         each = [(place, *self._counts(place)) for place in self._places]
         return {
-            "name": self._found.name,
+            "name": self._topic.name,
             "brokers": [
                 {"broker": place.broker, "read_queues": reads, "write_queues": writes}
                 for place, reads, writes in each
@@ -57,16 +57,16 @@ class TopicChange:
 
     @property
     def _hidden(self) -> int:
-        """Messages in queues that cannot be read then."""
+        """Number of messages in queues that can no longer be read."""
         reads = {place.broker: self._counts(place)[0] for place in self._places}
         return sum(
             queue.end - queue.begin
-            for queue in self._found.queues
+            for queue in self._topic.queues
             if queue.queue_id >= reads.get(queue.broker, queue.queue_id + 1)
         )
 
     def _counts(self, place: "TopicBrokerInfo") -> tuple[int, int]:
-        """Queues to read and to write then."""
+        """Numbers of read and write queues after the change."""
         reads, writes = self._settings.read_queues, self._settings.write_queues
         return (
             place.read_queues if reads is None else reads,
@@ -87,77 +87,77 @@ class TopicChange:
         return not is_same and (reads < place.read_queues or reads < writes)
 
 
-def resize_preview(found: "TopicInfo", count: int, broadcasting: Sequence[str]) -> Iterator[str]:
-    """What a resize will do, broker by broker."""
-    for place in found.places:
+def resize_preview(topic: "TopicInfo", count: int, broadcasting: Sequence[str]) -> Iterator[str]:
+    """Lines that say what a resize changes, broker by broker."""
+    for place in topic.places:
         yield (
             f"{place.broker}: {output.quantity(place.write_queues, 'queue')} to write and "
             f"{place.read_queues} to read, then {count}"
         )
-    if not any(place.read_queues > count for place in found.places):
+    if not any(place.read_queues > count for place in topic.places):
         return
-    if left := _messages_from(found, count):
-        waited = [group for group in found.groups if group not in broadcasting]
-        readers = f"once {', '.join(waited)} have read" if waited else "without reader"
+    if left := _messages_from(topic, count):
+        waited = [group for group in topic.groups if group not in broadcasting]
+        readers = f"once {', '.join(waited)} have read them" if waited else "at once"
         yield (
-            f"the queues from {count} on go {readers}; "
-            f"{output.quantity(left, 'stored message')} in them can then no longer be read again"
+            f"the queues from {count} on are removed {readers}; "
+            f"{output.quantity(left, 'stored message')} in them can then no longer be read"
         )
     if broadcasting:
         yield (
             f"not waited for: {', '.join(broadcasting)}; members that broadcast keep their own "
-            "progress, and what one has not read of these queues it will not get"
+            "progress, and do not get what they have not read of these queues"
         )
 
 
-def resize_fields(found: "TopicInfo", count: int, broadcasting: Sequence[str]) -> dict[str, Any]:
-    """The same for programs."""
-    shrinks = any(place.read_queues > count for place in found.places)
+def resize_fields(topic: "TopicInfo", count: int, broadcasting: Sequence[str]) -> dict[str, Any]:
+    """A resize for JSON."""
+    shrinks = any(place.read_queues > count for place in topic.places)
     return {
-        "name": found.name,
-        "brokers": [place.broker for place in found.places],
+        "name": topic.name,
+        "brokers": [place.broker for place in topic.places],
         "queues": count,
-        "messages": _messages_from(found, count) if shrinks else 0,
-        "groups": found.groups,
+        "messages": _messages_from(topic, count) if shrinks else 0,
+        "groups": topic.groups,
         "not_waited_for": list(broadcasting) if shrinks else [],
     }
 
 
-def delete_preview(found: "TopicInfo") -> Iterator[str]:
-    """What goes with a topic."""
-    yield f"{found.name} on {broker_names(found)}: {output.quantity(found.messages, 'message')}"
-    if found.groups:
-        yield f"groups that read it: {', '.join(found.groups)}"
+def delete_preview(topic: "TopicInfo") -> Iterator[str]:
+    """Lines that say what is deleted with a topic."""
+    yield f"{topic.name} on {broker_names(topic)}: {output.quantity(topic.messages, 'message')}"
+    if topic.groups:
+        yield f"groups that read it: {', '.join(topic.groups)}"
 
 
-def delete_fields(found: "TopicInfo") -> dict[str, Any]:
-    """The same for programs."""
+def delete_fields(topic: "TopicInfo") -> dict[str, Any]:
+    """A deletion for JSON."""
     return {
-        "name": found.name,
-        "brokers": [place.broker for place in found.places],
-        "messages": found.messages,
-        "groups": found.groups,
+        "name": topic.name,
+        "brokers": [place.broker for place in topic.places],
+        "messages": topic.messages,
+        "groups": topic.groups,
     }
 
 
-def broker_names(found: "TopicInfo") -> str:
-    """The brokers that have it."""
-    return ", ".join(place.broker for place in found.places)
+def broker_names(topic: "TopicInfo") -> str:
+    """The names of a topic's brokers."""
+    return ", ".join(place.broker for place in topic.places)
 
 
-def _messages_from(found: "TopicInfo", count: int) -> int:
-    """Messages in queues from an id on."""
-    return sum(queue.end - queue.begin for queue in found.queues if queue.queue_id >= count)
+def _messages_from(topic: "TopicInfo", count: int) -> int:
+    """Number of messages in queues with ids from `count` on."""
+    return sum(queue.end - queue.begin for queue in topic.queues if queue.queue_id >= count)
 
 
-def topic_parts(found: "TopicInfo") -> Iterator[Any]:
-    """What is printed of a topic, one below the other."""
-    yield f"{found.name}  {output.quantity(found.messages, 'message')}"
-    if found.order_conf:
-        yield f"ordered queues: {found.order_conf}"
-    yield f"read by: {', '.join(found.groups) or 'nobody'}"
+def topic_parts(topic: "TopicInfo") -> Iterator[Any]:
+    """Everything about a topic: lines and tables, one below the other."""
+    yield f"{topic.name}  {output.quantity(topic.messages, 'message')}"
+    if topic.order_conf:
+        yield f"ordered queues: {topic.order_conf}"
+    yield f"read by: {', '.join(topic.groups) or 'nobody'}"
     places = table("broker", "read queues", "write queues", "permission", "settings")
-    for place in found.places:
+    for place in topic.places:
         extra = {**(place.attributes or {}), **({"order": "true"} if place.order else {})}
         places.add_row(
             place.broker,
@@ -168,7 +168,7 @@ def topic_parts(found: "TopicInfo") -> Iterator[Any]:
         )
     yield places
     queues = table("broker", "queue", "begin", "end", "messages", "last stored", numbers=1)
-    for queue in found.queues:
+    for queue in topic.queues:
         queues.add_row(
             queue.broker,
             str(queue.queue_id),
@@ -178,5 +178,5 @@ def topic_parts(found: "TopicInfo") -> Iterator[Any]:
             output.time_text(queue.stored_ms),
         )
     yield queues
-    for problem in found.problems:
+    for problem in topic.problems:
         yield f"! {problem}"

@@ -1,1 +1,1 @@
-"""roquet balance: strategies side by side."""
+"""Commands on balance strategies: roquet balance, lab."""

@@ -1,4 +1,4 @@
-"""Each strategy's answer to a situation, how even it is, and what moves when members change."""
+"""Comparison: each strategy's assignment, how even it is, and what moves when members change."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -27,7 +27,7 @@ from roquet.rules.balance import rebalance_cost
 from roquet.rules.balance.rebalance_cost import ShareSpread
 
 StrategyFunction: TypeAlias = Callable[[Situation, Sequence[str], GroupAssignment], GroupAssignment]
-"""What a strategy gives these members, when they had those shares before."""
+"""Assigns queues to members, situation their shares before."""
 
 ALL: Final = "all"
 NEARBY: Final = "MACHINE_ROOM_NEARBY-"
@@ -35,28 +35,30 @@ NEARBY: Final = "MACHINE_ROOM_NEARBY-"
 
 def _rule(name: str) -> StrategyFunction:
     strategy = STRATEGIES[name]
-    return lambda given, members, _before: allocate(given.queues, members, strategy)
+    return lambda situation, members, _before: allocate(situation.queues, members, strategy)
 
 
-def _config(given: Situation, members: Sequence[str], before: GroupAssignment) -> GroupAssignment:
-    """As an operator may have configured it once; nobody changes it when members change."""
+def _config(
+    situation: Situation, members: Sequence[str], before: GroupAssignment
+) -> GroupAssignment:
+    """The CONFIG strategy: assigned once by an operator, unchanged when members change."""
     if not before:
-        return allocate(given.queues, members, average)
+        return allocate(situation.queues, members, average)
     return {member: before.get(member, ()) for member in members}
 
 
 def _machine_room(
-    given: Situation, members: Sequence[str], _before: GroupAssignment
+    situation: Situation, members: Sequence[str], _before: GroupAssignment
 ) -> GroupAssignment:
-    return allocate(given.queues, members, machine_room(given.rooms))
+    return allocate(situation.queues, members, machine_room(situation.rooms))
 
 
 def _nearby(inner: str) -> StrategyFunction:
     def answer(
-        given: Situation, members: Sequence[str], _before: GroupAssignment
+        situation: Situation, members: Sequence[str], _before: GroupAssignment
     ) -> GroupAssignment:
-        strategy = nearby(STRATEGIES[inner], _room_of_broker, given.room_of_member)
-        return allocate(given.queues, members, strategy)
+        strategy = nearby(STRATEGIES[inner], _room_of_broker, situation.room_of_member)
+        return allocate(situation.queues, members, strategy)
 
     return answer
 
@@ -65,15 +67,19 @@ def _room_of_broker(name: str) -> str:
     return name.partition("@")[0]
 
 
-def _sticky(given: Situation, members: Sequence[str], before: GroupAssignment) -> GroupAssignment:
-    return sticky(given.queues, members, rebalance_cost.owner_map(before))
+def _sticky(
+    situation: Situation, members: Sequence[str], before: GroupAssignment
+) -> GroupAssignment:
+    return sticky(situation.queues, members, rebalance_cost.owner_map(before))
 
 
 def _lag_weighted(
-    given: Situation, members: Sequence[str], before: GroupAssignment
+    situation: Situation, members: Sequence[str], before: GroupAssignment
 ) -> GroupAssignment:
-    # Each message counts: who asks here wants to see the rule, and chance is no part of it.
-    return lag_weighted(given.queues, members, rebalance_cost.owner_map(before), given.lag, noise=1)
+    # Every message counts: noise, which hides small differences in lag, would hide the rule here.
+    return lag_weighted(
+        situation.queues, members, rebalance_cost.owner_map(before), situation.lag, noise=1
+    )
 
 
 STRATEGY_FUNCTIONS: Final[Mapping[str, StrategyFunction]] = MappingProxyType(
@@ -93,15 +99,15 @@ STRATEGY_FUNCTIONS: Final[Mapping[str, StrategyFunction]] = MappingProxyType(
 
 
 class StrategyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One strategy's answers."""
+    """One strategy's assignments and measures."""
 
     name: str
     before: GroupAssignment
     after: GroupAssignment
-    """The same as before when nothing happens."""
+    """Equal to `before` when no member changes."""
     moved: MessageQueues
     fewest: int
-    """Queues that have to move, at the least, before shares are even."""
+    """Fewest moves after which shares are even."""
     unowned: MessageQueues
     sizes: ShareSpread
     waiting: ShareSpread
@@ -113,12 +119,12 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_least(self) -> bool:
-        """Whether it is even, and no fewer moves would have made it so."""
+        """Whether it is even with the fewest possible moves."""
         return self.is_even and len(self.moved) <= self.fewest
 
 
 def strategy_names(strategy: str) -> Sequence[str]:
-    """The strategies that a word stands for."""
+    """Names of the strategies that --strategy means. Raises UsageError for an unknown one."""
     if strategy.lower() == ALL:
         return [n for n in STRATEGY_FUNCTIONS if not n.startswith(NEARBY) or n == f"{NEARBY}AVG"]
     known = {name.upper(): name for name in STRATEGY_FUNCTIONS}
@@ -129,40 +135,40 @@ def strategy_names(strategy: str) -> Sequence[str]:
     return [known[strategy.upper()]]
 
 
-def compare(given: Situation, names: Sequence[str]) -> Sequence[StrategyResult]:
-    """What each of these strategies does."""
-    return [_result(given, name) for name in names]
+def compare(situation: Situation, names: Sequence[str]) -> Sequence[StrategyResult]:
+    """The result of each strategy."""
+    return [_result(situation, name) for name in names]
 
 
-def _result(given: Situation, name: str) -> StrategyResult:
-    answer = partial(STRATEGY_FUNCTIONS[name], given)
-    before = answer(given.members, {})
-    after = answer(given.remaining, before) if given.then else before
+def _result(situation: Situation, name: str) -> StrategyResult:
+    answer = partial(STRATEGY_FUNCTIONS[name], situation)
+    before = answer(situation.members, {})
+    after = answer(situation.remaining, before) if situation.then else before
     return StrategyResult(
         name=name,
         before=before,
         after=after,
         moved=rebalance_cost.moved_queues(before, after),
-        fewest=rebalance_cost.fewest_moves(before, given.queues, given.remaining),
-        unowned=unowned(after, given.queues),
+        fewest=rebalance_cost.fewest_moves(before, situation.queues, situation.remaining),
+        unowned=unowned(after, situation.queues),
         sizes=rebalance_cost.queue_spread(after),
-        waiting=rebalance_cost.lag_spread(after, given.lag),
+        waiting=rebalance_cost.lag_spread(after, situation.lag),
     )
 
 
-def json_fields(given: Situation, results: Sequence[StrategyResult]) -> dict[str, Any]:
-    """Everything, for JSON."""
+def json_fields(situation: Situation, results: Sequence[StrategyResult]) -> dict[str, Any]:
+    """The comparison for JSON."""
     return {
-        "queues": [str(queue) for queue in given.queues],
-        "members": given.members,
-        "rooms": {member: given.room_of_member(member) for member in given.everybody},
-        "then": given.then and {"what": given.then.value, "who": given.who},
-        "lag": {str(queue): waiting for queue, waiting in given.lag.items()},
-        "strategies": [_one(given, result) for result in results],
+        "queues": [str(queue) for queue in situation.queues],
+        "members": situation.members,
+        "rooms": {member: situation.room_of_member(member) for member in situation.all_members},
+        "then": situation.then and {"what": situation.then.value, "who": situation.changed_member},
+        "lag": {str(queue): waiting for queue, waiting in situation.lag.items()},
+        "strategies": [_one(situation, result) for result in results],
     }
 
 
-def _one(given: Situation, result: StrategyResult) -> dict[str, Any]:
+def _one(situation: Situation, result: StrategyResult) -> dict[str, Any]:
     content: dict[str, Any] = {
         "name": result.name,
         "shares": _texts(result.before),
@@ -170,9 +176,9 @@ def _one(given: Situation, result: StrategyResult) -> dict[str, Any]:
         "largest": result.sizes.most,
         "unowned": [str(queue) for queue in result.unowned],
     }
-    if given.lag:
+    if situation.lag:
         content |= {"least_waiting": result.waiting.least, "most_waiting": result.waiting.most}
-    if given.then:
+    if situation.then:
         content |= {
             "shares_after": _texts(result.after),
             "moved": [str(queue) for queue in result.moved],
@@ -187,9 +193,9 @@ def _texts(shares: GroupAssignment) -> Mapping[str, Sequence[str]]:
 
 
 def owners_in_order(
-    given: Situation, shares: GroupAssignment
+    situation: Situation, shares: GroupAssignment
 ) -> Sequence[tuple[MessageQueue, int | None]]:
-    """Each queue, and the number of its owner among everybody."""
+    """Each queue, and its owner's index among all members; None without an owner."""
     owner_of = rebalance_cost.owner_map(shares)
-    numbers = {member: number for number, member in enumerate(given.everybody)}
-    return [(q, numbers[owner_of[q]] if q in owner_of else None) for q in given.queues]
+    numbers = {member: number for number, member in enumerate(situation.all_members)}
+    return [(q, numbers[owner_of[q]] if q in owner_of else None) for q in situation.queues]

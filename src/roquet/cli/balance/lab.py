@@ -1,4 +1,4 @@
-"""roquet lab run, report, scenarios: balance strategies over very many simulated histories."""
+"""roquet lab run, report, scenarios: balance strategies over millions of simulated histories."""
 
 import importlib.util
 import sys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from roquet.lab.summary import StudySummary
 
 NEEDED: Final = ("pyspark", "pyarrow", "numpy")
-"""What the extra `spark` installs."""
+"""Packages that the extra `spark` installs."""
 
 ALL: Final = "all"
 SEED: Final = 1
@@ -54,10 +54,10 @@ def run(
     master: MasterOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Play a scenario under every strategy. Says which one to choose when.
+    """Simulate a scenario under every strategy, and say which one to choose when.
 
     The table is in DIR/histories, one row for each history and strategy; the page is
-    DIR/report.html. A run that was interrupted goes on when it is started again.
+    DIR/report.html. The same command continues a run that was interrupted.
 
     `roquet lab run --scenario crash --histories 10_000 --out crash-lab`
     """
@@ -86,7 +86,7 @@ def report(
     open_: Annotated[bool, typer.Option("--open/--no-open", help="In the browser.")] = True,
     json: output.JsonOption = False,
 ) -> None:
-    """Make the page of a finished run anew, and open it."""
+    """Write the page of a finished run again, and open it."""
     _check_installed()
     from roquet.lab.study import StudyDirectory
 
@@ -112,7 +112,7 @@ def scenarios(
     *,
     json: output.JsonOption = False,
 ) -> None:
-    """List the scenarios, or show everything of one."""
+    """List the scenarios, or show one in full."""
     from roquet.lab import scenario
 
     if name is not None:
@@ -135,7 +135,7 @@ def _check_installed() -> None:
 
 
 def _scenarios(name: str) -> "Sequence[LabScenario]":
-    """Those that a word stands for."""
+    """The scenarios that --scenario means."""
     from roquet.lab import scenario
 
     if name == ALL:
@@ -145,16 +145,16 @@ def _scenarios(name: str) -> "Sequence[LabScenario]":
     return [_with_trace(scenario.validated(scenario.preset(name)))]
 
 
-def _with_trace(given: "LabScenario") -> "LabScenario":
-    """The flights' own skew and rhythm, where a scenario is theirs and has none of its own."""
+def _with_trace(scenario: "LabScenario") -> "LabScenario":
+    """The scenario with key weights and hours of the flights, if it is theirs and has none."""
     from roquet.lab.scenario import FLIGHTS
 
-    if given.name != FLIGHTS or given.key_weights:
-        return given
+    if scenario.name != FLIGHTS or scenario.key_weights:
+        return scenario
     from roquet.cli.demo.flights import archive_path
     from roquet.lab.trace import with_trace
 
-    return with_trace(given, archive_path(), key="tailnum", hour="hour")
+    return with_trace(scenario, archive_path(), key="tailnum", hour="hour")
 
 
 def _strategies(text: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def _strategies(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
-    """A whole number, with or without marks between the thousands."""
+    """A whole number from a text with or without thousands separators."""
     plain = text.replace("_", "").replace(",", "")
     if not plain.isdecimal() or not plain.isascii() or not int(plain):
         raise UsageError(f"--histories: {text!r} is not a whole number over 0")
@@ -175,7 +175,7 @@ def _count(text: str) -> int:
 
 
 def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet: bool) -> None:
-    """Start Spark, and play what is missing."""
+    """Start Spark, and simulate the parts that are missing."""
     from roquet.lab import spark_job
     from roquet.net.clock import SYSTEM_CLOCK
     from roquet.spark.jobs.job_runner import spark_for
@@ -205,7 +205,7 @@ def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet:
 
 @contextmanager
 def _hushed() -> "Iterator[None]":
-    """Without what py4j logs of Ctrl-C, which is no fault; what fails is raised as well."""
+    """Silence py4j's log of Ctrl-C; real errors are raised as well."""
     import logging
 
     root = logging.getLogger()
@@ -243,7 +243,7 @@ def _progress(study: "Study", *, quiet: bool) -> "Iterator[Callable[[int], None]
 
 
 def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
-    """What all histories say, written beside the table with its page."""
+    """The summary of all histories; writes it and its page beside the table."""
     import msgspec
 
     from roquet.lab.report import html
@@ -257,7 +257,7 @@ def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
 
 
 def _tell(summary: "StudySummary", place: "StudyDirectory", *, json: bool) -> None:
-    """What to choose when, which claims hold, where the page is; exit code 1 when one does not."""
+    """Print the choices and the failed invariants; ends with code 1 when one failed."""
     failed = [claim for claim in summary.claims if not claim.holds]
     if json:
         output.echo_json([summary])

@@ -1,4 +1,4 @@
-"""The comparison as one HTML page, and its picture as a file of its own."""
+"""Report: the comparison as an HTML page, and its picture as an SVG file."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,22 @@ from roquet.pictures.ownership_grid import (
 from roquet.pictures.page import Cell, Section, page, table
 
 
-def html(given: Situation, results: Sequence[StrategyResult], lines: Sequence[str]) -> str:
-    """The whole page."""
+def html(situation: Situation, results: Sequence[StrategyResult], lines: Sequence[str]) -> str:
+    """The page."""
     sections = [
         Section(
-            title="Who has which queue", text=_picture_text(given), content=picture(given, results)
+            title="Who has which queue",
+            text=_picture_text(situation),
+            content=picture(situation, results),
         ),
         Section(
-            title="In numbers", text=_NUMBERS if given.then else "", content=_table(given, results)
+            title="In numbers",
+            text=_NUMBERS if situation.then else "",
+            content=_table(situation, results),
         ),
     ]
-    verdict = " ".join(lines) or given.told()
-    return page(f"Balance: {given.told()}", Cell(verdict), sections)
+    verdict = " ".join(lines) or situation.summary()
+    return page(f"Balance: {situation.summary()}", Cell(verdict), sections)
 
 
 _NUMBERS = (
@@ -33,24 +37,24 @@ _NUMBERS = (
 )
 
 
-def picture(given: Situation, results: Sequence[StrategyResult]) -> str:
-    """A strip for each strategy, or two when something happens."""
-    return ownership_grid(_drawn(given, results))
+def picture(situation: Situation, results: Sequence[StrategyResult]) -> str:
+    """The picture: a strip for each strategy, or two when members change."""
+    return ownership_grid(_drawn(situation, results))
 
 
-def svg(given: Situation, results: Sequence[StrategyResult]) -> str:
-    """The picture as a file."""
-    return standalone_svg(_drawn(given, results))
+def svg(situation: Situation, results: Sequence[StrategyResult]) -> str:
+    """The picture as an SVG file."""
+    return standalone_svg(_drawn(situation, results))
 
 
-def _drawn(given: Situation, results: Sequence[StrategyResult]) -> OwnershipGrid:
+def _drawn(situation: Situation, results: Sequence[StrategyResult]) -> OwnershipGrid:
     rows: list[OwnershipRow] = []
     for result in results:
-        before = [owner for _, owner in owners_in_order(given, result.before)]
-        if not given.then:
+        before = [owner for _, owner in owners_in_order(situation, result.before)]
+        if not situation.then:
             rows.append(OwnershipRow(name=result.name, owners=before, note=_share(result)))
             continue
-        after = owners_in_order(given, result.after)
+        after = owners_in_order(situation, result.after)
         changed = frozenset(result.moved)
         rows.append(OwnershipRow(name=result.name, owners=before))
         rows.append(
@@ -62,8 +66,8 @@ def _drawn(given: Situation, results: Sequence[StrategyResult]) -> OwnershipGrid
         )
     return OwnershipGrid(
         rows=rows,
-        columns=[given.label(queue) for queue in given.queues],
-        owners=given.everybody,
+        columns=[situation.label(queue) for queue in situation.queues],
+        owners=situation.all_members,
     )
 
 
@@ -72,29 +76,29 @@ def _share(result: StrategyResult) -> str:
     return f"{least} each" if least == most else f"{least} to {most}"
 
 
-def _picture_text(given: Situation) -> str:
+def _picture_text(situation: Situation) -> str:
     what = "A column for each queue, in the colour and with the number of the member that has it."
-    if not given.then:
+    if not situation.then:
         return what
     return f"{what} Above before, below after; a ring is around each queue that has moved."
 
 
-def _table(given: Situation, results: Sequence[StrategyResult]) -> str:
+def _table(situation: Situation, results: Sequence[StrategyResult]) -> str:
     header = ["strategy", "smallest share", "largest share"]
-    header += ["least waiting", "most waiting"] if given.lag else []
-    header += ["moves", "least"] if given.then else []
-    return table([*header, "without an owner"], [_numbers(given, result) for result in results])
+    header += ["least waiting", "most waiting"] if situation.lag else []
+    header += ["moves", "least"] if situation.then else []
+    return table([*header, "without an owner"], [_numbers(situation, result) for result in results])
 
 
-def _numbers(given: Situation, result: StrategyResult) -> Sequence[Cell | object]:
+def _numbers(situation: Situation, result: StrategyResult) -> Sequence[Cell | object]:
     even = result.is_even or None
     row: list[Cell | object] = [
         result.name,
         Cell(result.sizes.least, even),
         Cell(result.sizes.most, even),
     ]
-    if given.lag:
+    if situation.lag:
         row += [result.waiting.least, result.waiting.most]
-    if given.then:
+    if situation.then:
         row += [Cell(len(result.moved), result.is_least or None), result.fewest]
     return [*row, Cell(len(result.unowned), False if result.unowned else None)]

@@ -1,4 +1,4 @@
-"""The situation that strategies are asked about: queues, members, rooms, lag, and what happens."""
+"""Situation: queues, members, rooms, lag and a member change, as input for every strategy."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -11,11 +11,11 @@ from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
 
 TOPIC: Final = "Orders"
-"""Strategies that hash names see it."""
+"""The topic's name, which strategies that hash names see."""
 
 
 class MemberChange(Enum):
-    """What happens to the members."""
+    """A change of the members."""
 
     JOIN = "join"
     LEAVE = "leave"
@@ -23,46 +23,48 @@ class MemberChange(Enum):
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What every strategy is told."""
+    """The input of every strategy."""
 
     queues: Sequence[MessageQueue]
     members: Sequence[str]
     rooms: Sequence[str]
     lag: Mapping[MessageQueue, int]
     then: MemberChange | None = None
-    who: str = ""
-    """Who joins, leaves or is killed."""
+    changed_member: str = ""
+    """The member that joins, leaves or is killed."""
 
     @property
-    def everybody(self) -> Sequence[str]:
-        """Members before and after."""
-        return [*self.members, self.who] if self.then is MemberChange.JOIN else self.members
+    def all_members(self) -> Sequence[str]:
+        """Members before or after the change."""
+        return (
+            [*self.members, self.changed_member] if self.then is MemberChange.JOIN else self.members
+        )
 
     @property
     def remaining(self) -> Sequence[str]:
-        """Members after it happened."""
+        """Members after the change."""
         if self.then is MemberChange.JOIN:
-            return self.everybody
-        return [member for member in self.members if member != self.who]
+            return self.all_members
+        return [member for member in self.members if member != self.changed_member]
 
     def room_of_member(self, member: str) -> str:
-        """Members are in the rooms in turn."""
-        return self.rooms[self.everybody.index(member) % len(self.rooms)]
+        """A member's room: members are in the rooms in turn."""
+        return self.rooms[self.all_members.index(member) % len(self.rooms)]
 
     def label(self, queue: MessageQueue) -> str:
-        """A queue's name where there is little room: its number, and its broker's letter."""
+        """A short label of a queue: its id, and its broker's letter if there are several."""
         brokers = {queue.broker_name for queue in self.queues}
         letter = queue.broker_name[-1] if len(brokers) > 1 else ""
         return f"{letter}{queue.queue_id}"
 
-    def told(self) -> str:
-        """The situation in a line."""
+    def summary(self) -> str:
+        """The situation in one line."""
         brokers = len({queue.broker_name for queue in self.queues})
         what = {
             None: "",
-            MemberChange.JOIN: f"; then {self.who} joins",
-            MemberChange.LEAVE: f"; then {self.who} leaves",
-            MemberChange.KILL: f"; then {self.who} is killed",
+            MemberChange.JOIN: f"; then {self.changed_member} joins",
+            MemberChange.LEAVE: f"; then {self.changed_member} leaves",
+            MemberChange.KILL: f"; then {self.changed_member} is killed",
         }[self.then]
         rooms = f" in {len(self.rooms)} rooms" if len(self.rooms) > 1 else ""
         return (
@@ -85,7 +87,7 @@ def build_situation(
     then: MemberChange | None,
     who: str | None,
 ) -> Situation:
-    """From numbers; a UsageError says what makes no sense."""
+    """Make a situation from a command's options. Raises UsageError for impossible numbers."""
     if queues < brokers:
         raise UsageError(f"{queues} queues are too few for {brokers} brokers to have one each")
     room_names = [f"room{n + 1}" for n in range(rooms or min(brokers, 2))]
@@ -98,12 +100,12 @@ def build_situation(
         rooms=room_names,
         lag=dict(zip(made, _lags(lag, queues), strict=True)) if lag else {},
         then=then,
-        who=_who(then, who, present, names[-1]),
+        changed_member=_changed_member(then, who, present, names[-1]),
     )
 
 
 def _queues(count: int, brokers: int, rooms: Sequence[str]) -> Sequence[MessageQueue]:
-    """Neighbours on one broker, and brokers named as MACHINE_ROOM wants: `room1@broker-a`."""
+    """Queues in order of brokers, which are named as MACHINE_ROOM expects: `room1@broker-a`."""
     size, larger = divmod(count, brokers)
     made: list[MessageQueue] = []
     for broker in range(brokers):
@@ -114,17 +116,17 @@ def _queues(count: int, brokers: int, rooms: Sequence[str]) -> Sequence[MessageQ
 
 def _lags(text: str, queues: int) -> Sequence[int]:
     try:
-        found = [int(number) for number in text.split(",")]
+        lags = [int(number) for number in text.split(",")]
     except ValueError:
         raise UsageError(f"--lag: {text!r} is not a list of numbers such as 5,0,9") from None
-    if min(found) < 0:
-        raise UsageError(f"--lag: {min(found)} messages cannot wait")
-    if len(found) != queues:
-        raise UsageError(f"--lag has {len(found)} numbers: one for each of {queues} queues is due")
-    return found
+    if min(lags) < 0:
+        raise UsageError(f"--lag: {min(lags)} messages cannot wait")
+    if len(lags) != queues:
+        raise UsageError(f"--lag has {len(lags)} numbers: one for each of {queues} queues is due")
+    return lags
 
 
-def _who(
+def _changed_member(
     then: MemberChange | None, asked: str | None, members: Sequence[str], newcomer: str
 ) -> str:
     if then not in (MemberChange.LEAVE, MemberChange.KILL):

@@ -1,1 +1,1 @@
-"""roquet demo: the flights' whole way, from a file to a table that proves nothing was lost."""
+"""roquet demo: flights from a file through brokers and Spark to a table, with nothing lost."""

@@ -1,4 +1,4 @@
-"""What is in the table that Spark wrote: pure transforms of it, and the facts that they make."""
+"""Audit: counts of the table that Spark wrote, by pure transforms."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def table_facts(table: "DataFrame") -> TableFacts:
-    """What is in the table, and what is wrong with it."""
+    """Counts of the table's rows, gaps and disorder."""
     from pyspark.sql import functions as F  # noqa: N812
 
     totals = table.agg(F.count("*").alias("rows"), F.countDistinct("row").alias("distinct")).first()
@@ -27,7 +27,7 @@ def table_facts(table: "DataFrame") -> TableFacts:
 
 
 def offset_gaps(table: "DataFrame") -> int:
-    """Queue offsets below the highest that no row has."""
+    """Number of queue offsets below the highest that no row has."""
     from pyspark.sql import functions as F  # noqa: N812
 
     missing = F.max("queue_offset") + 1 - F.countDistinct("queue_offset")
@@ -36,7 +36,7 @@ def offset_gaps(table: "DataFrame") -> int:
 
 
 def disordered_aircraft(table: "DataFrame") -> int:
-    """Aircraft whose flights do not stand in one queue in the order of the file."""
+    """Number of aircraft whose flights are not in one queue in the order of the file."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

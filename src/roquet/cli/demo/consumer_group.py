@@ -1,4 +1,4 @@
-"""The demo's consumer group: its processes, who owns which queue, and the books they keep."""
+"""Consumer group of the demo: its processes, their queues and their event logs."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
 from roquet.net.clock import SYSTEM_CLOCK
 
 SETTLE_TIMEOUT_S: Final = 60
-"""A member's death is known at once; a rebalance that missed its notice comes after 20 s."""
+"""A killed member is noticed at once; a member that misses that notice rebalances after 20 s."""
 
 POLL_S: Final = 0.05
 
@@ -22,7 +22,7 @@ MODULE: Final = "roquet.cli.demo.member"
 
 
 class ConsumerProcesses:
-    """Members as processes; everything they said is remembered."""
+    """Members as child processes, and the queues that they reported."""
 
     def __init__(self, directory: Path, settings: MemberSettings, queues: int) -> None:
         self._directory = directory
@@ -31,16 +31,16 @@ class ConsumerProcesses:
         self._children: dict[str, ChildProcess] = {}
         self._listening: list[asyncio.Task[None]] = []
         self.owned: dict[str, list[QueuesOwned]] = {}
-        """What each member owned, from when on."""
+        """Changes of ownership that each member reported."""
         self.ends_ms: dict[str, int] = {}
         """When each member ended."""
 
     def now_ms(self) -> int:
-        """The time since the demo began."""
+        """Ms since the demo began."""
         return SYSTEM_CLOCK.now_ms() - self._settings.started_ms
 
     async def join(self, name: str) -> None:
-        """One member more."""
+        """Start a member."""
         settings = msgspec.structs.replace(self._settings, book=str(self._book(name)))
         child = await ChildProcess.start(
             name, MODULE, msgspec.json.encode(settings).decode(), logs=self._directory
@@ -50,13 +50,13 @@ class ConsumerProcesses:
         self._listening.append(asyncio.create_task(self._listen(child)))
 
     async def kill(self, name: str) -> None:
-        """A member dies without a word."""
+        """Kill a member with SIGKILL."""
         child = self._children.pop(name)
         await child.kill()
         self.ends_ms[name] = self.now_ms()
 
     async def stop(self) -> None:
-        """All members end in good order."""
+        """Stop all members in good order."""
         try:
             await asyncio.gather(*(child.stop() for child in self._children.values()))
         finally:
@@ -67,7 +67,7 @@ class ConsumerProcesses:
                 task.cancel()
 
     def owners(self) -> Mapping[str, Sequence[str]]:
-        """Which queues each living member owns now."""
+        """The queues of each living member."""
         return {
             name: self.owned[name][-1].queues if self.owned[name] else () for name in self._children
         }
@@ -80,7 +80,7 @@ class ConsumerProcesses:
         return len(queues) == len(set(queues)) == self._queues and all(owned)
 
     async def settled(self) -> None:
-        """Return when every queue has its owner."""
+        """Wait until every queue has one owner. Raises ChildProcessFailed after 60 s."""
         for _ in range(int(SETTLE_TIMEOUT_S / POLL_S)):
             self.check()
             if self.is_settled:
@@ -89,13 +89,13 @@ class ConsumerProcesses:
         raise ChildProcessFailed(f"the queues have no clear owners after {SETTLE_TIMEOUT_S} s")
 
     def check(self) -> None:
-        """Raise when a member has died that nobody killed."""
+        """Raise ChildProcessFailed when a member has died that was not killed."""
         for child in self._children.values():
             if not child.is_running:
                 raise child.failure()
 
     def books(self) -> dict[str, list[HandledFlight]]:
-        """What each member handled, the dead as well."""
+        """The event log of each member, of killed ones, too."""
         books = {name: self._book(name) for name in self.owned}
         return {
             name: event_log.read(book.read_bytes()) if book.exists() else []
@@ -103,7 +103,7 @@ class ConsumerProcesses:
         }
 
     def notes(self) -> int:
-        """How many notes there are in all books: quicker than to read them."""
+        """Number of entries in all event logs, from the files' sizes."""
         books = [self._book(name) for name in self.owned]
         return (
             sum(book.stat().st_size for book in books if book.exists())

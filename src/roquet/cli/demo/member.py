@@ -1,7 +1,7 @@
-"""One consumer of the demo's group.
+"""Member: one consumer of the demo's group.
 
-A process of its own, `python -m roquet.cli.demo.member SETTINGS`. It notes every flight in its
-book, and says on stdout which queues it owns.
+A process of its own, `python -m roquet.cli.demo.member SETTINGS`. It writes every flight to its
+event log, and reports on stdout which queues it owns.
 """
 
 import os
@@ -23,18 +23,18 @@ from roquet.net.clock import SYSTEM_CLOCK
 
 
 class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of the group."""
+    """Settings of one member, as JSON on its command line."""
 
     namesrv: str
     group: str
     book: str
-    """The file for its notes."""
+    """Path of its event log."""
     started_ms: int
-    """When the demo began, in ms since the epoch: its zero."""
+    """When the demo began, in ms since the epoch."""
 
 
 class DemoMember:
-    """What a member does with flights and queues."""
+    """Handles flights, and reports its queues."""
 
     def __init__(self, book: int, started_ms: int) -> None:
         self._book = book
@@ -42,18 +42,18 @@ class DemoMember:
         self._queues: set[str] = set()
 
     async def handle(self, message: ReceivedMessage) -> None:
-        """Notes a flight; only then is it acknowledged."""
+        """Write a flight to the event log; only then is it acknowledged."""
         row = int(message.properties[ROW])
         stored_ms = max(0, message.stored_ms - self._started_ms)
         os.write(self._book, event_log.pack(HandledFlight(row, self._now_ms(), stored_ms)))
 
     def gained(self, queues: Sequence[MessageQueue]) -> None:
-        """Queues have become this member's."""
+        """Report queues that were assigned."""
         self._queues |= {name_of(queue) for queue in queues}
         self._say()
 
     def lost(self, queues: Sequence[MessageQueue]) -> None:
-        """Queues are no longer this member's."""
+        """Report queues that were revoked."""
         self._queues -= {name_of(queue) for queue in queues}
         self._say()
 
@@ -66,12 +66,12 @@ class DemoMember:
 
 
 def name_of(queue: MessageQueue) -> str:
-    """A queue of the one topic: broker and number."""
+    """A queue of the topic as BROKER:ID."""
     return f"{queue.broker_name}:{queue.queue_id}"
 
 
 async def run(settings: MemberSettings) -> None:
-    """Handles flights until SIGTERM."""
+    """Handle flights until SIGTERM."""
     book = os.open(Path(settings.book), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     member = DemoMember(book, settings.started_ms)
     config = ConsumerConfig(consume_from=ConsumeFrom.FIRST)

@@ -1,4 +1,4 @@
-"""The demo itself: servers, senders, consumers and Spark, each in a process of its own.
+"""Orchestration of the demo: servers, consumers and Spark in child processes, the producer here.
 
 file ──▶ producer ──▶ two brokers ──▶ consumers: two, then three, then one is killed
                            │
@@ -35,7 +35,7 @@ GROUP: Final = "flight-watchers"
 FIRST, SECOND, THIRD = "consumer-1", "consumer-2", "consumer-3"
 
 JOIN_AT, KILL_AT = 1, 2
-"""Thirds of the flights that are sent when the third consumer joins, and the first is killed."""
+"""Thirds of the flights after which the third consumer joins, and the first is killed."""
 
 DRAIN_TIMEOUT_S: Final = 120
 POLL_S: Final = 0.05
@@ -45,7 +45,7 @@ PIPELINE: Final = "roquet.cli.demo.pipeline"
 
 
 class DemoRun:
-    """Everything that runs, from the first process to the last."""
+    """One run of the demo, from the first process to the last."""
 
     def __init__(self, directory: Path, count: int, screen: Screen) -> None:
         self._directory = directory
@@ -61,7 +61,7 @@ class DemoRun:
         self._sent_so_many = {self._thirds(n): asyncio.Event() for n in (JOIN_AT, KILL_AT)}
 
     async def run(self) -> tuple[DemoFacts, DemoTimeline]:
-        """The whole way."""
+        """Run everything; returns the counts and the events for the report."""
         self._logs.mkdir(parents=True, exist_ok=True)
         async with self._running:
             await self._start_servers()
@@ -80,7 +80,7 @@ class DemoRun:
         return facts, journey
 
     async def _start_servers(self) -> None:
-        """A name server, two brokers, and the topic on both of them."""
+        """Start a name server and two brokers, and create the topic on both."""
         namesrv = await self._start("namesrv", "--port", "0", "--host", "127.0.0.1")
         self._namesrv = await namesrv.wait_ready("ready at ")
         self._screen.step(f"name server at {self._namesrv}")
@@ -109,7 +109,7 @@ class DemoRun:
         return await child.wait_ready("ready at ")
 
     async def _send_and_consume(self) -> DemoTimeline:
-        """All flights through the group, whose members come and go meanwhile."""
+        """Send all flights to the group, whose members join and die meanwhile."""
         self._started_ms = SYSTEM_CLOCK.now_ms()
         settings = MemberSettings(
             namesrv=self._namesrv, group=GROUP, book="", started_ms=self._started_ms
@@ -141,7 +141,7 @@ class DemoRun:
                         self._sent_so_many[sent].set()
 
     async def _come_and_go(self) -> None:
-        """A third member joins; then the first is killed."""
+        """Start a third member, then kill the first."""
         await self._sent_so_many[self._thirds(JOIN_AT)].wait()
         self._happens("consumer-3 joins")
         await self._change("a third consumer has joined:", THIRD)
@@ -151,14 +151,14 @@ class DemoRun:
         await self._change("the first consumer was killed (SIGKILL), the others took over:")
 
     async def _change(self, text: str, *joining: str) -> None:
-        """Members join; once every queue has its owner, everybody sees who that is."""
+        """Start members, and show the owners once every queue has one."""
         await asyncio.gather(*map(self._group.join, joining))
         await self._group.settled()
         self._screen.step(f"  {text}")
         self._screen.owners(self._group.owners())
 
     async def _drained(self) -> None:
-        """Until every flight that was sent has been handled by somebody."""
+        """Wait until every flight that was sent has been handled."""
         deadline_ms = self._now_ms() + DRAIN_TIMEOUT_S * 1000
         while self._group.notes() < len(self._sent_ms) or not self._is_handled():
             self._group.check()
@@ -171,7 +171,7 @@ class DemoRun:
         return event_log.distinct_handled(self._group.books().values()) >= len(self._sent_ms)
 
     async def _stored(self) -> int:
-        """Messages in all queues, as the brokers count them."""
+        """Number of messages in all queues, by the brokers."""
         async with PullConsumer(self._namesrv, group=f"{GROUP}-audit") as audit:
             queues = await audit.queues(flights.TOPIC)
             ends = await asyncio.gather(*map(audit.max_offset, queues))
@@ -179,7 +179,7 @@ class DemoRun:
         return sum(ends) - sum(begins)
 
     async def _to_the_table(self) -> TableFacts:
-        """Spark, stopped in the middle and started again."""
+        """Run Spark, stopped in the middle and started again; returns the table's counts."""
         facts = self._directory / "facts.json"
         settings = pipeline.PipelineSettings(
             namesrv=self._namesrv,
@@ -200,7 +200,7 @@ class DemoRun:
     async def _run_pipeline(
         self, settings: pipeline.PipelineSettings, bar: DemoProgressBar, name: str
     ) -> int:
-        """One run of the Spark process; the rows that it says are in the table."""
+        """Run the Spark process; returns the number of rows that it reported."""
         child = await ChildProcess.start(
             name, PIPELINE, msgspec.json.encode(settings).decode(), logs=self._logs
         )
@@ -223,7 +223,7 @@ class DemoRun:
 
 
 async def _run_all(*work: Coroutine[Any, Any, None]) -> None:
-    """Both to their ends; when one fails the others stop, and its error is the one that is told."""
+    """Run coroutines to their ends; when one fails, cancel the others and raise its error."""
     try:
         async with asyncio.TaskGroup() as group:
             for one in work:

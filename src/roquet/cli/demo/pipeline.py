@@ -1,7 +1,7 @@
-"""The flights on Spark: a stream from the topic to a table.
+"""Pipeline: a Spark stream from the topic to a table.
 
 A process of its own, `python -m roquet.cli.demo.pipeline SETTINGS`, so that it can be stopped in
-the middle and started again. It says on stdout how far it is.
+the middle and started again. It reports its progress on stdout.
 """
 
 import sys
@@ -20,20 +20,20 @@ COLUMNS: Final = (
     "broker", "queue_id", "queue_offset", "message_id", "row",
     "tailnum", "carrier", "hour", "origin", "dest", "dep_delay", "stored_at",
 )  # fmt: skip
-"""The table."""
+"""Columns of the table."""
 
 FLIGHT: Final = (
     "tailnum string, carrier string, hour int, origin string, dest string, dep_delay int"
 )
 
 BATCHES: Final = 10
-"""So many steps the whole topic takes: enough to stop in the middle of it."""
+"""Batches of the whole topic: enough to stop in the middle of it."""
 
 POLL_S: Final = 1
 
 
 class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the pipeline."""
+    """Settings of one run, as JSON on its command line."""
 
     namesrv: str
     topic: str
@@ -42,15 +42,15 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     flights: int
     """In the topic."""
     before: int = 0
-    """Rows that earlier runs brought into the table."""
+    """Rows that earlier runs wrote."""
     stop_after: int | None = None
-    """Stop in the middle, with so many rows in the table; None goes on until all are there."""
+    """Stop with at least so many rows in the table; None ends with the topic."""
     facts: str | None = None
-    """Where to write what is in the table at the end."""
+    """File for the table's counts at the end; None writes none."""
 
 
 class RowsWritten(msgspec.Struct, frozen=True):
-    """What the process says on stdout: so many rows are in the table."""
+    """Progress on stdout: the number of rows in the table."""
 
     rows: int
 
@@ -69,7 +69,7 @@ def transform(messages: "DataFrame") -> "DataFrame":
 
 
 def stream(spark: "SparkSession", settings: PipelineSettings) -> "StreamingQuery":
-    """The topic to the table: from where the checkpoint stands to the end of the queues."""
+    """Start the stream: from the checkpoint to the end of the queues."""
     messages = (
         spark.readStream.format("roquet")
         .option("namesrv", settings.namesrv)
@@ -88,7 +88,7 @@ def stream(spark: "SparkSession", settings: PipelineSettings) -> "StreamingQuery
 
 
 def run(settings: PipelineSettings) -> None:
-    """Streams, stops in the middle when told to, and judges the table when told to."""
+    """Run the stream, and count the table if asked for."""
     from roquet.spark.session import session
 
     spark = session("flights")
@@ -96,14 +96,14 @@ def run(settings: PipelineSettings) -> None:
     query = stream(spark, settings)
     follow(query, settings)
     if settings.facts is not None:
-        found = audit.table_facts(spark.read.parquet(settings.table))
-        say(RowsWritten(found.rows))
-        Path(settings.facts).write_bytes(msgspec.json.encode(found))
+        facts = audit.table_facts(spark.read.parquet(settings.table))
+        say(RowsWritten(facts.rows))
+        Path(settings.facts).write_bytes(msgspec.json.encode(facts))
     spark.stop()
 
 
 def follow(query: "StreamingQuery", settings: PipelineSettings) -> None:
-    """Says how far the stream is until it has ended, or until it is time to stop it."""
+    """Report the stream's progress until it ends, or stop it in the middle."""
     ended = False
     while not ended:
         ended = bool(query.awaitTermination(POLL_S))  # raises what ended it
@@ -115,7 +115,7 @@ def follow(query: "StreamingQuery", settings: PipelineSettings) -> None:
 
 
 def say(moved: RowsWritten) -> None:
-    """A line for the parent process."""
+    """Print a line for the parent process."""
     print(msgspec.json.encode(moved).decode(), flush=True)
 
 

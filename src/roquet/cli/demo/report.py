@@ -1,4 +1,4 @@
-"""The demo's page: the verdict, the books, and four pictures."""
+"""Report: the demo's page, with the verdict, the counts and four pictures."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from roquet.pictures.plots import OwnershipSpan, PlotEvent, PlotSeries
 
 
 class DemoTimeline(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened when; times in ms since the start."""
+    """Events of the demo; times in ms since its start."""
 
     sent_ms: Sequence[int]
     books: Mapping[str, Sequence[HandledFlight]]
@@ -59,7 +59,12 @@ _TABLE = (
 
 def _books(facts: DemoFacts) -> str:
     rows = [
-        [check.name, check.wanted, Cell(check.found, check.kept), "" if check.kept else "wrong"]
+        [
+            check.name,
+            check.expected,
+            Cell(check.actual, check.holds),
+            "" if check.holds else "wrong",
+        ]
         for check in checks(facts)
     ]
     rows.append(["handled a second time (at least once allows it)", "any", facts.twice, ""])

@@ -1,4 +1,4 @@
-"""What the demo shows in the terminal while it runs, and its verdict at the end."""
+"""Screen: the demo's steps and progress bars in a terminal, and its verdict at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,11 +21,11 @@ from roquet.cli.demo.facts import DemoFacts, checks, failed, verdict
 from roquet.cli.terminal.printable_console import PrintableColumn, PrintableConsole
 
 STEP: Final = 1_000
-"""Messages between two moves of a bar: to move it costs more than to send one."""
+"""Messages between two updates of a bar: an update costs more than a send."""
 
 
 class DemoProgressBar:
-    """How far something is."""
+    """A progress bar that is not updated for every message."""
 
     def __init__(self, progress: Progress, task: TaskID, total: int) -> None:
         self._progress = progress
@@ -34,39 +34,39 @@ class DemoProgressBar:
         self._shown = 0
 
     def to(self, done: int) -> None:
-        """So far now."""
+        """Show the number that is done."""
         if done - self._shown >= STEP or done >= self._total:
             self._shown = done
             self._progress.update(self._task, completed=done)
 
 
 class RateColumn(ProgressColumn):
-    """How quickly it goes."""
+    """A column with the speed."""
 
     def render(self, task: Task) -> Text:
-        """So many a second."""
+        """Render messages per second."""
         speed = task.finished_speed or task.speed
         return Text(f"{speed:,.0f}/s" if speed else "")
 
 
 class Screen:
-    """A terminal: steps, bars, owners, the verdict."""
+    """The terminal of the demo."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or PrintableConsole(soft_wrap=True)
 
     def step(self, text: str) -> None:
-        """Something begins, or has happened."""
+        """Print a step."""
         self._console.print(text)
 
     def owners(self, owners: Mapping[str, Sequence[str]]) -> None:
-        """Who owns which queue."""
+        """Print each member's queues."""
         for name, queues in sorted(owners.items()):
             self.step(f"    {name:<12} {'  '.join(queues)}")
 
     @contextmanager
     def bar(self, text: str, total: int) -> Iterator[DemoProgressBar]:
-        """A bar that moves, above which other lines may appear."""
+        """Show a progress bar; other lines may be printed above it."""
         columns = (
             PrintableColumn("  {task.description}"),
             BarColumn(),
@@ -78,15 +78,15 @@ class Screen:
             yield DemoProgressBar(progress, progress.add_task(text, total=total), total)
 
     def verdict(self, facts: DemoFacts) -> None:
-        """Every check, and what became of it."""
+        """Print every check and its result."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("")
         table.add_column("wanted", justify="right")
         table.add_column("found", justify="right")
         table.add_column("")
         for check in checks(facts):
-            mark = Text("ok", "green") if check.kept else Text("WRONG", "bold red")
-            table.add_row(check.name, f"{check.wanted:,}", f"{check.found:,}", mark)
+            mark = Text("ok", "green") if check.holds else Text("WRONG", "bold red")
+            table.add_row(check.name, f"{check.expected:,}", f"{check.actual:,}", mark)
         table.add_row("handled a second time", "any", f"{facts.twice:,}", "")
         self._console.print()
         self._console.print(table)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli.process import runtime
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.model.errors import RoquetError, UsageError
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from roquet.admin.dead_letters import DeadLetter, DeadLetterCount, DeadLetterFilter
 
 PREVIEW_MAX: Final = 60
-"""Characters of a body in a line for eyes; `--json` cuts nothing."""
+"""Characters of a body in text output; `--json` cuts nothing."""
 
 SHOWN: Final = 20
-"""Letters shown when nothing else is said, and lines of a preview."""
+"""Letters shown by default, and lines of a preview."""
 
 FILTER_OPTIONS: Final = ("--id", "--key", "--tag")
 
@@ -30,9 +31,6 @@ app: Final = typer.Typer(
     name="dlq", no_args_is_help=True, rich_markup_mode=None, help="Messages that groups gave up."
 )
 
-DlqGroupArgument = Annotated[
-    str, typer.Argument(help="The consumer group's name.", autocompletion=completion.groups)
-]
 UncutJsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object a line, with nothing cut.")
 ]
@@ -47,9 +45,9 @@ def list_groups(*, json: UncutJsonOption = False, namesrv: NamesrvOption = None)
 
 @app.command()
 def show(
-    group: DlqGroupArgument,
+    group: GroupArgument,
     *,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = SHOWN,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the newest ones.")] = SHOWN,
     json: UncutJsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
@@ -60,7 +58,7 @@ def show(
 
 @app.command()
 def resend(  # noqa: PLR0913 - each is an option
-    group: DlqGroupArgument,
+    group: GroupArgument,
     *,
     message_id: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
     key: Annotated[str | None, typer.Option(help="Those with this key.")] = None,
@@ -76,11 +74,11 @@ def resend(  # noqa: PLR0913 - each is an option
     json: UncutJsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Send dead letters once more to the topics they came from.
+    """Send dead letters again to the topics they came from.
 
     Each becomes a new message with the old body, tag, keys and properties, and the property
     RESENT_FROM with the dead letter's id. The dead letters stay where they are: with --id, --key or
-    --tag the same ones are sent again each time.
+    --tag the same ones are sent each time.
     """
     from roquet.admin.dead_letters import DeadLetterFilter
 
@@ -103,7 +101,7 @@ def resend(  # noqa: PLR0913 - each is an option
 
 
 class _Resend:
-    """One `roquet dlq resend`."""
+    """One run of `roquet dlq resend`."""
 
     def __init__(
         self,
@@ -121,7 +119,7 @@ class _Resend:
         self._is_all = is_all
 
     async def run(self, *, dry_run: bool, yes: bool, json: bool) -> None:
-        """Find, show, ask, send; ends with 1 when some cannot be sent."""
+        """Read, show, ask, send; ends with code 1 when some cannot be sent."""
         from roquet.admin import dead_letters
 
         await dead_letters.check_group(self._namesrv, self._group)
@@ -150,7 +148,7 @@ class _Resend:
             sys.exit(FAILED)
 
     def _nothing(self) -> str:
-        """Why there is no letter to send."""
+        """The error text when no letter is selected."""
         group = repr(self._group)
         if self._is_all:
             hint = ", or all were sent already: --again sends them once more"
@@ -179,7 +177,7 @@ class _Resend:
 
 
 def _preview(letters: "Sequence[DeadLetter]") -> Iterator[str]:
-    """What is to be sent, and where to."""
+    """Lines that say what is sent, and to which topics."""
     yield from map(_line, letters[:SHOWN])
     if len(letters) > SHOWN:
         yield f"… and {len(letters) - SHOWN} more"
@@ -190,22 +188,22 @@ def _preview(letters: "Sequence[DeadLetter]") -> Iterator[str]:
 async def _list(namesrv: str, *, as_json: bool) -> None:
     from roquet.admin import dead_letters
 
-    found: list[DeadLetterCount] = []
+    counts: list[DeadLetterCount] = []
     async with dead_letters.open_reader(namesrv) as reader:
         for group in await dead_letters.groups(namesrv):
-            found += await dead_letters.counts(reader, group)
+            counts += await dead_letters.counts(reader, group)
     if as_json:
-        output.echo_json(map(_count_fields, found))
+        output.echo_json(map(_count_fields, counts))
         return
-    if not found:
+    if not counts:
         output.echo("no group has dead letters", err=True)
         return
     lines = output.table("group", "queue", "letters", "not resent", numbers=2)
-    for count in found:
+    for count in counts:
         queue = f"{count.queue.broker_name}:{count.queue.queue_id}"
         lines.add_row(count.group, queue, _shown(count.total), _shown(count.not_resent))
     output.console().print(lines)
-    silent = sorted({count.queue.broker_name for count in found if count.total is None})
+    silent = sorted({count.queue.broker_name for count in counts if count.total is None})
     if silent:
         output.echo(f"no answer from {', '.join(silent)}", err=True)
         sys.exit(FAILED)
@@ -216,10 +214,10 @@ async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
 
     await dead_letters.check_group(namesrv, group)
     async with dead_letters.open_reader(namesrv) as reader:
-        found = await dead_letters.newest(reader, group, limit)
-    if not found:
+        letters = await dead_letters.newest(reader, group, limit)
+    if not letters:
         raise RoquetError(f"group {group!r} has no dead letters any more")
-    for letter in found:
+    for letter in letters:
         if as_json:
             output.echo_json([_fields(letter)])
         else:
@@ -231,7 +229,7 @@ def _shown(count: int | None) -> str:
 
 
 def _line(letter: "DeadLetter") -> str:
-    """One letter for eyes."""
+    """One letter as a line of text."""
     message = letter.message
     preview = output.one_line(message.body, PREVIEW_MAX)
     key = " ".join(message.keys) or "-"

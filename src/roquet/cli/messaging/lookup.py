@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli.messaging.produce_consume import CLI_GROUP
+from roquet.cli.messaging.consume import CLI_GROUP
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.arguments import BrokerArgument, TopicArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import JsonOption
+from roquet.model.queue import MessageQueue
 
 if TYPE_CHECKING:
     from roquet.model.message import StoredMessage
@@ -31,9 +33,6 @@ ProducerTopicOption = Annotated[
         help="Needed for ids that producers made.",
         autocompletion=completion.topics,
     ),
-]
-MessageTopicArgument = Annotated[
-    str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)
 ]
 StoredFromOption = Annotated[
     str | None, typer.Option("--from", help="Stored then or later: 2026-01-31T12:00.")
@@ -56,7 +55,7 @@ def show(
 
 @app.command()
 def find(
-    topic: MessageTopicArgument,
+    topic: TopicArgument,
     *,
     key: Annotated[str | None, typer.Option(help="With this key.")] = None,
     begin: StoredFromOption = None,
@@ -70,8 +69,8 @@ def find(
     """Find a topic's messages by key, by time, or by both."""
     runtime.log_to_stderr(verbose=False)
     span = (
-        output.time_ms(begin, "--from") if begin else 0,
-        output.time_ms(end, "--to") if end else 2**63 - 1,
+        output.parse_time_ms(begin, "--from") if begin else 0,
+        output.parse_time_ms(end, "--to") if end else 2**63 - 1,
     )
     if key is None:
         runtime.run(_by_time(namesrv, topic, span, count, json=json))
@@ -81,19 +80,17 @@ def find(
 
 @app.command()
 def at(
-    topic: MessageTopicArgument,
-    broker: Annotated[
-        str, typer.Argument(help="The broker's name.", autocompletion=completion.brokers)
-    ],
+    topic: TopicArgument,
+    broker: BrokerArgument,
     queue: Annotated[int, typer.Argument(help="The queue's id.")],
     offset: Annotated[int, typer.Argument(help="The message's offset.")],
     *,
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Show the message at a place."""
+    """Show the message at an offset of a queue."""
     runtime.log_to_stderr(verbose=False)
-    runtime.run(_at(namesrv, (topic, broker, queue), offset, json=json))
+    runtime.run(_at(namesrv, MessageQueue(topic, broker, queue), offset, json=json))
 
 
 async def _show(namesrv: str | None, message_id: str, topic: str | None, *, json: bool) -> None:
@@ -101,8 +98,8 @@ async def _show(namesrv: str | None, message_id: str, topic: str | None, *, json
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await messages.by_id(admin, message_id.upper(), topic)
-    _print_messages(found, f"no message {message_id}", whole=True, json=json)
+        matches = await messages.by_id(admin, message_id.upper(), topic)
+    _print_messages(matches, f"no message {message_id}", whole=True, json=json)
 
 
 async def _by_key(
@@ -118,10 +115,10 @@ async def _by_key(
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found = await messages.by_key(
+        matches = await messages.by_key(
             admin, topic, key, begin_ms=span[0], end_ms=span[1], count=count
         )
-    _print_messages(found, f"no message of {topic} with key {key!r}", json=json)
+    _print_messages(matches, f"no message of {topic} with key {key!r}", json=json)
 
 
 async def _by_time(
@@ -132,39 +129,37 @@ async def _by_time(
 
     async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
         each = messages.by_time(reader, topic, *span, each=count)
-        found = [message async for message in each]
-    found.sort(key=lambda message: message.stored_ms)
-    _print_messages(found[:count], f"no message of {topic} from that time", json=json)
+        matches = [message async for message in each]
+    matches.sort(key=lambda message: message.stored_ms)
+    _print_messages(matches[:count], f"no message of {topic} from that time", json=json)
 
 
-async def _at(namesrv: str | None, place: tuple[str, str, int], offset: int, *, json: bool) -> None:
+async def _at(namesrv: str | None, queue: MessageQueue, offset: int, *, json: bool) -> None:
     from roquet.admin import messages
     from roquet.client.pull import PullConsumer
     from roquet.model.errors import UsageError
-    from roquet.model.queue import MessageQueue
 
-    queue = MessageQueue(*place)
     async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
         if queue not in await messages.queues(reader, queue.topic):
             raise UsageError(f"there is no queue {queue}")
-        found = await messages.by_offset(reader, queue, offset)
-    _print_messages([found] if found else [], f"no message at {offset}", whole=True, json=json)
+        message = await messages.by_offset(reader, queue, offset)
+    _print_messages([message] if message else [], f"no message at {offset}", whole=True, json=json)
 
 
 def _print_messages(
-    found: "Iterable[StoredMessage]", nothing: str, *, json: bool, whole: bool = False
+    messages: "Iterable[StoredMessage]", nothing: str, *, json: bool, whole: bool = False
 ) -> None:
-    """Print what was found; without anything say so and end with 1."""
-    told = False
-    for message in found:
-        told = True
+    """Print messages; without any, print `nothing` and end with code 1."""
+    is_empty = True
+    for message in messages:
+        is_empty = False
         if json:
             output.echo_json([{**output.message_fields(message), **_host_fields(message)}])
         elif whole:
             _print_whole(message)
         else:
             output.echo(_line(message))
-    if not told:
+    if is_empty:
         output.echo(nothing, err=True)
         sys.exit(FAILED)
 
@@ -200,7 +195,7 @@ def _print_whole(message: "StoredMessage") -> None:
 
 
 def _host_fields(message: "StoredMessage") -> dict[str, str]:
-    """What is known only of single messages: by what else they are found, and the machines."""
+    """More fields for JSON: the broker's id and the hosts."""
     return {
         "offset_message_id": message.offset_message_id,
         "born_host": message.born_host,

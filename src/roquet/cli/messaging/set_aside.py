@@ -19,7 +19,7 @@ SHOWN: Final = 20
 """Messages in a preview."""
 
 REASON_MAX: Final = 1_000
-"""Characters of a place or a reason in a line; `--json` cuts nothing."""
+"""Characters of a place or a reason in text output; `--json` cuts nothing."""
 
 app: Final = typer.Typer(
     name="set-aside",
@@ -66,17 +66,17 @@ async def _list(namesrv: str, *, as_json: bool) -> None:
     from roquet.admin.client import AdminClient
     from roquet.admin.dead_letters import open_reader
 
-    found: list[SetAsideMessage] = []
+    messages: list[SetAsideMessage] = []
     async with AdminClient(namesrv) as admin:
         if await set_aside.topic_exists(admin):
             async with open_reader(namesrv) as reader:
-                found, _ = await set_aside.list_messages(reader)
+                messages, _ = await set_aside.list_messages(reader)
     if as_json:
-        output.echo_json(found)
+        output.echo_json(messages)
         return
-    if not found:
+    if not messages:
         output.echo("no message is set aside", err=True)
-    for one in found:
+    for one in messages:
         output.echo(_line(one))
 
 
@@ -90,8 +90,8 @@ async def _retry(
     async with AdminClient(namesrv) as admin, open_reader(namesrv) as reader:
         if not await set_aside.topic_exists(admin):
             raise RoquetError("no message is set aside")
-        found, ends = await set_aside.list_messages(reader, not_retried_only=wanted is None)
-        chosen = found if wanted is None else _select(found, wanted)
+        messages, ends = await set_aside.list_messages(reader, not_retried_only=wanted is None)
+        chosen = messages if wanted is None else _select(messages, wanted)
         if not chosen:
             raise RoquetError("no message is set aside that was not put back before")
         preview = [_line(one) for one in chosen[:SHOWN]]
@@ -108,8 +108,8 @@ async def _retry(
     _print_result(chosen, failed, dry_run=dry_run, json=json)
 
 
-def _select(found: "list[SetAsideMessage]", wanted: list[str]) -> "list[SetAsideMessage]":
-    by_id = {one.message_id: one for one in found}
+def _select(messages: "list[SetAsideMessage]", wanted: list[str]) -> "list[SetAsideMessage]":
+    by_id = {one.message_id: one for one in messages}
     for message_id in wanted:
         if message_id not in by_id:
             raise UsageError(f"{message_id} is not the id of a message that is set aside")
@@ -123,7 +123,7 @@ def _print_result(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """What became of them; ends with FAILED when some could not be put back."""
+    """Print the result; ends with FAILED when some could not be put back."""
     from msgspec.structs import asdict
 
     why = {one.message_id: fault for one, fault in failed}

@@ -1,4 +1,4 @@
-"""Children: processes that a command starts, listens to and ends, and never leaves behind."""
+"""Child processes: started by a command, which reads their output and always ends them."""
 
 import asyncio
 import os
@@ -14,35 +14,35 @@ from roquet.model.errors import RoquetError
 from roquet.store.filesystem.private_files import open_private
 
 START_TIMEOUT_S: Final = 30
-"""For a line that says `ready`: a server needs less than one, on a machine that is not busy."""
+"""For the line that says `ready`: a server takes under a second on a machine that is not busy."""
 
 STOP_TIMEOUT_S: Final = 30
-"""A broker flushes before it goes."""
+"""A broker flushes before it ends."""
 
 LOG_TAIL_LINES: Final = 5
-"""Lines of a child's log that are shown when it died."""
+"""Last lines of a failed child's log that are shown."""
 
 
 class ChildProcessFailed(RoquetError):
-    """A process ended as it should not have."""
+    """A child process failed, or did not start or stop in time."""
 
 
 class ChildProcess:
-    """A process with a name: what it prints is read here, what it logs goes to a file."""
+    """A named process whose stdout is read here, and whose stderr goes to a log file."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
         self.address = ""
-        """Where it serves, once whoever started it has learnt that."""
+        """The address that it serves; set by the caller of `wait_ready`."""
         self._process = process
         self._log = log
-        self._has_spoken = False
+        self._has_printed = False
 
     @classmethod
     async def start(
         cls, name: str, module: str, *arguments: str, logs: Path, environ: Mapping[str, str] = {}
     ) -> Self:
-        """`python -m module arguments`, in our own environment and some more."""
+        """Start `python -m module arguments`, with `environ` added to the environment."""
         log = logs / f"{name}.log"
         with _log_file(log) as errors:
             process = await asyncio.create_subprocess_exec(
@@ -50,39 +50,42 @@ class ChildProcess:
                 "-m",
                 module,
                 *arguments,
-                stdin=asyncio.subprocess.PIPE,  # nothing is said; that it ends says enough
+                stdin=asyncio.subprocess.PIPE,  # its end says that we are gone
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", LIFELINE: "1", **environ},
-                start_new_session=True,  # Ctrl-C is ours alone: children end in good order
+                start_new_session=True,  # Ctrl-C reaches only us
             )
         return cls(name, process, log)
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it has not ended."""
         return self._process.returncode is None
 
     async def lines(self) -> AsyncIterator[str]:
-        """What it prints, until it ends."""
+        """Lines of its stdout, until it ends."""
         output = self._process.stdout
         while output is not None:
             try:
                 line = await output.readline()
-            except ValueError:  # longer than anything that is worth reading
+            except ValueError:  # a line longer than the buffer is skipped
                 continue
             if not line:
                 return
-            self._has_spoken = True
+            self._has_printed = True
             yield line.decode("utf-8", "replace").rstrip("\n")
 
     async def wait_ready(self, words: str) -> str:
-        """What follows these words in a line that it prints; `ChildProcessFailed` if never."""
+        """Wait for a line with these words; returns the rest of it.
+
+        Raises ChildProcessFailed when it ends or takes too long before.
+        """
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 async for line in self.lines():
-                    _, found, after = line.partition(words)
-                    if found:
+                    _, separator, after = line.partition(words)
+                    if separator:
                         return after.strip()
         except TimeoutError:
             raise ChildProcessFailed(
@@ -92,18 +95,18 @@ class ChildProcess:
         raise self.failure()
 
     async def wait_success(self) -> None:
-        """Wait for its end, which must be a good one."""
+        """Wait for its end. Raises ChildProcessFailed unless the exit code is 0."""
         if await self.wait() != 0:
             raise self.failure()
 
     async def wait(self) -> int:
-        """Wait for its end, whichever it is; its exit code."""
+        """Wait for its end; returns the exit code."""
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Ask it to end, and see it end well; one that has ended already is left in peace.
+        """Send SIGTERM and wait. Raises ChildProcessFailed when it fails or takes too long.
 
-        One that has not said a word yet has not learned how to end well either.
+        A process that has not printed a line yet handles no signals: its exit code is ignored.
         """
         if not self.is_running:
             return
@@ -116,16 +119,16 @@ class ChildProcess:
             raise ChildProcessFailed(
                 f"{self.name} did not stop within {STOP_TIMEOUT_S} s"
             ) from None
-        if code != 0 and self._has_spoken:
+        if code != 0 and self._has_printed:
             raise self.failure()
 
     async def kill(self) -> None:
-        """End it without a word."""
+        """Send SIGKILL and wait."""
         self._send(getattr(signal, "SIGKILL", signal.SIGTERM))
         await self._process.wait()
 
     def failure(self) -> ChildProcessFailed:
-        """What to tell of a child that ended badly: the last lines of its log."""
+        """The error of a child that failed, with the last lines of its log."""
         text = self._log.read_text("utf-8", "replace") if self._log.exists() else ""
         tail = "\n  ".join(text.strip().splitlines()[-LOG_TAIL_LINES:])
         return ChildProcessFailed(

@@ -1,4 +1,4 @@
-"""Runs servers until a signal: what every command that serves has in common."""
+"""Runtime of a command: event loop, signals, file descriptor limit and log."""
 
 import asyncio
 import gc
@@ -15,20 +15,20 @@ from roquet.net import loop
 from roquet.net.log_lines import PrintableFormatter
 
 DESCRIPTORS_MAX: Final = 65_536
-"""Enough for every connection and map that one process can serve."""
+"""File descriptors: enough for every connection and mapped file of one process."""
 
 GC_THRESHOLD: Final = 50_000
-"""New objects between two looks for cycles, which serving hardly makes: by default it is 700, and
-the looks take a tenth of the time of a pull."""
+"""New objects between two runs of the cyclic garbage collector. Serving makes hardly any cycles:
+with Python's default of 700 the collector takes a tenth of the time of a pull."""
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 LIFELINE: Final = "ROQUET_LIFELINE"
-"""In a child's environment: its input is held open by who started it, and ends with them."""
+"""Environment variable of a child process: its stdin is a pipe that ends with its parent."""
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Where a program's log goes, and how much of it; a library never decides that."""
+    """Log to stderr: warnings, or with `verbose` also information."""
     level = logging.INFO if verbose else logging.WARNING
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PrintableFormatter())
@@ -36,11 +36,11 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 _RECEIVED: Final[list[signal.Signals]] = []
-"""The signal that the present program was stopped by, if any."""
+"""The signals that the running program received."""
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Runs a program's coroutine on the quickest loop there is; KeyboardInterrupt after Ctrl-C."""
+    """Run a program's coroutine on the fastest loop; raises KeyboardInterrupt after Ctrl-C."""
     _RECEIVED.clear()
     _allow_descriptors()
     gc.freeze()
@@ -51,7 +51,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 def _allow_descriptors() -> None:
-    """As many open files as the system lets this process have: connections and maps are many."""
+    """Raise the limit of open files as far as the system allows."""
     try:
         import resource  # not on Windows
     except ImportError:
@@ -64,7 +64,7 @@ def _allow_descriptors() -> None:
 
 
 def stop_signal() -> asyncio.Event:
-    """Set by the first SIGINT or SIGTERM; a second one ends the process at once."""
+    """An event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -86,13 +86,13 @@ def stop_signal() -> asyncio.Event:
 
 
 def _watch_lifeline(running: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Stop when whoever started this process is gone, however suddenly."""
-    line = sys.stdin.fileno()
+    """Set the stop event when the parent process is gone."""
+    pipe = sys.stdin.fileno()
 
-    def look() -> None:
-        if not os.read(line, 1024):
-            running.remove_reader(line)
+    def check() -> None:
+        if not os.read(pipe, 1024):
+            running.remove_reader(pipe)
             stop.set()
 
     with suppress(NotImplementedError):  # Windows: its loop cannot watch a pipe like that
-        running.add_reader(line, look)
+        running.add_reader(pipe, check)

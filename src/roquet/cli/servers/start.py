@@ -1,4 +1,4 @@
-"""roquet dev, namesrv, broker: servers that run until they are told to stop."""
+"""roquet dev, namesrv, broker: servers that run until a signal."""
 
 import os
 from contextlib import AsyncExitStack
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from roquet.broker.app import BrokerServer
 
 DEV_DATA: Final = Path("roquet-data")
-"""Below the directory where `roquet dev` starts: seen, and easily removed."""
+"""Store directory of `roquet dev`, below the working directory."""
 
 DEV_FREE_MIN: Final = 1024**3
-"""Bytes of disk that `roquet dev` leaves free: a laptop's full disk is no reason to refuse."""
+"""Free bytes of disk below which `roquet dev` takes no messages: a laptop's disk is often over the
+broker's usual share."""
 
 MALLOC_TRIM_THRESHOLD: Final = 16 * 1024**2
-"""Bytes of memory that a broker does not give back between two large batches: getting them again
+"""Bytes of memory that a broker keeps between two large batches: to get them again from the system
 took a tenth of its time."""
 
 ALL_INTERFACES: Final = "0.0.0.0"
@@ -89,7 +90,7 @@ def dev(
         broker_config.read("", "", os.environ),
         store_dir=_store_directory(data, memory, DEV_DATA),
         port=port,
-        vip_port=False,  # whose clients are so old? and other brokers may want that port
+        vip_port=False,  # only very old clients use it, and other brokers may want that port
         host=host,
         advertise=advertise,
         broker_name="broker-a",
@@ -145,16 +146,16 @@ def broker(  # noqa: PLR0913 - each is an option
         return
     runtime.log_to_stderr(verbose=verbose)
     environ = os.environ
-    found = broker_config.load(config, environ) if config else broker_config.read("", "", environ)
-    servers = parse_addresses(namesrv, "--namesrv") if namesrv else found.name_servers
+    loaded = broker_config.load(config, environ) if config else broker_config.read("", "", environ)
+    servers = parse_addresses(namesrv, "--namesrv") if namesrv else loaded.name_servers
     settings = msgspec.structs.replace(
-        found,
+        loaded,
         name_servers=servers,
-        broker_name=name or found.broker_name,
-        port=found.port if port is None else port,
-        host=host or found.host,
-        advertise=advertise or found.advertise,
-        store_dir=_store_directory(data, memory, found.store_dir),
+        broker_name=name or loaded.broker_name,
+        port=loaded.port if port is None else port,
+        host=host or loaded.host,
+        advertise=advertise or loaded.advertise,
+        store_dir=_store_directory(data, memory, loaded.store_dir),
     )
     runtime.run(_broker(settings))
 
@@ -186,7 +187,7 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
 
 
 def _warn_of_refusal(server: "BrokerServer") -> None:
-    """Say it below "ready" when a broker takes no messages: it serves readers all the same."""
+    """Print a warning below "ready" when a broker takes no messages; it still serves readers."""
     if (refusal := server.broker.log.store.refusal) is not None:
         output.echo(f"no messages are taken: {refusal}", err=True)
 
@@ -213,7 +214,7 @@ async def _broker(config: BrokerConfig) -> None:
 
 
 def _store_directory(data: Path | None, memory: bool, otherwise: Path | None) -> Path | None:
-    """The directory for messages; None is memory."""
+    """The store directory; None means memory."""
     if memory and data is not None:
         raise UsageError("--memory keeps nothing in a directory: leave --data or --memory out")
     return None if memory else data or otherwise

@@ -27,19 +27,19 @@ from roquet.store.filesystem.private_files import make_directories
 log = logger(__name__)
 
 BROKERS_MAX: Final = len(string.ascii_lowercase)
-"""Brokers of one machine: each has a letter, and more than a machine has cores are no use."""
+"""Brokers of one machine: each has a letter, and more brokers than cores are of no use."""
 
 PORT_STEP: Final = 10
-"""Between two brokers: each may also listen two below its own."""
+"""Between the ports of two brokers: each may also listen on the port two below its own."""
 
 PAUSE_MIN_S: Final = 1.0
-"""Before a process that died is started again."""
+"""Shortest pause before a process that died is restarted."""
 
 PAUSE_MAX_S: Final = 30.0
-"""Pauses double up to this: a process that cannot start must not keep a core busy."""
+"""Longest pause: each failure doubles it, so that a broken process keeps no core busy."""
 
 STABLE_S: Final = 60.0
-"""A process that lived so long had a good start: the next pause is short again."""
+"""After so long a life the next pause is the shortest again."""
 
 StartProcess = Callable[[], Coroutine[Any, Any, ChildProcess]]
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
@@ -90,7 +90,7 @@ def serve(  # noqa: PLR0913 - each is an option
 
 
 class ServerProcesses:
-    """Which processes there are, and how each is started."""
+    """The processes of `roquet serve`, and how each is started."""
 
     def __init__(
         self,
@@ -112,26 +112,26 @@ class ServerProcesses:
         self._host = host
 
     def make_folders(self) -> None:
-        """A place for each broker and for all logs; RoquetError when it cannot be."""
+        """Create a directory for each broker and one for the logs."""
         for name in ("logs", "namesrv", *self.names):
             make_directories(self._data / name)
 
     @property
     def _names(self) -> str:
-        """Where brokers reach the name server."""
+        """The name server's address for the brokers."""
         host = self._host or ALL_INTERFACES
         return join_address(
             "127.0.0.1" if host in {ALL_INTERFACES, "::"} else host, self._namesrv_port
         )
 
     async def namesrv(self) -> ChildProcess:
-        """The name server, ready."""
+        """Start the name server; returns when it is ready."""
         arguments = ["namesrv", "--port", str(self._namesrv_port)]
         arguments += ["--host", self._host or ALL_INTERFACES]
         return await self._start("namesrv", [*arguments, "--data", str(self._data / "namesrv")])
 
     async def broker(self, name: str) -> ChildProcess:
-        """A broker, ready."""
+        """Start a broker; returns when it is ready."""
         port = self._port + PORT_STEP * self.names.index(name)
         arguments = ["broker", "--name", name, "--port", str(port)]
         if self._host is not None:
@@ -155,7 +155,7 @@ class ServerProcesses:
 
 
 class SupervisedProcess:
-    """One process that is kept alive: started again, after a pause, whenever it has died."""
+    """A process that is restarted, after a pause, whenever it has died."""
 
     def __init__(
         self, child: ChildProcess, start: StartProcess, sleep: Sleep = asyncio.sleep
@@ -166,8 +166,8 @@ class SupervisedProcess:
         self.pause_s = PAUSE_MIN_S
         self.restarts = 0
 
-    async def keep(self) -> None:
-        """Until cancelled."""
+    async def supervise(self) -> None:
+        """Watch and restart the process until cancelled."""
         while True:
             loop = asyncio.get_running_loop()
             began_s = loop.time()
@@ -195,7 +195,7 @@ class SupervisedProcess:
                 return
 
     async def stop(self) -> None:
-        """Ask it to end; what goes wrong then is logged, since others are to end, too."""
+        """Stop it; an error is only logged, because other processes have to be stopped, too."""
         try:
             await self.child.stop()
         except RoquetError as error:
@@ -214,10 +214,10 @@ async def _serve(plan: ServerProcesses) -> None:
         for name in plan.names:
             if stop.is_set():
                 return
-            kept = SupervisedProcess(await plan.broker(name), _starter(plan, name))
-            brokers.append(kept)
-            output.echo(f"{name:12} {kept.child.address}")
-        tasks = [asyncio.create_task(kept.keep()) for kept in (names, *brokers)]
+            process = SupervisedProcess(await plan.broker(name), _starter(plan, name))
+            brokers.append(process)
+            output.echo(f"{name:12} {process.child.address}")
+        tasks = [asyncio.create_task(process.supervise()) for process in (names, *brokers)]
         stack.push_async_callback(_cancel, tasks)
         output.echo("ready (Ctrl-C stops)")
         await stop.wait()
@@ -227,8 +227,8 @@ def _starter(plan: ServerProcesses, name: str) -> StartProcess:
     return lambda: plan.broker(name)
 
 
-async def _stop_all(kept: Sequence[SupervisedProcess]) -> None:
-    await asyncio.gather(*(one.stop() for one in kept))
+async def _stop_all(processes: Sequence[SupervisedProcess]) -> None:
+    await asyncio.gather(*(process.stop() for process in processes))
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

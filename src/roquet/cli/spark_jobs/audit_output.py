@@ -1,4 +1,4 @@
-"""roquet spark audit: its bar, its page, and what it says at the end."""
+"""roquet spark audit: runs the job, shows its progress, and prints its report."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.audit.audit_report import AuditReport
 
 PLACES_MAX: Final = 6
-"""Messages of a row that was sent more than once."""
+"""Messages shown of a row that was sent more than once."""
 
 SHOWN_MAX: Final = 40
-"""Findings on the terminal; the page and the JSON have more."""
+"""Findings shown in text output; the page and the JSON have all."""
 
 
 def run(params: "Params", page: str | None, *, as_json: bool) -> None:
-    """Compare, tell, and end with code 1 when something is amiss."""
+    """Run the audit and print its report; ends with code 1 when it is not clean."""
     from roquet.spark.jobs.audit import audit_job
     from roquet.spark.jobs.audit.audit_page import html
 
@@ -42,7 +42,7 @@ def run(params: "Params", page: str | None, *, as_json: bool) -> None:
 
 
 def _spark(params: "Params") -> "Callable[[], SparkSession] | None":
-    """The Spark that is asked for, or given; else files are looked at in this process."""
+    """Makes the Spark session of --master or spark-submit; None reads files in this process."""
     from roquet.spark.java import java_home
     from roquet.spark.jobs.job_runner import is_session_provided, spark_for
 
@@ -97,7 +97,7 @@ def _findings(report: "AuditReport") -> "Table":
 
 @contextmanager
 def _progress_bar(*, quiet: bool) -> "Iterator[Callable[[AuditProgress], None]]":
-    """A bar on stderr: files, and then queues."""
+    """Show a bar on stderr: files, then queues."""
     from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 

@@ -1,4 +1,4 @@
-"""roquet spark …: jobs on topics and tables; Spark is imported inside the command."""
+"""roquet spark archive, lag, audit: options of the jobs; Spark is imported inside the command."""
 
 import signal
 import threading
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params
 
 SPARK_PACKAGES: Final = ("pyspark", "pyarrow")
-"""What the extra `spark` installs."""
+"""Packages that the extra `spark` installs."""
 
 app: Final = typer.Typer(
     name="spark",
@@ -29,7 +29,7 @@ app: Final = typer.Typer(
 
 MasterOption = Annotated[
     str | None,
-    typer.Option(help="A Spark master; else the one that is given, else all cores here."),
+    typer.Option(help="A Spark master; else the one of spark-submit, else all cores here."),
 ]
 SourceOptionsOption = Annotated[
     list[str] | None,
@@ -40,7 +40,7 @@ SourceOptionsOption = Annotated[
 
 
 EveryOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Go on for ever, looking so often: 10s.")
+    str | None, typer.Option(metavar="TIME", help="Run for ever, with a batch this often: 10s.")
 ]
 StartOption = Annotated[
     str | None,
@@ -72,13 +72,17 @@ def archive(  # noqa: PLR0913 - each is an option
     directory: Annotated[str, typer.Argument(help="Where the table is, or is to be.")],
     *,
     kind: Annotated[str, typer.Option("--kind", "-k", help="parquet, delta, iceberg.")] = "parquet",
-    once: Annotated[bool, typer.Option("--once", help="What is there now; the default.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="End with what is there now; the default.")
+    ] = False,
     every: EveryOption = None,
     start: StartOption = None,
     until: ArchiveUntilOption = None,
     columns: ColumnsOption = None,
     compact: Annotated[bool, typer.Option("--compact", help="Merge small files, too.")] = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Only remove what kills left.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Only remove files that kills left behind.")
+    ] = False,
     table: TableOption = "",
     catalog: CatalogOption = None,
     option: SourceOptionsOption = None,
@@ -86,9 +90,9 @@ def archive(  # noqa: PLR0913 - each is an option
     json: output.JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Keep a topic's messages in a table. Each once, whatever is killed on the way.
+    """Archive a topic's messages in a table, each exactly once, whatever is killed meanwhile.
 
-    The table knows how far it is: the same command goes on where it was. Days are those of
+    The table keeps its own offsets: the same command continues where it stopped. Days are those of
     `stored_at`, in UTC.
     """
     runtime.log_to_stderr(verbose=False)
@@ -121,21 +125,22 @@ def archive(  # noqa: PLR0913 - each is an option
 def lag(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Of the table and its page.")],
     *,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How often to look.")] = "10s",
+    every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample.")] = "10s",
     how_long: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long to watch; rates are of it.")
+        str,
+        typer.Option("--for", metavar="TIME", help="How long to watch; rates are of it."),
     ] = "10m",
     groups: Annotated[
         str | None, typer.Option(help="Only these, comma separated; else all.")
     ] = None,
     retention: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="For brokers that do not tell theirs: 48h."),
+        typer.Option(metavar="TIME", help="For brokers that do not report theirs: 48h."),
     ] = None,
     json: output.JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Watch all groups: who will not catch up, and when. Or is cut off by retention.
+    """Forecast the lag of all groups: which catch up when, and which lose messages to retention.
 
     The samples are a table in DIR/samples, the page is DIR/lag.html. A second run adds to them.
     Needs no Java. Exit code 1 when a group will not catch up.
@@ -175,14 +180,14 @@ def audit(  # noqa: PLR0913 - each is an option
     catalog: CatalogOption = None,
     option: SourceOptionsOption = None,
     master: Annotated[
-        str | None, typer.Option(help="Look at the files on this Spark; else in this process.")
+        str | None, typer.Option(help="Read the files on this Spark; else in this process.")
     ] = None,
     json: output.JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Hold a table against its topic. What is missing or doubled, by queue and offset.
+    """Compare an archive with its topic: missing and duplicate messages, by queue and offset.
 
-    Nothing is changed, and an archive may go on meanwhile. Exit code 1 when something is amiss.
+    Nothing is changed, and the archive may run meanwhile. Exit code 1 when they differ.
     """
     runtime.log_to_stderr(verbose=False)
     check_installed()
@@ -202,7 +207,7 @@ def audit(  # noqa: PLR0913 - each is an option
 
 
 def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark") -> None:
-    """UsageError, which says what to do, when something is not there."""
+    """Raise UsageError, with the command that installs them, when packages are missing."""
     import importlib.util
 
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -211,7 +216,7 @@ def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark
 
 
 def check_java(master: str | None) -> None:
-    """ConfigError without a Java, unless somebody else has chosen a Spark: nothing is begun."""
+    """Raise ConfigError without a Java, unless a Spark master was given elsewhere."""
     from roquet.spark.java import java_home
     from roquet.spark.jobs.job_runner import is_session_provided
 
@@ -220,25 +225,25 @@ def check_java(master: str | None) -> None:
 
 
 def namesrv_source_option(namesrv: str | None) -> Mapping[str, str]:
-    """Where the name servers are, for the source."""
+    """The Spark source's option with the name servers."""
     import os
 
     return {"namesrv": namesrv or os.environ.get("NAMESRV_ADDR") or DEV_NAMESRV}
 
 
-def parse_pairs(given: Sequence[str] | None, name: str) -> dict[str, str]:
-    """NAME=VALUE, as often as it was said."""
-    found = {}
-    for text in given or ():
+def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
+    """NAME=VALUE texts as a dictionary. Raises ConfigError for another text."""
+    values = {}
+    for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"{name}: {text!r} is not NAME=VALUE")
-        found[key.strip()] = value.strip()
-    return found
+        values[key.strip()] = value.strip()
+    return values
 
 
 def _clean(params: "Params") -> None:
-    """Opening a table is cleaning it."""
+    """Open the table, which cleans it."""
     from roquet.spark.jobs.archive.archive_job import open_archive
 
     with open_archive(params) as table:
@@ -281,8 +286,8 @@ def _summary_text(params: "Params", done: "ArchiveProgress") -> str:
 
 
 def _stop_event() -> threading.Event:
-    """Set by SIGTERM: the batch at hand is committed first. Ctrl-C ends at once."""
-    asked = threading.Event()
+    """An event that SIGTERM sets: the running batch is committed first. Ctrl-C ends at once."""
+    stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    return asked
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return stop

@@ -1,4 +1,4 @@
-"""roquet spark lag: its bar, and what it says at the end."""
+"""roquet spark lag: runs the job, shows its progress, and prints its forecast."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ BAD: Final = "bold red"
 
 
 def run(params: "Params", ended: Callable[[], bool], *, as_json: bool) -> None:
-    """Watch, tell, and end with code 1 when a group will not catch up."""
+    """Run the job and print its forecast; ends with code 1 when a group will not catch up."""
     from roquet.spark.jobs.lag import lag_job
     from roquet.spark.jobs.lag.lag_page import is_late
 
@@ -66,7 +66,7 @@ def _table(done: "LagReport") -> "Table":
 
 @contextmanager
 def _progress_bar(*, quiet: bool) -> "Iterator[Callable[[LagProgress], None]]":
-    """A bar on stderr: samples, and how many messages wait for all groups together."""
+    """Show a bar on stderr: samples, and the lag of all groups together."""
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 

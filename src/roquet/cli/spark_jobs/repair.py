@@ -1,4 +1,4 @@
-"""roquet spark repair: a group's dead letters as a table, and chosen ones sent again."""
+"""roquet spark repair: archives a group's dead letters in a table, and resends selected ones."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,7 +13,8 @@ from roquet.cli.spark_jobs.commands import (
     namesrv_source_option,
     parse_pairs,
 )
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.name_servers import NamesrvOption
 from roquet.cli.terminal.progress import progress_bar
 
@@ -21,14 +22,11 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.repair.repair_job import Params, RepairProgress
 
 TRIES_MAX: Final = 16
-"""What groups allow when nobody has set it otherwise."""
+"""A group's default number of retries."""
 
-RepairGroupArgument = Annotated[
-    str, typer.Argument(help="The consumer group's name.", autocompletion=completion.groups)
-]
 TriesMaxOption = Annotated[int, typer.Option(min=0, help="Retries that the group allows.")]
 WhereOption = Annotated[
-    str | None, typer.Option(metavar="SQL", help="Which ones: tag = 'new' and tries < 3.")
+    str | None, typer.Option(metavar="SQL", help="Select by SQL: tag = 'new' and tries < 3.")
 ]
 IdsOption = Annotated[
     list[str] | None,
@@ -37,12 +35,12 @@ IdsOption = Annotated[
 
 
 def repair(  # noqa: PLR0913 - each is an option
-    group: RepairGroupArgument,
+    group: GroupArgument,
     directory: Annotated[str, typer.Argument(help="WhereOption the table is, or is to be.")],
     *,
     retries: Annotated[bool, typer.Option("--retries", help="Also retry topics.")] = False,
     tries_max: TriesMaxOption = TRIES_MAX,
-    resend: Annotated[bool, typer.Option("--resend", help="Send chosen ones again.")] = False,
+    resend: Annotated[bool, typer.Option("--resend", help="Send selected ones again.")] = False,
     where: WhereOption = None,
     ids: IdsOption = None,
     option: SourceOptionsOption = None,
@@ -50,9 +48,9 @@ def repair(  # noqa: PLR0913 - each is an option
     json: output.JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Keep a group's dead letters in a table. It says why; chosen ones are sent again, once.
+    """Keep a group's dead letters in a table, with their reasons; resend selected ones once.
 
-    The table knows which were sent: the same command sends nothing twice, whatever is killed.
+    The table knows which were resent: the same command sends nothing twice, whatever is killed.
     """
     runtime.log_to_stderr(verbose=False)
     check_installed()

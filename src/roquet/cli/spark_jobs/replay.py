@@ -37,10 +37,10 @@ ReplayFromOption = Annotated[
 ReplayUntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Stored before then.")]
 SinceOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="What the topic got before then is no copy of ours."),
+    typer.Option(metavar="TIME", help="Earlier messages of the topic are no copies of ours."),
 ]
 SameTopicOption = Annotated[
-    bool, typer.Option("--same-topic", help="Even where the topic still has these very messages.")
+    bool, typer.Option("--same-topic", help="Even if the topic still has these very messages.")
 ]
 KeysOption = Annotated[
     list[str] | None, typer.Option("--key", help="With this key; may be repeated.")
@@ -81,7 +81,8 @@ def replay(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Send a table's messages to a topic: in order, at a rate, each once.
 
-    What is in the topic already is not sent again: the same command does the rest after a kill.
+    Messages that are in the topic already are not sent again: after a kill the same command sends
+    the rest.
     """
     runtime.log_to_stderr(verbose=False)
     check_installed()
@@ -108,11 +109,11 @@ def replay(  # noqa: PLR0913 - each is an option
 
 
 def parse_rate(text: str) -> float:
-    """Messages a second: `500`, `500/s`, `2.5k/s`."""
-    found = _RATE.fullmatch(text.strip().lower())
-    if found is None or not float(found[1]):
+    """Messages per second from `500`, `500/s` or `2.5k/s`. Raises UsageError for another text."""
+    match = _RATE.fullmatch(text.strip().lower())
+    if match is None or not float(match[1]):
         raise UsageError(f"--rate: {text!r} is no rate such as 500/s")
-    return float(found[1]) * (1000 if found[2] else 1)
+    return float(match[1]) * (1000 if match[2] else 1)
 
 
 def _replay(params: "Params", *, as_json: bool) -> None:

@@ -1,25 +1,25 @@
-"""Help of commands: summaries are wrapped, never cut, and options say in words what they take."""
+"""Command help: summaries are wrapped, never cut, and options name their values in words."""
 
 from typing import Any, Final
 
 from typer.core import TyperGroup, TyperOption
 
 SUMMARY_MAX: Final = 1_000
-"""Characters of a summary: so many that none is cut."""
+"""Characters of the longest summary: more than any has."""
 
 
 class HelpfulGroup(TyperGroup):
-    """A group of commands whose help fits any terminal without losing a word."""
+    """A group of commands whose help is wrapped to the terminal and never cut."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name; what its options take is said in plain words."""
+        """The command of a name, with metavars in plain words."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             set_metavars(command)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Each command and its summary."""
+        """Write each command and its summary."""
         names = self.list_commands(ctx)
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.summary(name)) for name in names])
@@ -30,7 +30,7 @@ class HelpfulGroup(TyperGroup):
 
 
 def set_metavars(command: Any) -> None:
-    """Say TEXT, N or PATH where typer would say `<list[str]>` or `<int range>`."""
+    """Set metavars of options to TEXT, N or PATH: typer shows `<list[str]>` or `<int range>`."""
     for option in command.params:
         if isinstance(option, TyperOption) and option.metavar is None and not option.is_flag:
             option.metavar = _word(option.type_descriptor)

@@ -1,7 +1,7 @@
-"""Completion: names of topics, groups and brokers for the shell, where a name server answers soon.
+"""Shell completion: names of topics, groups and brokers, from the name servers.
 
-A shell waits while it asks, and shows what is printed in the middle of a line: who does not answer
-in time has no names, and nothing that goes wrong is told.
+The shell waits meanwhile, and any output would land in the middle of its line: a cluster that does
+not answer in time gives no names, and errors are not shown.
 """
 
 import asyncio
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from roquet.admin.client import AdminClient
 
 WAIT_S: Final = 0.5
-"""Longer than this nobody likes to wait for a key."""
+"""Longest wait after the completion key."""
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics that begin so; not those of the system, which nobody types."""
+    """Topics with a prefix, without system topics."""
     from roquet.admin import topics
 
     return _names(ctx, incomplete, topics.list_names)
 
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Groups that begin so."""
+    """Groups with a prefix, without system groups."""
     from roquet.admin import groups
 
     return _names(ctx, incomplete, groups.list_names)
 
 
 def brokers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Brokers whose names begin so."""
+    """Brokers with a prefix."""
 
     async def listed(admin: "AdminClient") -> list[str]:
         return list(await admin.brokers())
@@ -59,9 +59,9 @@ def _names(
     before = logging.root.manager.disable
     logging.disable()
     try:
-        found = asyncio.run(ask())
+        names = asyncio.run(ask())
     except (RoquetError, OSError):  # TimeoutError is one of these
         return []
     finally:
         logging.disable(before)
-    return [name for name in found if name.startswith(incomplete) and name.isprintable()]
+    return [name for name in names if name.startswith(incomplete) and name.isprintable()]

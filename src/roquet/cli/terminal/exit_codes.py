@@ -1,14 +1,14 @@
-"""Exit codes: how every command ends; the table in docs/howto/operating.md says what each means."""
+"""Exit codes of all commands; docs/howto/operating.md has a table of their meanings."""
 
 from typing import Final
 
 FAILED: Final = 1
-"""It could not be done now, nothing was found, something is amiss, or the answer was no."""
+"""The command failed, found nothing, found a problem, or was answered with no."""
 
 WRONG_USE: Final = 2
-"""It cannot work as it was given: a word, an option, a setting, or a name that no broker knows. As
-typer itself ends when an option is wrong."""
+"""The command line is wrong: an argument, an option, a setting, or a name that no broker knows.
+Typer uses this code, too."""
 
 INTERRUPTED: Final = 130
-"""What shells call the end by Ctrl-C of a command that had not done its work; one that runs until
-Ctrl-C ends with 0."""
+"""Ctrl-C ended a command before its work was done, by the shells' convention (128 + SIGINT). A
+command that runs until Ctrl-C ends with 0."""

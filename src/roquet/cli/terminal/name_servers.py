@@ -1,4 +1,4 @@
-"""Which name servers a command asks: those of an option, of the environment, or `roquet dev`'s."""
+"""Name server addresses: from --namesrv, else NAMESRV_ADDR, else those of `roquet dev`."""
 
 import os
 from typing import Annotated, Final
@@ -8,7 +8,7 @@ import typer
 from roquet.model.errors import ConfigError, UsageError
 
 DEV_NAMESRV: Final = "127.0.0.1:9876"
-"""Where `roquet dev` has its name server."""
+"""The name server of `roquet dev`."""
 
 NamesrvOption = Annotated[
     str | None,
@@ -21,11 +21,13 @@ NamesrvOption = Annotated[
 ]
 
 
-def namesrv_addresses(given: str | None) -> str:
-    """The name servers that an option names, else the environment, else those of `roquet dev`."""
+def namesrv_addresses(option: str | None) -> str:
+    """The addresses of --namesrv, else of the environment, else of `roquet dev`."""
     from roquet.model.settings import parse_addresses
 
-    name, text = ("--namesrv", given) if given else ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))
+    name, text = (
+        ("--namesrv", option) if option else ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))
+    )
     try:
         return ";".join(parse_addresses(text, name)) if text else DEV_NAMESRV
     except ConfigError as error:

@@ -1,8 +1,7 @@
-"""Output: the one door for what commands print, for eyes or as JSON, and the question before.
+"""Output: everything that commands print, as text or as JSON, and their questions.
 
-Names, keys, bodies and remarks are strangers' text. For eyes everything is escaped that a terminal
-would obey (`model.printable_text`); for programs JSON keeps every value, and escapes the same
-characters.
+Names, keys, bodies and remarks are untrusted text. In text output every character is escaped that a
+terminal would obey (`model.text`); JSON keeps every value and escapes the same characters.
 """
 
 import base64
@@ -32,7 +31,10 @@ if TYPE_CHECKING:
 _BLANKS: Final = str.maketrans("\n\r\t", "   ")
 
 PIPE_WIDTH: Final = 1_000
-"""Columns of what is no terminal; tables take as many as they need."""
+"""Columns of a pipe or a file: tables take as many as they need."""
+
+EDGE_HINT: Final = "neither first nor last, "
+"""Begins the error text of an option that takes first, last or a time."""
 
 DRY_RUN_NOTE: Final = "nothing was changed (--dry-run)"
 
@@ -42,34 +44,34 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what wou
 
 
 def echo(line: object = "", *, err: bool = False) -> None:
-    """One line; line breaks in it are shown as escapes, so that nobody's text looks like ours."""
+    """Print one line; line breaks are escaped, so that no message looks like roquet's output."""
     typer.echo(printable(str(line)), err=err)
 
 
 def echo_lines(text: str, *, indent: str = "") -> None:
-    """Several lines, as they are broken; strangers' are indented, so that none looks like ours."""
+    """Print several lines; `indent` marks untrusted ones."""
     for line in text.replace("\r\n", "\n").split("\n"):
         typer.echo(indent + printable(line, keep="\t"))
 
 
 def echo_raw(data: bytes) -> None:
-    """Bytes as they are, for files and programs: only where the user has asked for that."""
+    """Print bytes unescaped, for files and programs: only where the user asked for that."""
     typer.echo(data)
 
 
 def rewrite_line(line: str) -> None:
-    """Put a line in the place of the last one, on a terminal; an empty one leaves nothing."""
+    """Replace the last line of a terminal; an empty text erases it."""
     typer.echo(f"\r\x1b[K{printable(line)}", nl=False, err=True)
 
 
 def echo_json(values: Iterable[Any]) -> None:
-    """Each value as one line of JSON."""
+    """Print each value as one line of JSON."""
     for value in values:
         typer.echo(json_text(value))
 
 
 def json_text(value: Any, *, pretty: bool = False) -> str:
-    """JSON in ASCII where a terminal would obey anything else; lone surrogates become U+FFFD."""
+    """A value as JSON, with control characters escaped; lone surrogates become U+FFFD."""
     import msgspec
 
     try:
@@ -80,28 +82,27 @@ def json_text(value: Any, *, pretty: bool = False) -> str:
 
 
 def table(*columns: str, numbers: int | None = None) -> "Table":
-    """A table without lines; columns from the place `numbers` on hold numbers."""
+    """A table without borders; columns from index `numbers` on are aligned right."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, header_style="dim")
-    for place, column in enumerate(columns):
-        right = numbers is not None and place >= numbers
-        made.add_column(column, justify="right" if right else "left", overflow="fold")
-    return made
+    result = Table(box=None, pad_edge=False, header_style="dim")
+    for index, column in enumerate(columns):
+        right = numbers is not None and index >= numbers
+        result.add_column(column, justify="right" if right else "left", overflow="fold")
+    return result
 
 
 def styled_text(text: str, style: str = "") -> "Text":
-    """Text in a colour."""
+    """Escaped text in a rich style."""
     from rich.text import Text
 
     return Text(printable(text), style=style)
 
 
 def console(*, to_stderr: bool = False, quiet: bool = False) -> "Console":
-    """Where tables and bars go, `to_stderr` to stderr: colours on a terminal alone.
+    """The console for tables and bars; colours on a terminal alone.
 
-    Strings are printed as they are, without markup, and escaped. A pipe or a file has no edge, so
-    no value is broken for it.
+    Strings are printed without markup, and escaped. In a pipe or a file no value is wrapped.
     """
     from roquet.cli.terminal.printable_console import PrintableConsole
 
@@ -111,14 +112,17 @@ def console(*, to_stderr: bool = False, quiet: bool = False) -> "Console":
 
 
 def time_text(time_ms: int | None) -> str:
-    """A time for eyes, in this machine's zone; a dash for none."""
+    """A time in ms since the epoch as text, in this machine's zone; a dash for none."""
     if not time_ms or time_ms < 0:
         return "-"
     return f"{datetime.fromtimestamp(time_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def time_ms(text: str, option: str, words: str = "") -> int:
-    """The time that an option gives, in ms since the epoch; `words` say what else it is not."""
+def parse_time_ms(text: str, option: str, words: str = "") -> int:
+    """The time of an option, in ms since the epoch.
+
+    `words` go into the error text, for options that take more than times.
+    """
     if text.isascii() and text.isdecimal():
         return int(text)
     try:
@@ -130,11 +134,10 @@ def time_ms(text: str, option: str, words: str = "") -> int:
 
 
 async def confirm(question: str, *, yes: bool, to_stderr: bool = False) -> None:
-    """Go on only if the user wants it; asked on the terminal unless said before.
+    """Ask the user whether to go on, unless --yes was given.
 
-    `to_stderr` asks on stderr: what is on stdout is JSON then. A no ends the command with code 1,
-    so that scripts know that nothing was done, and so does an input that has ended. Ctrl-C is an
-    answer, too: nothing waits for the thread that reads.
+    `to_stderr` asks on stderr, where stdout holds JSON. A no, or the end of the input, ends the
+    command with code 1. Ctrl-C works meanwhile: nothing waits for the thread that reads.
     """
     if yes:
         return
@@ -145,14 +148,14 @@ async def confirm(question: str, *, yes: bool, to_stderr: bool = False) -> None:
         is_wanted = await run_in_thread(ask, "roquet-question")
     except typer.Abort:
         echo(err=True)
-        raise RoquetError("nothing was done: nobody answers here; --yes does not ask") from None
+        raise RoquetError("nothing was done: no answer on stdin; --yes does not ask") from None
     if not is_wanted:
         echo("nothing was done", err=True)
         raise typer.Exit(FAILED)
 
 
 def show_preview(lines: Iterable[str], *, dry_run: bool, json: bool) -> None:
-    """What would be done, before it is asked for; with JSON on stderr, which the eyes see, too."""
+    """Print what would be done, before the question; on stderr where stdout holds JSON."""
     for line in lines:
         echo(line, err=json)
     if dry_run:
@@ -160,7 +163,7 @@ def show_preview(lines: Iterable[str], *, dry_run: bool, json: bool) -> None:
 
 
 def message_fields(message: "Stored") -> dict[str, Any]:
-    """What JSON tells of a message: its body as text where it is one, else as base64."""
+    """A message's fields for JSON: the body as text if it is UTF-8, else as base64."""
     fields: dict[str, Any] = {
         "topic": message.topic,
         "broker": message.broker_name,
@@ -187,7 +190,7 @@ def quantity(count: int, noun: str) -> str:
 
 
 def one_line(body: bytes, longest: int) -> str:
-    """A body in one line, cut where it is longer."""
+    """A body as one line of text, cut to `longest` characters."""
     text = body.decode("utf-8", "replace")[: longest + 1]
     shown = printable(text.translate(_BLANKS))
     return f"{shown[: longest - 1]}…" if len(shown) > longest else shown

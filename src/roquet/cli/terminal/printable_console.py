@@ -1,4 +1,4 @@
-"""PrintableConsole: rich's console, which prints strings as they are and obeys nothing in them."""
+"""PrintableConsole: a rich console that prints untrusted strings escaped and without markup."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ from roquet.model.printable_text import printable
 
 
 class PrintableConsole(Console):
-    """Tables and lines with strangers' text in them: no markup, no emoji codes, no escapes.
+    """A console for tables and lines with untrusted text: no markup, no emoji codes, no escapes.
 
-    Rich makes a `Text` of every string by `render_str`: of cells, of titles, of what is printed.
+    Rich calls `render_str` for every string: cells, titles and printed lines.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """A string as text."""
+        """Render a string as escaped text."""
         return super().render_str(printable(text), **settings)
 
 
 class PrintableColumn(TextColumn):
-    """A column of a progress bar, as `{task.description}`; nothing in it is markup."""
+    """A progress column such as `{task.description}`, escaped and without markup."""
 
     def __init__(self, text_format: str) -> None:
         super().__init__(text_format, markup=False)
 
     def render(self, task: Task) -> Text:
-        """The column of one task."""
+        """Render the column of one task."""
         return Text(printable(super().render(task).plain))

@@ -1,4 +1,4 @@
-"""Bars: how far a job is: a bar on a terminal, a line now and then in a log."""
+"""Progress of a job: a bar on a terminal, a line each minute elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LINE_INTERVAL_MS: Final = 60_000
-"""Between two lines of a log."""
+"""Least time between two lines."""
 
 ShowProgress = Callable[[int, int], None]
-"""Told of rows that are done, and of those that are left."""
+"""Called with the numbers of rows that are done and that are left."""
 
 
 @contextmanager
 def live_bar(shown: "Progress") -> Iterator[None]:
-    """A bar; one that has counted nothing leaves no trace above the error that ended it."""
+    """Show a bar; if an error ends it before it has counted anything, it is erased."""
     with shown:
         try:
             yield
@@ -30,7 +30,7 @@ def live_bar(shown: "Progress") -> Iterator[None]:
 
 @contextmanager
 def progress_bar(title: str, *, quiet: bool, left: str = "behind") -> Iterator[ShowProgress]:
-    """On stderr: rows, rows a second, and how many are left."""
+    """Show on stderr: rows done, rows per second, and the number left, named by `left`."""
     from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
     from roquet.cli.terminal.printable_console import PrintableColumn
@@ -60,19 +60,19 @@ def progress_bar(title: str, *, quiet: bool, left: str = "behind") -> Iterator[S
 
 
 def progress_lines(title: str, left: str, clock: Clock = SYSTEM_CLOCK) -> ShowProgress:
-    """A line when something has changed, and then none for a while."""
-    said: list[tuple[int, int]] = []
+    """Print a line when the numbers have changed, at most one each minute."""
+    printed: list[tuple[int, int]] = []
     next_ms = clock.monotonic_ms()
 
     def show(rows: int, lag: int) -> None:
         nonlocal next_ms
-        if clock.monotonic_ms() >= next_ms and said != [(rows, lag)]:
+        if clock.monotonic_ms() >= next_ms and printed != [(rows, lag)]:
             output.echo(f"{title}: {rows:,} rows, {lag:,} {left}", err=True)
-            said[:] = [(rows, lag)]
+            printed[:] = [(rows, lag)]
             next_ms = clock.monotonic_ms() + LINE_INTERVAL_MS
 
     return show
 
 
 def _nothing(*_: int) -> None:
-    """For programs, which read the result."""
+    """Show nothing."""

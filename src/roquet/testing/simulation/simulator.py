@@ -33,7 +33,7 @@ class AgendaItem(msgspec.Struct, frozen=True):
 
 
 class Workload(Protocol):
-    """What is sent to a simulated cluster, and what must hold of it."""
+    """Messages for a simulated cluster, and checks of what became of them."""
 
     name: ClassVar[str]
     aftermath_ms: ClassVar[int]

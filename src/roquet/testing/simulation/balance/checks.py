@@ -3,7 +3,7 @@
 lost        an acknowledged message was never handled
 owners      a queue has two owners, or none
 order       messages of one order key were handled out of order, or two consumers at once
-doubled     a message was handled twice, and nobody died or saw the group differently
+doubled     a message was handled twice, and no consumer died or saw the group differently
 late        a calm group took long to share its queues again
 """
 

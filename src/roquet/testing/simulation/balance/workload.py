@@ -100,14 +100,14 @@ class BalanceWorkload:
     def findings(self) -> Sequence[str]:
         """Broken promises, see `checks`."""
         history, scenario = self.history, self.scenario
-        found = [*checks.lost(self.unhandled()), *checks.owners(self.owners()), *self.late]
-        found += checks.doubled(history, calm=scenario.calm)
+        findings = [*checks.lost(self.unhandled()), *checks.owners(self.owners()), *self.late]
+        findings += checks.doubled(history, calm=scenario.calm)
         if scenario.ordered:
             crashes = history.times_of(Fault.CRASH)
-            found += checks.together(history, [(at, at + LOCKS_FORGOTTEN_MS) for at in crashes])
+            findings += checks.together(history, [(at, at + LOCKS_FORGOTTEN_MS) for at in crashes])
             if not crashes:
-                found += checks.order(history)
-        return found
+                findings += checks.order(history)
+        return findings
 
     # The group.
 

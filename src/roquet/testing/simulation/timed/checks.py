@@ -1,13 +1,13 @@
 """Checks of the timed workload: nothing lost, early or late, and no duplicate without a crash.
 
-lost                  an acknowledged message was not handled, a committed one not delivered
-early                 a message came before its time, or a failed one before its pause was over
-late                  it came more than a second after its time, though its broker was up
-doubled               a transaction's message is in the topic twice, or any other without a crash
-rolled-back           a message was delivered though its transaction was rolled back or undecided
-not-given-up          a half message that nobody ends was not given up as the settings say
-missing-dead-letter   a message that no consumer can handle is not a dead letter
-stray                 a filter let a message pass that it must not
+lost                        an acknowledged message was not handled, a committed one not delivered
+early                       a message came before its time, or a retry before its pause was over
+late                        it came over a second after its time, though its broker was up
+doubled                     it is in the topic twice; without a transaction a crash excuses that
+rolled-back-but-delivered   it was delivered though its transaction was rolled back or undecided
+not-given-up                a half message without an end was not given up as the settings say
+missing-dead-letter         a message that no consumer can handle is not a dead letter
+stray                       a filter let a message pass that it must not
 """
 
 from bisect import bisect_right
@@ -220,7 +220,7 @@ def _decided(
     if given_up:
         yield f"lost: {name} was given up, and {state.value}"
     if delivered and not is_committed:
-        yield f"rolled-back: {name} was delivered, and {state.value}"
+        yield f"rolled-back-but-delivered: {name} was delivered, and {state.value}"
     if is_committed and name in outcome.history.acknowledged and not delivered:
         yield f"lost: {name} was committed and not delivered"
 
@@ -234,7 +234,7 @@ def _undecided(
     name, history = operation.name, outcome.history
     is_acknowledged = name in history.acknowledged
     if delivered:
-        yield f"rolled-back: {name} was delivered, and nobody had committed it"
+        yield f"rolled-back-but-delivered: {name} was delivered, and was never committed"
     if is_acknowledged and len(given_up) != 1:
         yield f"not-given-up: {name} was given up {len(given_up)} times"
     for message in given_up:

@@ -55,12 +55,12 @@ def timed_consumer(
         consumer.subscribe(TOPIC, AUDITED_TAG)
     else:
         consumer.subscribe(TOPIC, sql=f"weight >= {AUDITED_WEIGHT}")
-    fails = PlannedFailures(scenario, history) if group == BILLING else _never
+    fails = PlannedFailures(scenario, history) if group == BILLING else lambda _: False
     return SimulatedConsumer(host, consumer, history, scenario, fails)
 
 
 class PlannedFailures:
-    """Fails the first attempts at a message, whoever makes them, as often as its operation says."""
+    """Fails the first attempts at a message, by any consumer, as often as its operation says."""
 
     def __init__(self, scenario: TimedScenario, history: TimedHistory) -> None:
         self._failures = {operation.name: operation.failures for operation in scenario.operations}
@@ -73,10 +73,6 @@ class PlannedFailures:
             return False
         self._history.failures[name] = made + 1
         return True
-
-
-def _never(_: str) -> bool:
-    return False
 
 
 def filters_by_tag(scenario: TimedScenario) -> bool:

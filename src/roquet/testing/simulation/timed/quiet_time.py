@@ -28,7 +28,7 @@ jump, but up to half a minute before the first one."""
 
 
 class QuietTime:
-    """Skips time in jumps, as long as nobody is at work and nothing is due."""
+    """Skips time in jumps, as long as no client is at work and nothing is due."""
 
     def __init__(self, clock: VirtualClock, history: TimedHistory) -> None:
         self._clock = clock

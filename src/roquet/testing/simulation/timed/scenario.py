@@ -40,7 +40,7 @@ class SendKind(Enum):
 
 
 class TransactionCourse(Enum):
-    """What the producer of a transaction does."""
+    """The course of a transaction: whether and when its producer commits."""
 
     COMMIT = "commits"
     ROLL_BACK = "rolls back"

@@ -119,7 +119,7 @@ class TimedWorkload:
         return checks.findings(outcome)
 
     async def _beat(self) -> bool:
-        """Let a moment pass; True when nobody is at work after it."""
+        """Let a moment pass; True when no client is at work after it."""
         if self.producer.must_crash:
             await self._restart_producer()
         await asyncio.sleep(BEAT_MS / 1000)
@@ -168,13 +168,13 @@ class TimedWorkload:
 
     def open_halves(self) -> list[tuple[str, int]]:
         """(host, offset) of each broker's first half message that has no end."""
-        found: list[tuple[str, int]] = []
+        halves: list[tuple[str, int]] = []
         for host, server in self.cluster.servers.brokers.items():
             transactions = server.broker.delivery.transactions
             _, end = transactions.queue.bounds()
             if (first := transactions.halves.next_open(0)) < end:
-                found.append((host, first))
-        return found
+                halves.append((host, first))
+        return halves
 
     def _is_settled(self) -> bool:
         """Whether every message is where it belongs."""

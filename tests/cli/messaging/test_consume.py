@@ -1,17 +1,16 @@
+"""roquet consume: where reading begins, what is read, and how it is printed."""
+
 import asyncio
-import io
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from roquet.cli.main import app
-from roquet.cli.messaging import produce_consume
+from roquet.cli.messaging import consume
 from roquet.client import blocking
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
@@ -32,22 +31,6 @@ def roquet(*arguments: str, text: str | None = None) -> Result:
     return result
 
 
-def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(namesrv: str) -> None:
-    sent = roquet("produce", "one", "-m", "hello", "--key", "k", "--tag", "t", "-n", namesrv)
-    message_id, *where = sent.output.split()
-    assert where[1:] == ["offset", "0"]
-    got = json.loads(roquet("consume", "one", "--count", "1", "--json", "-n", namesrv).output)
-    assert (got["body"], got["keys"], got["tag"]) == ("hello", ["k"], "t")
-    assert got["message_id"] == message_id
-
-
-def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
-    sent = roquet("produce", "lines", "-q", "-n", namesrv, text="one\n\ntwo\r\nthree")
-    assert sent.stdout == ""
-    got = roquet("consume", "lines", "--count", "3", "-n", namesrv).output
-    assert sorted(got.split()) == ["one", "three", "two"]
-
-
 def test_a_topic_that_is_not_there_is_waited_for_and_one_with_a_like_name_is_named(
     namesrv: str,
 ) -> None:
@@ -64,35 +47,6 @@ def test_a_topic_that_is_not_there_is_waited_for_and_one_with_a_like_name_is_nam
     assert got.stdout == "late\n"
     said = "waiting for the first message of invoicez (Ctrl-C stops); did you mean 'invoices'?\n"
     assert got.stderr == said
-
-
-def test_nobody_waits_for_a_terminal_once_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    typed = threading.Event()
-
-    class Terminal(io.RawIOBase):
-        def readable(self) -> bool:
-            return True
-
-        def read(self, count: int = -1) -> bytes:
-            typed.wait(30)
-            return b""
-
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Terminal())))
-
-    async def interrupted() -> None:
-        async with asyncio.timeout(0.05):
-            async for _ in produce_consume._stdin_lines():
-                raise AssertionError("nothing was typed")
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(interrupted())
-    assert not typed.is_set()
-    typed.set()
-
-
-def test_a_message_can_be_sent_many_times(namesrv: str) -> None:
-    sent = roquet("produce", "many", "-m", "x", "--count", "5", "-n", namesrv)
-    assert len(sent.output.splitlines()) == 5
 
 
 def test_a_group_goes_on_where_it_was(namesrv: str) -> None:
@@ -140,14 +94,14 @@ def test_what_was_stored_before_that_time_is_left_out(namesrv: str) -> None:
 
 
 async def test_from_last_follows_a_topic(namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
-    config = produce_consume._consumer_config("last")
+    config = consume._consumer_config("last")
     async with (
         Producer(namesrv) as producer,
-        PullConsumer(namesrv, group=produce_consume.CLI_GROUP, config=config) as reader,
+        PullConsumer(namesrv, group=consume.CLI_GROUP, config=config) as reader,
     ):
         await producer.send("tailed", b"old")
-        printing = produce_consume._Printer(produce_consume._show_text, 1)
-        reading = produce_consume._read(reader, "tailed", {}, config, printing)
+        printing = consume._Printer(consume._show_text, 1)
+        reading = consume._read(reader, "tailed", {}, config, printing)
         task = asyncio.create_task(reading)
         for _ in range(100):
             if task.done():
@@ -183,35 +137,6 @@ def test_wrong_use_is_named(arguments: tuple[str, ...], words: str) -> None:
         roquet(*arguments)
 
 
-def test_the_environment_names_the_name_server(
-    namesrv: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NAMESRV_ADDR", namesrv)
-    assert roquet("produce", "env", "-m", "x").exit_code == 0
-    monkeypatch.setenv("NAMESRV_ADDR", "nonsense")
-    with pytest.raises(UsageError, match="NAMESRV_ADDR"):
-        roquet("produce", "env", "-m", "x")
-
-
-def test_receipts_are_told_as_json(namesrv: str) -> None:
-    sent = roquet("produce", "receipts", "-m", "x", "--count", "2", "--json", "-n", namesrv)
-    first, second = map(json.loads, sent.stdout.splitlines())
-    assert (first["topic"], first["broker"], first["offset"]) == ("receipts", "broker-a", 0)
-    assert (second["offset"], second["status"]) == (1, "SEND_OK")
-    found = roquet("message", "show", second["offset_message_id"], "--json", "-n", namesrv).stdout
-    assert json.loads(found)["message_id"] == second["message_id"]
-
-
-@pytest.mark.parametrize(
-    "arguments", [("-m", ""), ("-m", "x", "--key", "a b"), ("-m", "x", "--tag", "a\x01b")]
-)
-def test_a_message_that_can_never_be_sent_is_wrong_use(
-    namesrv: str, arguments: tuple[str, ...]
-) -> None:
-    with pytest.raises(UsageError):
-        roquet("produce", "wrong", *arguments, "-n", namesrv)
-
-
 def test_a_topic_that_nobody_may_read_is_named(namesrv: str) -> None:
     roquet("topic", "create", "shut", "--perm", "W", "-n", namesrv)
     for group in ((), ("--group", "g")):
@@ -228,22 +153,3 @@ def test_bodies_are_a_line_each_unless_they_are_asked_for_as_they_are(namesrv: s
     assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
     with pytest.raises(UsageError, match="--raw or --json"):
         roquet("consume", "hostile", "--raw", "--json", "-n", namesrv)
-
-
-def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_path: Path) -> None:
-    (tmp_path / "body").write_bytes(b"two\nlines\n")
-    words = ["produce", "whole", "-f", str(tmp_path / "body"), "--property", "a=1=2"]
-    roquet(*words, "--delay", "1s", "-n", namesrv)
-    found = json.loads(roquet("consume", "whole", "--count", "1", "--json", "-n", namesrv).output)
-    assert found["body"] == "two\nlines\n"
-    assert found["properties"]["a"] == "1=2"
-    with pytest.raises(UsageError, match="--property 'a': NAME=VALUE is wanted"):
-        roquet("produce", "whole", "-m", "x", "--property", "a", "-n", namesrv)
-    with pytest.raises(UsageError, match="--body or --file"):
-        roquet("produce", "whole", "-m", "x", "-f", "y", "-n", namesrv)
-
-
-def test_empty_lines_are_counted(namesrv: str) -> None:
-    words = ["produce", "gaps", "-q", "-n", namesrv]
-    told = CliRunner().invoke(app, words, input="a\n\n\nb\n")
-    assert told.stderr == "2 empty lines not sent: no message is empty\n"

@@ -1,0 +1,181 @@
+"""roquet consume: prints a topic's messages as they come."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli.process import runtime
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import TopicArgument
+from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
+from roquet.model.errors import RoquetError, UsageError
+from roquet.model.settings import suggest
+
+if TYPE_CHECKING:
+    from roquet.client.config import ConsumerConfig
+    from roquet.client.consumer import Consumer
+    from roquet.client.reading.message import InboundMessage
+
+CLI_GROUP: Final = "roquet-cli"
+"""The group of commands that read without a group; it commits nothing."""
+
+TOPIC_POLL_S: Final = 1.0
+"""How often a topic is looked for that does not exist yet."""
+
+
+def consume(  # noqa: PLR0913 - each is an option
+    topic: TopicArgument,
+    *,
+    group: Annotated[
+        str | None, typer.Option(help="Share the messages with this group, and save its progress.")
+    ] = None,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from", help="first, last or a time like 2026-01-31T12:00; progress of --group wins."
+        ),
+    ] = "first",
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    tags: Annotated[str, typer.Option(help="Only these: 'A || B'.")] = "*",
+    sql: Annotated[
+        str | None, typer.Option(help='Only those with such properties: "amount > 5".')
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bodies as they are, for a file or a program.")
+    ] = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Print a topic's messages as they come, until Ctrl-C.
+
+    A body is one line; what does not print, line breaks among it, is shown as an escape.
+    """
+    runtime.log_to_stderr(verbose=False)
+    if raw and json:
+        raise UsageError("--raw or --json: bodies alone, or all that is known")
+    show = _show_json if json else _show_raw if raw else _show_text
+    config = _consumer_config(begin)
+    wanted = {"tags": tags, "sql": sql}
+    runtime.run(_consume(topic, group, wanted, config, namesrv, _Printer(show, count)))
+
+
+async def _consume(
+    topic: str,
+    group: str | None,
+    wanted: dict[str, Any],
+    config: "ConsumerConfig",
+    namesrv: str | None,
+    printing: "_Printer",
+) -> None:
+    from roquet.client.pull import PullConsumer
+    from roquet.client.push import PushConsumer
+
+    addresses = namesrv_addresses(namesrv)
+    if group is not None:
+        member = PushConsumer(addresses, group=group, topic=topic, config=config, **wanted)
+        await _check_readable(addresses, topic)
+        async with member:
+            await _until_stopped(printing.run(member))
+        return
+    await _check_readable(addresses, topic)
+    async with PullConsumer(addresses, group=CLI_GROUP, config=config) as reader:
+        await _until_stopped(_read(reader, topic, wanted, config, printing))
+
+
+async def _check_readable(addresses: str, topic: str) -> None:
+    """Print a note if the topic does not exist. Raises RoquetError if it cannot be read."""
+    from roquet.admin import topics
+    from roquet.admin.client import AdminClient
+
+    async with AdminClient(addresses) as admin:
+        route = await admin.route(topic)
+        if route is None:
+            hint = suggest(topic, await topics.list_names(admin))
+            waiting = f"waiting for the first message of {topic} (Ctrl-C stops){hint}"
+            output.echo(waiting, err=True)
+    if route is not None and not route.read_queues(topic):
+        raise RoquetError(
+            f"no broker lets topic {topic!r} be read: `roquet topic update {topic} --perm RW` does"
+        )
+
+
+async def _read(
+    reader: "Any",
+    topic: str,
+    wanted: dict[str, Any],
+    config: "ConsumerConfig",
+    printing: "_Printer",
+) -> None:
+    """Print all queues of the topic; waits for a topic that does not exist yet."""
+    waited = False
+    while not (queues := await reader.queues(topic)):
+        waited = True
+        await asyncio.sleep(TOPIC_POLL_S)
+    await reader.assign(queues, **wanted)
+    if not waited:  # all messages of a topic that was created meanwhile are new
+        await _seek(reader, config)
+    await printing.run(reader)
+
+
+async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
+    """Seek to where --from says: brokers answer 0 for a young queue without committed offset."""
+    from roquet.client.config import ConsumeFrom
+
+    for queue in reader.assignment():
+        if config.consume_from is ConsumeFrom.LAST:
+            await reader.seek_to_end(queue)
+        elif config.consume_from is ConsumeFrom.TIMESTAMP:
+            await reader.seek_to_time(queue, config.consume_timestamp_ms)
+
+
+class _Printer:
+    """Prints and acknowledges messages, `count` at most; None is no limit."""
+
+    def __init__(self, show: Callable[["InboundMessage"], None], count: int | None) -> None:
+        self._show = show
+        self._count = count
+
+    async def run(self, consumer: "Consumer") -> None:
+        """Print and acknowledge each message."""
+        printed = 0
+        async for message in consumer.messages():
+            self._show(message)
+            await message.ack()
+            printed += 1
+            if printed == self._count:
+                return
+
+
+def _show_text(message: "InboundMessage") -> None:
+    output.echo(message.body.decode("utf-8", "replace"))
+
+
+def _show_raw(message: "InboundMessage") -> None:
+    output.echo_raw(message.body)
+
+
+def _show_json(message: "InboundMessage") -> None:
+    output.echo_json([output.message_fields(message)])
+
+
+async def _until_stopped(work: Any) -> None:
+    """Run until the work is done or a signal comes."""
+    task = asyncio.create_task(work)
+    stop = asyncio.create_task(runtime.stop_signal().wait())
+    await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _consumer_config(text: str) -> "ConsumerConfig":
+    from roquet.client.config import ConsumeFrom, ConsumerConfig
+
+    if text in {"first", "last"}:
+        return ConsumerConfig(consume_from=ConsumeFrom(text))
+    since_ms = output.parse_time_ms(text, "--from", output.EDGE_HINT)
+    return ConsumerConfig(consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=since_ms)

@@ -1,0 +1,146 @@
+"""roquet produce: sends messages from options, a file or stdin."""
+
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli.process import runtime
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import TopicArgument
+from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
+from roquet.model.errors import MessageIllegal, UsageError
+from roquet.model.settings import parse_millis
+
+if TYPE_CHECKING:
+    from roquet.model.message import Message
+    from roquet.model.results import SendReceipt
+
+STDIN_CHUNK: Final = 64 * 1024
+"""Most bytes of stdin that are read at a time."""
+
+
+def produce(  # noqa: PLR0913 - each is an option
+    topic: TopicArgument,
+    *,
+    body: Annotated[
+        str | None, typer.Option("--body", "-m", help="The message; else each line of stdin is.")
+    ] = None,
+    key: Annotated[list[str] | None, typer.Option(help="To find it by; may be repeated.")] = None,
+    tag: Annotated[str | None, typer.Option(help="To filter by.")] = None,
+    order_key: Annotated[str | None, typer.Option(help="Equal ones stay in order.")] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Deliver it so much later: 10s, 2h.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="The whole file is the message.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How often to send --body or --file.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no receipts.")] = False,
+    json: output.JsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Send messages; each receipt is printed: id, queue, offset.
+
+    Without --body and --file each line of stdin is one; empty lines are counted and left out.
+    """
+    from roquet.model.message import Message
+
+    runtime.log_to_stderr(verbose=False)
+    if body is not None and file is not None:
+        raise UsageError("--body or --file: a message has one body")
+    fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
+    fields["properties"] = dict(map(_property, properties or ()))
+    if delay is not None:
+        fields["delay"] = timedelta(milliseconds=parse_millis(delay, "--delay"))
+    data = file.read_bytes() if file is not None else body if body is None else body.encode()
+    if data is None:
+        runtime.run(_produce(namesrv, _stdin_messages(topic, fields), quiet=quiet, json=json))
+        return
+    message = Message(topic, data, **fields)
+    try:
+        runtime.run(_produce(namesrv, _repeat(message, count), quiet=quiet, json=json))
+    except MessageIllegal as error:  # one that the options describe
+        raise UsageError(str(error)) from error
+
+
+async def _produce(
+    namesrv: str | None, messages: AsyncIterator["Message"], *, quiet: bool, json: bool
+) -> None:
+    from roquet.client.producer import Producer
+
+    async with Producer(namesrv_addresses(namesrv)) as producer:
+        async for receipt in producer.send_many(messages):
+            if quiet:
+                continue
+            if json:
+                output.echo_json([_receipt_fields(receipt)])
+                continue
+            queue = receipt.queue
+            where = f"{queue.broker_name}:{queue.queue_id} offset {receipt.queue_offset}"
+            output.echo(f"{receipt.message_id} {where}")
+
+
+def _receipt_fields(receipt: "SendReceipt") -> dict[str, Any]:
+    return {
+        "topic": receipt.queue.topic,
+        "broker": receipt.queue.broker_name,
+        "queue": receipt.queue.queue_id,
+        "offset": receipt.queue_offset,
+        "message_id": receipt.message_id,
+        "offset_message_id": receipt.offset_message_id,
+        "status": receipt.status.value,
+    }
+
+
+async def _repeat(message: "Message", count: int) -> AsyncIterator["Message"]:
+    for _ in range(count):
+        yield message
+
+
+async def _stdin_messages(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]:
+    """A message for each line of stdin; empty lines are skipped, and counted on stderr."""
+    from roquet.model.message import Message
+
+    empty = 0
+    async for line, is_whole in _stdin_lines():
+        if text := line.rstrip(b"\r\n"):
+            yield Message(topic, text, **fields)
+        else:
+            empty += is_whole
+    if empty:
+        output.echo(
+            f"{output.quantity(empty, 'empty line')} not sent: no message is empty", err=True
+        )
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--property {text!r}: NAME=VALUE is wanted")
+    return name, value
+
+
+async def _stdin_lines() -> AsyncIterator[tuple[bytes, bool]]:
+    """Lines of stdin as (line, whether a line break ended it).
+
+    Ctrl-C works meanwhile, since nothing waits for the thread that reads. The thread reads the file
+    below sys.stdin: Python crashes at its end while a thread holds the lock of sys.stdin.
+    """
+    from roquet.client.connection.threads import run_in_thread
+
+    file = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+    rest = b""
+    while chunk := await run_in_thread(partial(file.read, STDIN_CHUNK), "roquet-stdin"):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line, True
+    yield rest, False
