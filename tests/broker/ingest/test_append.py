@@ -75,7 +75,7 @@ def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
     call = message(
         b"hello", flag=3, reconsume_times=2, properties="KEYS\x01k1 k2\x02TAGS\x01red\x02"
     )
-    stored = shop.put.one(call, 0, peer)
+    stored = shop.put.append(call, 0, peer)
     record = shop.record()
     assert (record.body, record.flag, record.reconsume_times) == (b"hello", 3, 2)
     assert (record.born_ms, record.stored_ms) == (1_700_000_000_000, 1_700_000_000_123)
@@ -91,42 +91,42 @@ def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
 
 
 def test_the_senders_own_key_is_kept(shop: Shop, peer: Any, message: Any) -> None:
-    stored = shop.put.one(message(properties="UNIQ_KEY\x01mine\x02"), 0, peer)
+    stored = shop.put.append(message(properties="UNIQ_KEY\x01mine\x02"), 0, peer)
     assert stored.unique_key == "mine"
     assert properties_of(shop.record())["UNIQ_KEY"] == "mine"
 
 
 def test_keys_made_here_differ_and_name_this_broker(shop: Shop, peer: Any, message: Any) -> None:
-    keys = [shop.put.one(message(), 0, peer).unique_key for _ in range(3)]
+    keys = [shop.put.append(message(), 0, peer).unique_key for _ in range(3)]
     assert len(set(keys)) == 3
     assert unique_key_origin(keys[0]) == ("10.0.0.1", 77)
 
 
 def test_keys_go_on_in_the_next_month(shop: Shop, peer: Any, message: Any) -> None:
-    before = shop.put.one(message(), 0, peer).unique_key
+    before = shop.put.append(message(), 0, peer).unique_key
     shop.clock.ms += 40 * 24 * 3_600_000
-    after = shop.put.one(message(), 0, peer).unique_key
+    after = shop.put.append(message(), 0, peer).unique_key
     assert before != after
 
 
 def test_an_arrival_is_told_with_its_offset_and_the_tags_code(
     shop: Shop, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties="TAGS\x01red\x02"), 0, peer)
-    shop.put.one(message(), 0, peer)
+    shop.put.append(message(properties="TAGS\x01red\x02"), 0, peer)
+    shop.put.append(message(), 0, peer)
     assert shop.arrived == [("orders", 0, 0, [hash_code("red")]), ("orders", 0, 1, [0])]
 
 
 def test_the_message_id_is_the_address_of_the_record(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.one(message(), 0, peer)
-    stored = shop.put.one(message(), 0, peer)
+    shop.put.append(message(), 0, peer)
+    stored = shop.put.append(message(), 0, peer)
     found = parse_offset_message_id(shop.put.message_id(stored.appended.position))
     assert found == (HOST, stored.appended.position)
 
 
 def test_an_ipv6_sender_and_broker_are_flagged(new_peer: Any, message: Any) -> None:
     shop = Shop(store_host=HOST_V6)
-    shop.put.one(message(), 0, new_peer(HOST_V6))
+    shop.put.append(message(), 0, new_peer(HOST_V6))
     record = shop.record()
     assert record.sys_flag == 16 | 32
     assert (record.born_host, record.store_host) == (HOST_V6, HOST_V6)
@@ -135,13 +135,13 @@ def test_an_ipv6_sender_and_broker_are_flagged(new_peer: Any, message: Any) -> N
 def test_a_clients_word_on_hosts_and_inner_batches_is_not_believed(
     shop: Shop, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(sys_flag=1 | 2 | 8 | 16 | 32 | 64 | 128 | 0x200), 0, peer)
+    shop.put.append(message(sys_flag=1 | 2 | 8 | 16 | 32 | 64 | 128 | 0x200), 0, peer)
     assert shop.record().sys_flag == 1 | 2 | 0x200
 
 
 def test_a_new_address_counts_from_then_on(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.settle(BrokerOrigin(store_host=HOST_V6, pid=1, seed=1))
-    shop.put.one(message(), 0, peer)
+    shop.put.set_origin(BrokerOrigin(store_host=HOST_V6, pid=1, seed=1))
+    shop.put.append(message(), 0, peer)
     assert shop.record().store_host == HOST_V6
 
 
@@ -150,19 +150,19 @@ def test_a_body_of_no_or_too_many_bytes_is_illegal(
     shop: Shop, peer: Any, message: Any, size: int
 ) -> None:
     with pytest.raises(MessageIllegal, match="body"):
-        shop.put.one(message(bytes(size)), 0, peer)
+        shop.put.append(message(bytes(size)), 0, peer)
     assert shop.store.end_position == 0
 
 
 def test_the_longest_body_fits(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.one(message(bytes(1_000)), 0, peer)
+    shop.put.append(message(bytes(1_000)), 0, peer)
     assert len(shop.record().body) == 1_000
 
 
 def test_properties_over_their_limit_are_illegal(shop: Shop, peer: Any, message: Any) -> None:
     text = f"a\x01{'x' * PROPERTIES_SIZE_MAX}\x02"
     with pytest.raises(MessageIllegal, match="properties are"):
-        shop.put.one(message(properties=text), 0, peer)
+        shop.put.append(message(properties=text), 0, peer)
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ def test_a_later_delivery_is_refused_rather_than_made_early(
     shop: Shop, peer: Any, message: Any, text: str
 ) -> None:
     with pytest.raises(MessageIllegal, match=text.split("\x01", maxsplit=1)[0]):
-        shop.put.one(message(properties=text), 0, peer)
+        shop.put.append(message(properties=text), 0, peer)
     assert shop.store.end_position == 0
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
 def test_no_delay_is_no_reason_to_refuse(shop: Shop, peer: Any, message: Any, level: str) -> None:
-    shop.put.one(message(properties=f"DELAY\x01{level}\x02"), 0, peer)
+    shop.put.append(message(properties=f"DELAY\x01{level}\x02"), 0, peer)
     assert properties_of(shop.record())["DELAY"] == level
 
 
@@ -206,7 +206,7 @@ def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
     shop: Shop, peer: Any, message: Any, text: str, out: str
 ) -> None:
     call = message(b"hello", properties=f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02")
-    stored = shop.put.one(call, 2, peer)
+    stored = shop.put.append(call, 2, peer)
     record = shop.record(WHEEL)
     found = properties_of(record)
     assert (found["TIMER_OUT_MS"], found["REAL_TOPIC"], found["REAL_QID"]) == (out, "orders", "2")
@@ -229,7 +229,7 @@ def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
 def test_a_time_that_is_over_or_is_none_is_at_once(
     shop: Shop, peer: Any, message: Any, text: str
 ) -> None:
-    stored = shop.put.one(message(properties=text), 0, peer)
+    stored = shop.put.append(message(properties=text), 0, peer)
     assert stored.recall_handle == ""
     assert shop.record().topic == "orders"
 
@@ -244,19 +244,19 @@ def test_a_time_that_is_over_or_is_none_is_at_once(
 )
 def test_a_time_too_far_away_is_refused(shop: Shop, peer: Any, message: Any, text: str) -> None:
     with pytest.raises(MessageIllegal, match="259200 s at most"):
-        shop.put.one(message(properties=text), 0, peer)
+        shop.put.append(message(properties=text), 0, peer)
     assert shop.store.end_position == 0
 
 
 def test_an_operator_allows_more(peer: Any, message: Any) -> None:
     shop = Shop(timer_max_delay=40 * 86_400_000)
-    shop.put.one(message(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
+    shop.put.append(message(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
     assert properties_of(shop.record(WHEEL))["TIMER_OUT_MS"] == str(1_700_000_000_000 + 3456000000)
     shop.store.close(0)
 
 
 def test_a_level_wins_over_a_time(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.one(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x0199999\x02"), 0, peer)
+    shop.put.append(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x0199999\x02"), 0, peer)
     (part,) = shop.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts
     assert "TIMER_DELAY_MS" not in properties_of(decode(part))
     assert shop.store.bounds(WHEEL, 0) == (0, 0)
@@ -265,44 +265,46 @@ def test_a_level_wins_over_a_time(shop: Shop, peer: Any, message: Any) -> None:
 def test_a_half_message_with_a_time_goes_to_the_wheel_when_it_is_committed(
     shop: Shop, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02"), 0, peer)
+    shop.put.append(message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02"), 0, peer)
     half = shop.record(HALVES)
     found = properties_of(half)
     assert "TIMER_OUT_MS" not in found
-    shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
+    shop.put.reappend(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
     assert properties_of(shop.record(WHEEL))["REAL_QID"] == "1"
 
 
 def test_a_committed_message_is_not_refused_for_what_was_allowed_when_it_was_sent(
     shop: Shop, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02"), 0, peer)
+    shop.put.append(message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02"), 0, peer)
     half = shop.record(HALVES)
     found = properties_of(half)
     shop.put.configure(BrokerConfig(timer_max_delay=10_000))
     with pytest.raises(MessageIllegal, match="10 s at most"):
-        shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
-    shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0, settles=9)
+        shop.put.reappend(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
+    shop.put.reappend(
+        half, topic="orders", queue_id=1, properties=found, reconsume_times=0, settles=9
+    )
     assert properties_of(shop.record(WHEEL))["TIMER_OUT_MS"] == "1700000060000"
 
 
 def test_what_was_delivered_is_not_sent_to_the_wheel_again(
     shop: Shop, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties="TIMER_DELAY_MS\x01900\x02"), 0, peer)
+    shop.put.append(message(properties="TIMER_DELAY_MS\x01900\x02"), 0, peer)
     waiting = shop.record(WHEEL)
     found = properties_of(waiting)
-    shop.put.again(waiting, topic="orders", queue_id=0, properties=found, reconsume_times=1)
+    shop.put.reappend(waiting, topic="orders", queue_id=0, properties=found, reconsume_times=1)
     assert shop.record().reconsume_times == 1
 
 
 def test_taking_back_comes_too_late_rather_than_as_a_message(
     shop: Shop, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(), 0, peer)
+    shop.put.append(message(), 0, peer)
     end, properties = shop.store.end_position, {"TIMER_DEL_UNIQKEY": "u", "TIMER_DELAY_MS": "0"}
     with pytest.raises(MessageIllegal, match="already delivered"):
-        shop.put.again(
+        shop.put.reappend(
             shop.record(), topic="orders", queue_id=0, properties=properties, reconsume_times=0
         )
     assert shop.store.end_position == end
@@ -313,7 +315,7 @@ HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def test_a_half_message_waits_where_nobody_looks(shop: Shop, peer: Any, message: Any) -> None:
-    stored = shop.put.one(message(properties=f"{HALF}PGROUP\x01g\x02", sys_flag=5), 3, peer)
+    stored = shop.put.append(message(properties=f"{HALF}PGROUP\x01g\x02", sys_flag=5), 3, peer)
     assert stored.appended.queue_offset == 0
     assert shop.store.bounds("orders", 3) == (0, 0)
     record = shop.record(HALVES)
@@ -331,7 +333,7 @@ def test_a_half_message_that_does_not_name_its_group_is_that_of_its_sender(
     shop: Shop, peer: Any, message: Any
 ) -> None:
     for number in range(2):
-        shop.put.one(message(properties=HALF, producer_group="pg"), 0, peer)
+        shop.put.append(message(properties=HALF, producer_group="pg"), 0, peer)
         assert properties_of(shop.record(HALVES, offset=number))["PGROUP"] == "pg"
 
 
@@ -339,7 +341,7 @@ def test_what_a_half_message_says_of_its_place_itself_is_not_believed(
     shop: Shop, peer: Any, message: Any
 ) -> None:
     text = f"{HALF}REAL_TOPIC\x01secret\x02REAL_QID\x017\x02__transactionId__\x01x\x02"
-    shop.put.one(message(properties=text), 1, peer)
+    shop.put.append(message(properties=text), 1, peer)
     found = properties_of(shop.record(HALVES))
     place = found["REAL_TOPIC"], found["REAL_QID"], found["__transactionId__"]
     assert place == ("orders", "1", "u")
@@ -348,7 +350,7 @@ def test_what_a_half_message_says_of_its_place_itself_is_not_believed(
 def test_a_half_message_that_is_to_come_later_waits_for_its_transaction_first(
     shop: Shop, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties=f"{HALF}DELAY\x013\x02"), 0, peer)
+    shop.put.append(message(properties=f"{HALF}DELAY\x013\x02"), 0, peer)
     assert properties_of(shop.record(HALVES))["DELAY"] == "3"
     assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 0)
 
@@ -357,7 +359,7 @@ def test_a_failed_message_that_comes_back_with_its_transaction_is_a_plain_one(
     shop: Shop, peer: Any, message: Any
 ) -> None:
     text = f"{HALF}DELAY\x013\x02"
-    shop.put.one(message(properties=text, topic="%RETRY%g", reconsume_times=1), 0, peer)
+    shop.put.append(message(properties=text, topic="%RETRY%g", reconsume_times=1), 0, peer)
     assert shop.store.bounds(HALVES, 0) == (0, 0)
     assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
 
@@ -365,22 +367,22 @@ def test_a_failed_message_that_comes_back_with_its_transaction_is_a_plain_one(
 def test_a_flag_without_the_property_is_refused(shop: Shop, peer: Any, message: Any) -> None:
     for text in ("", "TRAN_MSG\x01false\x02"):
         with pytest.raises(MessageIllegal, match="TRAN_MSG"):
-            shop.put.one(message(properties=text, sys_flag=4), 0, peer)
+            shop.put.append(message(properties=text, sys_flag=4), 0, peer)
     assert shop.store.end_position == 0
 
 
 def test_no_room_for_what_is_added_is_illegal(shop: Shop, peer: Any, message: Any) -> None:
     with pytest.raises(MessageIllegal, match="32767"):
-        shop.put.one(message(properties=f"{HALF}a\x01{'x' * 32_660}\x02"), 0, peer)
+        shop.put.append(message(properties=f"{HALF}a\x01{'x' * 32_660}\x02"), 0, peer)
     assert shop.store.end_position == 0
 
 
 def test_an_operator_may_refuse_transactions(shop: Shop, peer: Any, message: Any) -> None:
     shop.put.configure(BrokerConfig(reject_transactions=True))
     with pytest.raises(CallRefused, match="transaction message is forbidden") as refused:
-        shop.put.one(message(properties=HALF), 0, peer)
+        shop.put.append(message(properties=HALF), 0, peer)
     assert refused.value.code == ResponseCode.NO_PERMISSION
-    shop.put.one(message(), 0, peer)
+    shop.put.append(message(), 0, peer)
 
 
 def test_what_only_brokers_may_say_is_replaced(shop: Shop, peer: Any, message: Any) -> None:
@@ -388,7 +390,7 @@ def test_what_only_brokers_may_say_is_replaced(shop: Shop, peer: Any, message: A
         "CLUSTER\x01other\x02POP_CK\x011 2 3\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02"
         "MSG_REGION\x01elsewhere\x02TRACE_ON\x01maybe\x02"
     )
-    shop.put.one(message(properties=text), 0, peer)
+    shop.put.append(message(properties=text), 0, peer)
     assert properties_of(shop.record()) == {
         "TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C",
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
@@ -401,17 +403,17 @@ def test_region_and_trace_switch_change_with_the_settings_and_no_batch_says_them
     config = replace(shop.put._config, region="north", trace_on=False)
     shop.put.configure(config)
     for _ in range(2):  # the second text is known from the first
-        shop.put.one(message(properties="UNIQ_KEY\x01k\x02"), 0, peer)
-    shop.put.batch(message(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, peer)
+        shop.put.append(message(properties="UNIQ_KEY\x01k\x02"), 0, peer)
+    shop.put.append_batch(message(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, peer)
     told = {"UNIQ_KEY": "k", "CLUSTER": "C"}
     alone = {**told, "MSG_REGION": "north", "TRACE_ON": "false"}
     assert [properties_of(shop.record(offset=n)) for n in range(3)] == [alone, alone, told]
 
 
 def test_a_sender_may_not_want_to_wait(shop: Shop, peer: Any, message: Any) -> None:
-    assert shop.put.one(message(), 0, peer).waits
-    assert shop.put.one(message(properties="WAIT\x01true\x02"), 0, peer).waits
-    assert not shop.put.one(message(properties="WAIT\x01false\x02"), 0, peer).waits
+    assert shop.put.append(message(), 0, peer).waits
+    assert shop.put.append(message(properties="WAIT\x01true\x02"), 0, peer).waits
+    assert not shop.put.append(message(properties="WAIT\x01false\x02"), 0, peer).waits
 
 
 @pytest.mark.parametrize("fields", [{"flag": 2**40}, {"born_timestamp": 2**70}])
@@ -419,8 +421,8 @@ def test_a_number_out_of_range_is_illegal_and_stores_nothing(
     shop: Shop, peer: Any, message: Any, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
-        shop.put.one(message(**fields), 0, peer)
-    shop.put.one(message(b"next"), 0, peer)
+        shop.put.append(message(**fields), 0, peer)
+    shop.put.append(message(b"next"), 0, peer)
     assert shop.record().body == b"next"
 
 
@@ -435,7 +437,7 @@ def test_a_batch_becomes_messages_of_its_own(shop: Shop, peer: Any, message: Any
             BatchItem(2, b"two", b""),
         ]
     )
-    stored = shop.put.batch(
+    stored = shop.put.append_batch(
         message(body, properties="WAIT\x01true\x02UNIQ_KEY\x01whole\x02"), 0, peer
     )
     first, second = shop.record(), shop.record(offset=1)
@@ -449,7 +451,7 @@ def test_a_batch_becomes_messages_of_its_own(shop: Shop, peer: Any, message: Any
 
 
 def test_a_batch_takes_its_wait_from_the_whole(shop: Shop, peer: Any, message: Any) -> None:
-    stored = shop.put.batch(message(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, peer)
+    stored = shop.put.append_batch(message(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, peer)
     assert not stored.waits
 
 
@@ -468,20 +470,20 @@ def test_a_spoiled_batch_is_refused_as_a_whole(
     shop: Shop, peer: Any, message: Any, body: bytes, complaint: str
 ) -> None:
     with pytest.raises(MessageIllegal, match=complaint):
-        shop.put.batch(message(body), 0, peer)
+        shop.put.append_batch(message(body), 0, peer)
     assert shop.store.end_position == 0
 
 
 def test_a_batch_to_a_retry_topic_is_refused(shop: Shop, peer: Any, message: Any) -> None:
     with pytest.raises(MessageIllegal, match="retry"):
-        shop.put.batch(message(batch_of(b"x"), topic="%RETRY%g"), 0, peer)
+        shop.put.append_batch(message(batch_of(b"x"), topic="%RETRY%g"), 0, peer)
 
 
 def test_a_batch_with_a_number_out_of_range_stores_nothing(
     shop: Shop, peer: Any, message: Any
 ) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
-        shop.put.batch(message(batch_of(b"x", b"y"), born_timestamp=2**70), 0, peer)
+        shop.put.append_batch(message(batch_of(b"x", b"y"), born_timestamp=2**70), 0, peer)
     assert shop.store.end_position == 0
 
 
@@ -492,7 +494,7 @@ def test_a_delayed_message_waits_at_its_level(
     shop: Shop, peer: Any, message: Any, asked: str, level: int, delay_ms: int
 ) -> None:
     call = message(b"later", properties=f"DELAY\x01{asked}\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02")
-    shop.put.one(call, 5, peer)
+    shop.put.append(call, 5, peer)
     due = 1_700_000_000_123 + delay_ms
     assert shop.arrived == [("SCHEDULE_TOPIC_XXXX", level - 1, 0, [due])]
     found = shop.store.read("SCHEDULE_TOPIC_XXXX", level - 1, 0, wanted=lambda code: code == due)
@@ -506,7 +508,7 @@ def test_a_delayed_message_waits_at_its_level(
 
 def test_levels_can_be_set(peer: Any, message: Any) -> None:
     shop = Shop(message_delay_levels=(700,))
-    shop.put.one(message(properties="DELAY\x014\x02"), 0, peer)
+    shop.put.append(message(properties="DELAY\x014\x02"), 0, peer)
     assert shop.arrived == [("SCHEDULE_TOPIC_XXXX", 0, 0, [1_700_000_000_823])]
     shop.store.close(0)
 
@@ -514,7 +516,7 @@ def test_levels_can_be_set(peer: Any, message: Any) -> None:
 def test_a_delay_that_does_not_fit_is_illegal(shop: Shop, peer: Any, message: Any) -> None:
     text = f"DELAY\x011\x02a\x01{'x' * (PROPERTIES_SIZE_MAX - 60)}\x02UNIQ_KEY\x01k\x02"
     with pytest.raises(MessageIllegal, match="fit"):
-        shop.put.one(message(properties=text), 0, peer)
+        shop.put.append(message(properties=text), 0, peer)
     assert shop.store.end_position == 0
 
 
@@ -522,11 +524,11 @@ def test_a_stored_message_is_stored_again_with_its_past(
     shop: Shop, peer: Any, message: Any
 ) -> None:
     call = message(b"squeezed", flag=9, sys_flag=1 | 0x300, properties="UNIQ_KEY\x01k\x02")
-    shop.put.one(call, 0, peer)
+    shop.put.append(call, 0, peer)
     first = shop.record()
     shop.clock.ms += 5_000
     properties = {"UNIQ_KEY": "k", "TAGS": "red"}
-    appended = shop.put.again(
+    appended = shop.put.reappend(
         first, topic="%RETRY%g", queue_id=0, properties=properties, reconsume_times=3
     )
     found = decode(shop.store.read("%RETRY%g", 0, 0).parts[0])
@@ -539,8 +541,8 @@ def test_a_stored_message_is_stored_again_with_its_past(
 
 
 def test_what_is_stored_again_may_wait_first(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.one(message(), 0, peer)
-    shop.put.again(
+    shop.put.append(message(), 0, peer)
+    shop.put.reappend(
         shop.record(), topic="%RETRY%g", queue_id=2, properties={"DELAY": "3"}, reconsume_times=1
     )
     found = decode(shop.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts[0])
@@ -551,8 +553,8 @@ def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(
     peer: Any, message: Any
 ) -> None:
     other, shop = Shop(HOST_V6), Shop()
-    other.put.one(message(b"moved"), 0, peer)
-    shop.put.again(other.record(), topic="orders", queue_id=0, properties={}, reconsume_times=0)
+    other.put.append(message(b"moved"), 0, peer)
+    shop.put.reappend(other.record(), topic="orders", queue_id=0, properties={}, reconsume_times=0)
     assert (shop.record().body, shop.record().store_host) == (b"moved", HOST)
     for one in (other, shop):
         one.store.close(0)
@@ -566,7 +568,7 @@ def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: A
     )  # fmt: skip
     text = "DELAY\x013\x02RETRY_TOPIC\x01orders\x02UNIQ_KEY\x01k\x02"
     for times in (16, 17):
-        shop.put.one(message(topic="%RETRY%g", reconsume_times=times, properties=text), 0, peer)
+        shop.put.append(message(topic="%RETRY%g", reconsume_times=times, properties=text), 0, peer)
     assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
     dead = decode(shop.store.read("%DLQ%g", 0, 0).parts[0])
     found = properties_of(dead)
@@ -578,8 +580,8 @@ def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: A
 def test_a_message_that_cannot_be_stored_again_is_refused(
     shop: Shop, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(), 0, peer)
+    shop.put.append(message(), 0, peer)
     with pytest.raises(MessageIllegal, match="out of range"):
-        shop.put.again(
+        shop.put.reappend(
             shop.record(), topic="orders", queue_id=0, properties={}, reconsume_times=2**31
         )

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.filtering.filter_cache import FilterCache
 from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestResult
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.timer.deliveries import TimerContext
 from roquet.broker.services.timer.timer import Timer, offset_of
 from roquet.broker.settings.config import BrokerConfig
@@ -72,19 +74,22 @@ class Tower:
         self.timers = TimerStore(
             ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel
         )
+        self.message_log = MessageLog(
+            store=self.store, ingest=self.put, flush=self.flush, arrivals=self.arrivals,
+            filters=FilterCache(), memory=0,
+        )  # fmt: skip
         self.parts = TimerContext(
-            store=self.store,
-            put=self.put,
-            homes=Destinations(
+            message_log=self.message_log,
+            destinations=Destinations(
                 topics=self.topics, clock=self.clock, default_queue_count=8, auto_create=True
             ),
             set_aside=self.set_aside,
             timers=self.timers,
-            timings=self.timings,
+            metrics=self.timings,
             window_ms=window_ms(self.retention_ms),
-            noted=lambda *note: self.noted.append(note),
+            on_revive_note=lambda *note: self.noted.append(note),
         )
-        self.timer = Timer(self.parts, self.arrivals, self.flush, self.clock)
+        self.timer = Timer(self.parts, self.clock)
 
     def save(self) -> None:
         """The work of Timer.save, without threads."""
@@ -118,7 +123,7 @@ class Tower:
         text += f"UNIQ_KEY\x01{body.decode()}\x02"
         given = {"topic": "orders", "queue_id": queue_id, "born_timestamp": 5, **more}
         call = Send(producer_group="pg", properties=text, body=body, **given)
-        return self.put.one(call, queue_id, _Peer())  # type: ignore[arg-type]
+        return self.put.append(call, queue_id, _Peer())  # type: ignore[arg-type]
 
     def after(self, body: bytes, delay_ms: int, **more: Any) -> IngestResult:
         """Send a message that is wanted so much later."""
@@ -133,7 +138,7 @@ class Tower:
             "TIMER_DELIVER_MS": str(deliver_ms),
         }
         record = Record(topic, 0, 0, 0, 0, b"0", b"", 0, 0, 5, HOST, 5, HOST, 0, 0, 0)
-        self.put.again(record, topic=topic, queue_id=0, properties=properties, reconsume_times=0)
+        self.put.reappend(record, topic=topic, queue_id=0, properties=properties, reconsume_times=0)
 
     def step(self) -> int | None:
         return self.timer.step(self.clock.now_ms())

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.filtering.filter_cache import FilterCache
 from roquet.broker.ingest.append import BrokerOrigin, Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import DelayedDelivery
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.delay_offsets import DelayOffsets
@@ -45,23 +47,24 @@ class Post:
         self.set_aside = SetAside(self.store, self.put, self.topics, self.clock)
         self.delays = DelayOffsets(None)
         self.flush = Flush(self.store, self.config, self.clock)
+        self.message_log = MessageLog(
+            store=self.store, ingest=self.put, flush=self.flush, arrivals=self.arrivals,
+            filters=FilterCache(), memory=0,
+        )  # fmt: skip
         self.topics.put(TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4), 0)
         self.delay = self.serving()
 
     def serving(self) -> DelayedDelivery:
         return DelayedDelivery(
-            store=self.store,
-            put=self.put,
-            homes=Destinations(
+            message_log=self.message_log,
+            delay_offsets=self.delays,
+            destinations=Destinations(
                 topics=self.topics,
                 clock=self.clock,
                 default_queue_count=self.config.default_queue_count,
                 auto_create=self.config.auto_create_topic,
             ),
             set_aside=self.set_aside,
-            delays=self.delays,
-            arrivals=self.arrivals,
-            flush=self.flush,
             clock=self.clock,
             levels=self.config.message_delay_levels,
         )
@@ -94,7 +97,7 @@ def later(post: Post, peer: Any, message: Any) -> Later:
 
     def send(body: bytes, level: int = TEN_S, queue_id: int = 0, **fields: Any) -> None:
         text = f"DELAY\x01{level}\x02TAGS\x01red\x02UNIQ_KEY\x01{body.decode()}\x02"
-        post.put.one(message(body, properties=text, **fields), queue_id, peer)
+        post.put.append(message(body, properties=text, **fields), queue_id, peer)
 
     return send
 
@@ -206,7 +209,7 @@ def test_where_topics_do_not_come_by_themselves_it_is_kept_for_who_creates_it(
     peer: Any, message: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     post = Post(auto_create_topic=False)
-    post.put.one(message(b"one", properties="DELAY\x013\x02"), 1, peer)
+    post.put.append(message(b"one", properties="DELAY\x013\x02"), 1, peer)
     post.topics.remove("orders", 0)
     post.clock.jump(10_000)
     with caplog.at_level(logging.WARNING):
@@ -218,7 +221,7 @@ def test_where_topics_do_not_come_by_themselves_it_is_kept_for_who_creates_it(
 
 
 def test_a_retry_topic_that_was_deleted_is_made_again(post: Post, peer: Any, message: Any) -> None:
-    post.put.one(message(b"one", topic="%RETRY%g", properties="DELAY\x013\x02"), 0, peer)
+    post.put.append(message(b"one", topic="%RETRY%g", properties="DELAY\x013\x02"), 0, peer)
     post.clock.jump(10_000)
     post.step()
     assert post.bodies("%RETRY%g") == [b"one"]

@@ -98,7 +98,7 @@ async def _answer(
         return _reply(None)
     members = found.client_ids
     if asked.client_id in members:
-        coordination.rebalance.table.asked(
+        coordination.rebalance.assignments.asked(
             asked.consumer_group, asked.client_id, asked.strategy_name
         )
     if not home.queues:

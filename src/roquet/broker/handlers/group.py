@@ -38,7 +38,7 @@ def connections(
         raise CallRefused(
             ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
         )
-    strategies = coordination.rebalance.table.strategies(name) if call.with_wishes else {}
+    strategies = coordination.rebalance.assignments.strategies(name) if call.with_wishes else {}
     found = [
         _connection(member, strategies.get(member.client_id), with_wishes=bool(call.with_wishes))
         for member in group.members.values()
@@ -151,7 +151,7 @@ def _owners(
 
 def _decisions(coordination: GroupCoordination, group: str) -> list[TopicAssignment]:
     def each() -> Iterator[TopicAssignment]:
-        for topic, snapshot in coordination.rebalance.table.of(group).items():
+        for topic, snapshot in coordination.rebalance.assignments.of(group).items():
             yield TopicAssignment(
                 topic=topic,
                 strategy=snapshot.strategy,

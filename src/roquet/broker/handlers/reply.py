@@ -122,7 +122,7 @@ def _store(
 ) -> SendReply | None:
     """Keep the answer; one that cannot be kept has arrived nevertheless."""
     try:
-        stored = message_log.ingest.one(call, call.queue_id, peer)
+        stored = message_log.ingest.append(call, call.queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         log.warning("a reply is pushed, but not kept in %s: %s", call.topic, error)
         return None

@@ -24,7 +24,7 @@ def send(
         queue_id = select_queue(tables, control, call)
         if call.batch:
             return _batch(message_log, control, call, queue_id, peer)
-        stored = message_log.ingest.one(call, queue_id, peer)
+        stored = message_log.ingest.append(call, queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         return send_refusal(control, error)
     appended = stored.appended
@@ -56,7 +56,7 @@ def send_batch(
 def _batch(
     message_log: MessageLog, control: ControlPlane, call: SendCall, queue_id: int, peer: Peer
 ) -> HandlerReply:
-    stored = message_log.ingest.batch(call, queue_id, peer)
+    stored = message_log.ingest.append_batch(call, queue_id, peer)
     appended = stored.appended
     reply = SendReply(
         msg_id=message_log.ingest.message_ids(appended.positions),

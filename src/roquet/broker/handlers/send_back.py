@@ -80,7 +80,7 @@ def _stored(
         properties = retry_properties(held, record.topic, own_id, level)
     times = times_after(record.reconsume_times)
     try:
-        return message_log.ingest.again(
+        return message_log.ingest.reappend(
             record,
             topic=topic.topic_name,
             queue_id=_queue(control, topic),
@@ -91,7 +91,7 @@ def _stored(
         topic = delivery.retry_topics.dlq_topic(group.group_name)
         log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error)
         held.pop(props.DELAY, None)
-        return message_log.ingest.again(
+        return message_log.ingest.reappend(
             record,
             topic=topic.topic_name,
             queue_id=_queue(control, topic),

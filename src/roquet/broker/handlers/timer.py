@@ -54,7 +54,7 @@ def checkpoint(delivery: DeliveryServices, _call: GetTimerCheckpoint, _peer: Pee
 
 def metrics(delivery: DeliveryServices, _call: GetTimerMetrics, _peer: Peer) -> Reply:
     """How many messages wait for which topic."""
-    return Reply(body=codec.dumps(delivery.timer.parts.timings.content()))
+    return Reply(body=codec.dumps(delivery.timer.context.metrics.content()))
 
 
 def _allowed(
@@ -119,7 +119,7 @@ def _note(
         prepared_position=0,
         crc=0,
     )
-    stored = message_log.ingest.again(
+    stored = message_log.ingest.reappend(
         record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
     )
     return stored.position + stored.size

@@ -132,7 +132,7 @@ class Ingest:
         self._config = config
         self._stamps = PropertyNormalizer(config.cluster_name, lambda: next(self._keys))
         self._stamps.configure(config.region, traced=config.trace_on)
-        self.settle(origin)
+        self.set_origin(origin)
 
     def configure(self, config: BrokerConfig) -> None:
         """The broker's settings have changed."""
@@ -140,7 +140,7 @@ class Ingest:
         self._config = config
         self._stamps.configure(config.region, traced=config.trace_on)
 
-    def settle(self, origin: BrokerOrigin) -> None:
+    def set_origin(self, origin: BrokerOrigin) -> None:
         """Write this address into messages from now on: the port may be known late."""
         self._origin = origin
         self._keys = self._unique_keys()
@@ -157,7 +157,7 @@ class Ingest:
         if not 0 < len(body) <= self._size_max:
             raise self._illegal_size(len(body))
 
-    def one(self, call: SendCall, queue_id: int, peer: Peer) -> IngestResult:
+    def append(self, call: SendCall, queue_id: int, peer: Peer) -> IngestResult:
         """Store one message; MessageIllegal, CallRefused or StoreError say that it was not."""
         body = call.body
         if not 0 < len(body) <= self._size_max:
@@ -175,7 +175,7 @@ class Ingest:
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         return IngestResult(appended, decode_text(stamped.unique_key), stamped.waits, recall)
 
-    def again(
+    def reappend(
         self,
         record: Record,
         *,
@@ -205,7 +205,7 @@ class Ingest:
                 draft = self._waiting(draft, level, now_ms)
         return self._kept(draft, now_ms)
 
-    def delivered(
+    def append_due(
         self, record: Record, *, topic: str, queue_id: int, properties: Mapping[str, str]
     ) -> AppendResult:
         """Store a message that has waited at its delay level where it was sent to.
@@ -215,7 +215,7 @@ class Ingest:
         """
         return self._kept(self._copy(record, topic, queue_id, properties), self._clock.now_ms())
 
-    def as_it_is(self, draft: Draft) -> AppendResult:
+    def append_draft(self, draft: Draft) -> AppendResult:
         """Store a draft of the broker's own, unchanged. StoreError and MessageIllegal as above."""
         return self._kept(draft, self._clock.now_ms())
 
@@ -245,7 +245,7 @@ class Ingest:
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         return appended
 
-    def batch(self, call: SendCall, queue_id: int, peer: Peer) -> IngestBatchResult:
+    def append_batch(self, call: SendCall, queue_id: int, peer: Peer) -> IngestBatchResult:
         """Store the messages of one batch, one behind the other: all of them or none."""
         flags, bodies, texts = self._columns(call)
         shared = _shared_text(call.properties)

@@ -72,10 +72,10 @@ class RecordLocation(msgspec.Struct, frozen=True):
 class SetAside:
     """Keeps what cannot be handled, and puts it back when an operator asks for that."""
 
-    def __init__(self, store: Store, put: Ingest, topics: Topics, clock: Clock) -> None:
+    def __init__(self, store: Store, ingest: Ingest, topics: Topics, clock: Clock) -> None:
         self._store = store
         self._topics = topics
-        self._put = put
+        self._ingest = ingest
         self._clock = clock
         self.counts: Counter[str] = Counter()
         """By service, how many this process has set aside."""
@@ -120,9 +120,9 @@ class SetAside:
         text = encode_properties(properties)
         self._topics.create_for_group(names.SET_ASIDE_TOPIC, 1, self._clock.now_ms())
         try:
-            self._put.as_it_is(self._draft(raw, text))
+            self._ingest.append_draft(self._draft(raw, text))
         except MessageIllegal:  # no file of the log holds a copy and what is said of it
-            self._put.as_it_is(self._draft(b"", text))
+            self._ingest.append_draft(self._draft(b"", text))
         self.counts[service] += 1
         log.error(
             "%s set a message aside: %s (%s); see `roquet set-aside ls`",
@@ -166,10 +166,10 @@ class SetAside:
             topic, queue_id, original.body, original.properties,
             self._clock.now_ms() if is_delayed else 0, original.flag,
             original.sys_flag & ~int(SysFlag.STORE_HOST_V6) | self._store_flag,
-            original.born_ms, original.born_host, self._put.store_host,
+            original.born_ms, original.born_host, self._ingest.store_host,
             original.reconsume_times, original.prepared_position,
         )  # fmt: skip
-        appended = self._put.as_it_is(draft)
+        appended = self._ingest.append_draft(draft)
         if (tell := self.on_retry.get(topic)) is not None:
             stored = self._store.message_at(appended.position)
             assert stored is not None, "it was stored this moment"
@@ -177,11 +177,11 @@ class SetAside:
 
     @property
     def _store_flag(self) -> int:
-        is_v4 = len(self._put.store_host) == IPV4_SIZE
+        is_v4 = len(self._ingest.store_host) == IPV4_SIZE
         return 0 if is_v4 else int(SysFlag.STORE_HOST_V6)
 
     def _draft(self, body: bytes, properties: bytes) -> Draft:
-        host = self._put.store_host
+        host = self._ingest.store_host
         return Draft(
             names.SET_ASIDE_TOPIC, 0, body, properties, 0,
             sys_flag=0 if len(host) == IPV4_SIZE else HOSTS_V6,

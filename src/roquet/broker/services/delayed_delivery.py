@@ -14,11 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import DELAY, SetAside, location_in
-from roquet.broker.log.flush import Flush
-from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.log_records import logger
 from roquet.model import names
@@ -27,7 +25,6 @@ from roquet.model.errors import MessageIllegal, RecordError, StoreFailed
 from roquet.net.clock import Clock
 from roquet.net.threads import in_thread
 from roquet.rules.delay.delay_levels import excess_delay_ms
-from roquet.store.store import Store
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record, decode
 
@@ -55,13 +52,10 @@ FAILURE_PAUSE_MS: Final = 10_000
 class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """Delivers what waits at the delay levels."""
 
-    store: Store
-    put: Ingest
-    homes: Destinations
+    message_log: MessageLog
+    delay_offsets: DelayOffsets
+    destinations: Destinations
     set_aside: SetAside
-    delays: DelayOffsets
-    arrivals: LongPolling
-    flush: Flush
     clock: Clock
     levels: tuple[int, ...]
     firsts: dict[int, tuple[int, int]] = {}
@@ -72,7 +66,9 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
         Messages may wait at a level that the settings had once: what is due stands beside them.
         """
-        waiting = {queue_id + 1 for queue_id in self.store.queue_ids(names.SCHEDULE_TOPIC)}
+        waiting = {
+            queue_id + 1 for queue_id in self.message_log.store.queue_ids(names.SCHEDULE_TOPIC)
+        }
         levels = waiting.union(range(1, len(self.levels) + 1))
         return (self.serve(level) for level in sorted(levels))
 
@@ -89,23 +85,23 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
     async def save(self, now_ms: int) -> None:
         """Write the progress, once all that it speaks of is on the disk."""
-        if not self.delays.unsaved:
+        if not self.delay_offsets.unsaved:
             return
-        self.delays.touch(now_ms)
-        work = self.delays.saving()
+        self.delay_offsets.touch(now_ms)
+        work = self.delay_offsets.saving()
         try:
-            await self.flush.step()
+            await self.message_log.flush.step()
             if work is not None:
                 await in_thread(work)
         except BaseException:
-            self.delays.unsaved = True
+            self.delay_offsets.unsaved = True
             raise
 
     def step(self, level: int, now_ms: int) -> int | None:
         """Deliver some that are due; gives when the next one is, None when none waits."""
         queue_id, offset = level - 1, self._offset(level)
         due: list[int] = []
-        found = self.store.read(
+        found = self.message_log.store.read(
             names.SCHEDULE_TOPIC,
             queue_id,
             offset,
@@ -124,9 +120,9 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
                 self._deliver(record)
             except Exception as error:  # the others must not wait behind it
                 self.set_aside.keep_record(DELAY, record, error)
-            self.delays.advance(level, record.queue_offset + 1)
-        self.delays.advance(level, found.next_offset)  # past what cannot be read
-        more = found.next_offset < self.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
+            self.delay_offsets.advance(level, record.queue_offset + 1)
+        self.delay_offsets.advance(level, found.next_offset)  # past what cannot be read
+        more = found.next_offset < self.message_log.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
         return now_ms if more else None
 
     async def _round(self, level: int) -> None:
@@ -134,8 +130,8 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         at = self.step(level, self.clock.now_ms())
         if at is None:
             deadline_ms = self.clock.monotonic_ms() + QUIET_MS
-            behind = self.delays.get(level) + 1
-            if not await self.arrivals.reach(
+            behind = self.delay_offsets.get(level) + 1
+            if not await self.message_log.arrivals.reach(
                 names.SCHEDULE_TOPIC, level - 1, behind, None, deadline_ms
             ):
                 await self.clock.sleep(NAP_MS)  # nothing came, or the broker is about to stop
@@ -146,10 +142,10 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
     def _offset(self, level: int) -> int:
         """Where a level goes on: within what its queue holds, whatever the file said."""
-        least, end = self.store.bounds(names.SCHEDULE_TOPIC, level - 1)
-        offset = min(max(self.delays.get(level), least), end)
-        if offset != self.delays.get(level):
-            self.delays.advance(level, offset)
+        least, end = self.message_log.store.bounds(names.SCHEDULE_TOPIC, level - 1)
+        offset = min(max(self.delay_offsets.get(level), least), end)
+        if offset != self.delay_offsets.get(level):
+            self.delay_offsets.advance(level, offset)
         return offset
 
     def _due(self, level: int, record: Record, noted_ms: int, now_ms: int) -> int:
@@ -168,10 +164,10 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         topic = found.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:
             raise MessageIllegal(f"a delayed message cannot be delivered to topic {topic!r}")
-        self.put.delivered(
+        self.message_log.ingest.append_due(
             record,
             topic=topic,
-            queue_id=self.homes.queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
+            queue_id=self.destinations.queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
             properties=found,
         )
 

@@ -1,21 +1,18 @@
 """Housekeep: save tables, index, delete expired files, forget the silent; each a small step."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
-from roquet.broker.log.long_polling import LongPolling
-from roquet.broker.tables.clients import Clients
-from roquet.broker.tables.locks import Locks
-from roquet.broker.tables.saved_table import SavedTable
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 from roquet.rules.retention import RetentionClock
-from roquet.store.store import Store
 
 log = logger(__name__)
 
@@ -50,13 +47,10 @@ SCRUB_PAUSES_MAX: Final = 10
 class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be done now and then."""
 
-    clock: Clock
-    store: Store
-    tables: Sequence[SavedTable[Any]]
-    clients: Clients
-    locks: Locks
-    arrivals: LongPolling
+    message_log: MessageLog
+    tables: BrokerTables
     forget: Callable[[Peer], object]
+    clock: Clock
     age_clock: RetentionClock = msgspec.field(default_factory=RetentionClock)
 
     async def save(self, _now_ms: int = 0) -> None:
@@ -65,10 +59,10 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
         One that cannot be written does not keep the others from it. Raises the last error.
         """
         failure: Exception | None = None
-        for table in self.tables:
+        for table in self.tables.saved_at_intervals:
             try:
                 # Progress that outlived the note of who was given a message would lose the message.
-                await table.saved(self.store.flush_log)
+                await table.saved(self.message_log.store.flush_log)
             except Exception as error:
                 failure = error
         if failure is not None:
@@ -77,25 +71,25 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     def scan(self, _now_ms: int = 0) -> None:
         """Forget clients, locks and marks of those who have gone."""
         now_ms = self.clock.monotonic_ms()
-        for peer in self.clients.silent(now_ms):
+        for peer in self.tables.clients.silent(now_ms):
             try:
                 self.forget(peer)
             except Exception:  # the others must not be remembered for it
                 log.exception("the silent client at %s cannot be forgotten", peer.address)
-                self.clients.drop(peer)
-        self.locks.expire(now_ms)
-        self.arrivals.sweep()
+                self.tables.clients.drop(peer)
+        self.tables.locks.expire(now_ms)
+        self.message_log.arrivals.sweep()
 
     def expire(self, now_ms: int) -> None:
         """Delete what retention lets go; by a clock that has jumped nothing is too old at once."""
-        self.store.expire(self.age_clock.believed_ms(now_ms, self.clock.monotonic_ms()))
+        self.message_log.store.expire(self.age_clock.believed_ms(now_ms, self.clock.monotonic_ms()))
 
     async def index(self, _now_ms: int = 0) -> None:
         """Index what was stored, a little at a time; while it is much, every few milliseconds."""
         count = INDEX_MANY
         while count >= INDEX_MANY:
             count = 0
-            while taken := self.store.dispatch(INDEX_COUNT):
+            while taken := self.message_log.store.dispatch(INDEX_COUNT):
                 count += taken
                 await asyncio.sleep(0)  # lets others go first
             if count >= INDEX_MANY:
@@ -104,13 +98,13 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     def _scrub_piece(self) -> bool:
         """Look at a piece; whether there is more. One that cannot be looked at is passed over."""
         try:
-            return self.store.scrub(SCRUB_BYTES)
+            return self.message_log.store.scrub(SCRUB_BYTES)
         except StoreError as error:  # what is to be set right there cannot be
             log.warning("the older log is looked at after the next start: %s", error)
             return False
         except Exception:
             log.exception("a piece of the log cannot be looked at; going on behind it")
-            return self.store.skip_scrub(SCRUB_BYTES)
+            return self.message_log.store.skip_scrub(SCRUB_BYTES)
 
     async def scrub(self) -> None:
         """Look through the older log, once, slowly while the broker is busy."""

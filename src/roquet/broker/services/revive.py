@@ -16,12 +16,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.set_aside import REVIVE, SetAside, is_transient, location_in
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
-from roquet.broker.tables.groups import Groups
-from roquet.broker.tables.offsets import ConsumerOffsets
-from roquet.broker.tables.topics import Topics
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
@@ -29,7 +28,7 @@ from roquet.model.errors import FieldError, MessageIllegal, RecordError, StoreEr
 from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import OpenCheckpoints, PopCheckpoint, bits_of, offsets_of
 from roquet.rules.delay.retry import dead_letter_properties, times_after
-from roquet.store.store import Draft, Store
+from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.receipt_handle import (
     ACK_TAG,
@@ -83,31 +82,27 @@ CODES: Final = {tag: hash_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_A
 class PopRevive:
     """What is given out, and gives out again what was not acknowledged."""
 
-    def __init__(  # noqa: PLR0913 - each is a part of its own
+    def __init__(
         self,
-        *,
-        store: Store,
-        put: Ingest,
-        topics: Topics,
-        groups: Groups,
-        offsets: ConsumerOffsets,
-        clock: Clock,
-        broker: tuple[str, str],
+        message_log: MessageLog,
+        tables: BrokerTables,
         set_aside: SetAside,
+        clock: Clock,
+        config: BrokerConfig,
     ) -> None:
-        cluster, self._broker_name = broker
-        self.topic = self._topic = names.revive_topic(cluster)
+        self._broker_name = config.broker_name
+        self.topic = self._topic = names.revive_topic(config.cluster_name)
         self._set_aside = set_aside
         self._seen_ms = 0
-        """The latest time at which it was looked for what is due."""
-        self._store = store
-        self._put = put
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        """The latest time at which due checkpoints were looked for."""
+        self._store = message_log.store
+        self._ingest = message_log.ingest
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clock = clock
-        config = topics.get(self._topic)
-        self._lanes = max(1, config.write_queue_nums if config else 1)
+        topic = self._topics.get(self._topic)
+        self._queue_count = max(1, topic.write_queue_nums if topic else 1)
         self._turn = 0
         self._complained: set[type[Exception]] = set()
         self.in_flight = OpenCheckpoints()
@@ -116,7 +111,7 @@ class PopRevive:
 
     def next_lane(self) -> int:
         """The revive queue of the next pop: all in turn."""
-        self._turn = revive_queue_id = (self._turn + 1) % self._lanes
+        self._turn = revive_queue_id = (self._turn + 1) % self._queue_count
         return revive_queue_id
 
     def give(self, found: PopCheckpoint) -> None:
@@ -231,11 +226,11 @@ class PopRevive:
 
     def commit(self) -> None:
         """Note how far the revive topic is settled."""
-        for revive_queue_id in range(self._lanes):
+        for revive_queue_id in range(self._queue_count):
             _, end = self._store.bounds(self._topic, revive_queue_id)
             oldest = self.in_flight.oldest(revive_queue_id)
             first = end - self.in_flight.lag_max()
-            for _ in range(max(1, RENOTE_COUNT // self._lanes)):
+            for _ in range(max(1, RENOTE_COUNT // self._queue_count)):
                 if oldest is None or oldest.revive_offset >= first:
                     break
                 self._note(oldest)
@@ -296,10 +291,12 @@ class PopRevive:
     ) -> None:
         times = times_after(record.reconsume_times)
         try:
-            self._put.again(record, topic=topic, queue_id=0, properties=kept, reconsume_times=times)
+            self._ingest.reappend(
+                record, topic=topic, queue_id=0, properties=kept, reconsume_times=times
+            )
         except MessageIllegal:  # no room for another property: those it has do fit
             plain = _without_delays(given)
-            self._put.again(
+            self._ingest.reappend(
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )
 
@@ -322,11 +319,13 @@ class PopRevive:
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         try:
             plain = _without_delays(decode_properties(record.properties))
-            self._put.again(
+            self._ingest.reappend(
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )
         except (MessageIllegal, RecordError):  # its body is what counts
-            self._put.again(record, topic=topic, queue_id=0, properties={}, reconsume_times=times)
+            self._ingest.reappend(
+                record, topic=topic, queue_id=0, properties={}, reconsume_times=times
+            )
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
         """The message of an offset; None for one that is gone. RecordError if it is unreadable."""

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final
 
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.statistics import Statistics
 from roquet.log_records import logger
 from roquet.model.names import OP_HALF_TOPIC, REVIVE_PREFIX
-from roquet.store.store import Store
 
 log = logger(__name__)
 
@@ -24,10 +24,10 @@ ENDS_SPARE: Final = 1_000
 class StatisticsSampler:
     """Counts what reaches the queues, behind the senders' backs."""
 
-    def __init__(self, store: Store, statistics: Statistics) -> None:
-        self._store = store
+    def __init__(self, message_log: MessageLog, statistics: Statistics) -> None:
+        self._store = message_log.store
         self._statistics = statistics
-        self._begin = store.end_position
+        self._begin = self._store.end_position
         """What lies behind it was put by this process."""
         self._ends: dict[tuple[str, int], int] = {}
         self._uncounted: set[tuple[str, int]] = set()

@@ -169,7 +169,7 @@ def test_a_full_disk_is_waited_for_and_brings_nothing_twice(
         _delayed(tower, b"%d" % number, 600_000)
     tower.wait(1_000)
     _set(tower, -HOUR_MS)
-    again, left = tower.put.again, 5
+    again, left = tower.put.reappend, 5
 
     def full(*args: object, **named: object) -> object:
         nonlocal left
@@ -178,7 +178,7 @@ def test_a_full_disk_is_waited_for_and_brings_nothing_twice(
             raise StoreFull("no room")
         return again(*args, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tower.put, "again", full)
+    monkeypatch.setattr(tower.put, "reappend", full)
     with pytest.raises(StoreFull):
         tower.settle()
     left = 1_000

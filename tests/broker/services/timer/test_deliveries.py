@@ -301,7 +301,7 @@ def test_a_message_for_nowhere_does_not_hold_up_the_others(
     tower.after(b"one", 1_000)
     (record,) = tower.records(TIMER)
     lost = {"TIMER_OUT_MS": str(START)} | ({"REAL_TOPIC": topic} if topic else {})
-    tower.put.again(record, topic=TIMER, queue_id=0, properties=lost, reconsume_times=0)
+    tower.put.reappend(record, topic=TIMER, queue_id=0, properties=lost, reconsume_times=0)
     tower.after(b"two", 1_000)
     with caplog.at_level(logging.WARNING):
         tower.wait(1_000)

@@ -73,7 +73,7 @@ def test_a_message_without_a_time_does_not_hold_up_the_others(
     tower.after(b"one", 1_000)
     (record,) = tower.records(TIMER)
     spoilt = {"REAL_TOPIC": "orders"} | ({} if text is None else {"TIMER_OUT_MS": text})
-    tower.put.again(record, topic=TIMER, queue_id=0, properties=spoilt, reconsume_times=0)
+    tower.put.reappend(record, topic=TIMER, queue_id=0, properties=spoilt, reconsume_times=0)
     tower.after(b"two", 1_000)
     tower.wait(1_000)
     assert tower.bodies() == [b"one", b"two"]

@@ -3,13 +3,23 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.filtering.filter_cache import FilterCache
 from roquet.broker.ingest.append import BrokerOrigin, Ingest
+from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import SetAside
+from roquet.broker.log.flush import Flush
+from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.transactions import transactions as module
 from roquet.broker.services.transactions.half_messages import HalfMessage
 from roquet.broker.services.transactions.transactions import GROUP, Transactions
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.delay_offsets import DelayOffsets
+from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.ordered_pops import OrderedPops
+from roquet.broker.tables.request_modes import RequestModes
 from roquet.broker.tables.topics import Topics
 from roquet.model.errors import MessageIllegal, StoreFull
 from roquet.model.topic import TopicConfig
@@ -39,14 +49,27 @@ class Bank:
         origin = BrokerOrigin(store_host=host, pid=7, seed=1)
         self.put = Ingest(self.store, self.config, self.clock, origin, lambda *_: None)
         self.offsets = ConsumerOffsets(None)
+        self.message_log = MessageLog(
+            store=self.store, ingest=self.put, flush=Flush(self.store, self.config, self.clock),
+            arrivals=LongPolling(self.clock), filters=FilterCache(), memory=0,
+        )  # fmt: skip
+        self.tables = BrokerTables(
+            topics=self.topics, groups=Groups(None, self.config, 0), offsets=self.offsets,
+            request_modes=RequestModes(None), ordered_pops=OrderedPops(None),
+            delay_offsets=DelayOffsets(None),
+        )  # fmt: skip
+        self.destinations = Destinations(
+            topics=self.topics, clock=self.clock, auto_create=self.config.auto_create_topic,
+            default_queue_count=self.config.default_queue_count,
+        )  # fmt: skip
         self.set_aside = SetAside(self.store, self.put, self.topics, self.clock)
         self.transactions = self.started()
 
     def started(self) -> Transactions:
         """As after a restart."""
         transactions = Transactions(
-            store=self.store, put=self.put, topics=self.topics, offsets=self.offsets,
-            clock=self.clock, config=self.config, set_aside=self.set_aside,
+            self.message_log, self.tables, self.destinations, self.set_aside, self.clock,
+            self.config,
         )  # fmt: skip
         transactions.restore()
         return transactions
@@ -281,7 +304,9 @@ def test_a_disk_that_takes_no_ops_is_told_once_and_nothing_is_forgotten(
 
 
 def test_other_settings_hold_at_once(bank: Bank) -> None:
-    bank.transactions.configure(BrokerConfig(transaction_op_size=1, auto_create_topic=False))
+    config = BrokerConfig(transaction_op_size=1, auto_create_topic=False)
+    bank.transactions.configure(config)
+    bank.destinations.configure(config)
     bank.transactions.commit(bank.half(topic="gone"))
     assert bank.ops() == b"0,"
     assert bank.topics.get("gone") is None

@@ -36,9 +36,9 @@ TOGETHER: Final = 64
 class ClockLeaps:
     """Knows how far the clock leapt ahead, and writes again what waits because of that."""
 
-    def __init__(self, parts: TimerContext, deliveries: TimerDeliveries, clock: Clock) -> None:
-        self._parts = parts
-        self._timers = parts.timers
+    def __init__(self, context: TimerContext, deliveries: TimerDeliveries, clock: Clock) -> None:
+        self._context = context
+        self._timers = context.timers
         self._deliveries = deliveries
         self._clock = clock
         # The process before may have gone by another clock.
@@ -52,14 +52,14 @@ class ClockLeaps:
         """Note what the clock shows."""
         expected_ms = self._expected_ms()
         if self._seen_ms and now_ms - expected_ms > BACK_MS:
-            found = (*self._parts.timings.leaps, (expected_ms, now_ms))
-            self._parts.timings.leapt(found[-LEAPS_MAX:])
+            found = (*self._context.metrics.leaps, (expected_ms, now_ms))
+            self._context.metrics.leapt(found[-LEAPS_MAX:])
         self._seen_ms, self._stopwatch_ms = now_ms, self._clock.monotonic_ms()
 
     def set_back(self, now_ms: int) -> ClockSetBack | None:
         """The end of a leap, as the clock shows a time that was before; None if it did not leap."""
         by_ms = self._expected_ms() - now_ms
-        for before_ms, after_ms in reversed(self._parts.timings.leaps):
+        for before_ms, after_ms in reversed(self._context.metrics.leaps):
             is_recent = self._seen_ms - after_ms <= REMEMBERED_MS
             if is_recent and BACK_MS < by_ms <= after_ms - before_ms + BACK_MS:
                 return ClockSetBack(before_ms=before_ms, by_ms=by_ms, now_ms=now_ms)
@@ -88,9 +88,9 @@ class ClockLeaps:
         """The wheel has followed the clock: what is left of a leap may be set back later."""
         if set_back is not None:
             before_ms = set_back.before_ms
-            ends = [(one, end) for one, end in self._parts.timings.leaps if one <= before_ms]
+            ends = [(one, end) for one, end in self._context.metrics.leaps if one <= before_ms]
             left = ((one, end - set_back.by_ms) for one, end in ends)
-            self._parts.timings.leapt(tuple(one for one in left if one[1] - one[0] > BACK_MS))
+            self._context.metrics.leapt(tuple(one for one in left if one[1] - one[0] > BACK_MS))
         self._seen_ms, self._stopwatch_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         self._written.clear()
         self.left.clear()
@@ -130,7 +130,7 @@ class ClockLeaps:
         """Whether the message of a unit is written again; the disk may refuse that for now."""
         if position in self._written:
             return True
-        raw = raw_of(self._parts.store, unit)
+        raw = raw_of(self._context.message_log.store, unit)
         if raw is None:
             return False
         try:
@@ -144,6 +144,6 @@ class ClockLeaps:
         except (RecordError, MessageIllegal):  # it is set aside when its turn comes
             return False
         topic = found.get(props.REAL_TOPIC, "")
-        self._parts.timings.add(topic, 1 if is_delete(unit.magic) else -1, set_back.now_ms)
+        self._context.metrics.add(topic, 1 if is_delete(unit.magic) else -1, set_back.now_ms)
         self._written.add(position)
         return True

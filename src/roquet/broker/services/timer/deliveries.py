@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import TIMER, SetAside, location_in
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.log_records import logger
 from roquet.model import names
@@ -56,23 +56,22 @@ ReviveNoteListener = Callable[[Record, int, int], object]
 class TimerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the timer works with."""
 
-    store: Store
-    put: Ingest
-    homes: Destinations
+    message_log: MessageLog
+    destinations: Destinations
     set_aside: SetAside
     timers: TimerStore
-    timings: TimerMetrics
+    metrics: TimerMetrics
     window_ms: int
     """How long a message waits in one second's place at most, to begin with."""
-    noted: ReviveNoteListener
+    on_revive_note: ReviveNoteListener
 
 
 class TimerDeliveries:
     """Delivers what is due."""
 
-    def __init__(self, parts: TimerContext) -> None:
-        self._parts = parts
-        self._timers = parts.timers
+    def __init__(self, context: TimerContext) -> None:
+        self._context = context
+        self._timers = context.timers
         self._second: DueQueue | None = None
 
     def step(self, now_ms: int) -> int:
@@ -86,7 +85,7 @@ class TimerDeliveries:
         if not second.is_known:
             self._look(second)
             return now_ms
-        store = self._parts.store
+        store = self._context.message_log.store
         stop = store.end_position + STEP_BYTES
         for _ in range(STEP_COUNT):
             if (first := second.first()) is None:
@@ -162,7 +161,7 @@ class TimerDeliveries:
                 second.next = NONE
                 return
             second.next = unit.before if unit.before < position else NONE
-            raw = raw_of(self._parts.store, unit)
+            raw = raw_of(self._context.message_log.store, unit)
             if raw is not None:
                 self._see_raw(second, position, unit.magic, raw)
             left -= unit.size
@@ -189,14 +188,14 @@ class TimerDeliveries:
     def _unit_due(self, second: DueQueue, position: int, now_ms: int) -> None:
         """A unit whose time has come: its message is dealt with, or set aside."""
         unit = self._timers.unit(position)
-        raw = raw_of(self._parts.store, unit) if unit else None
+        raw = raw_of(self._context.message_log.store, unit) if unit else None
         if unit is None or raw is None:
             return
         try:
             self._message_due(second, unit, decode(raw), now_ms)
         except Exception as error:  # the others must not wait behind it
             place = location_in(raw, names.TIMER_TOPIC, 0)
-            self._parts.set_aside.keep(TIMER, place, error, raw)
+            self._context.set_aside.keep(TIMER, place, error, raw)
 
     def _message_due(self, second: DueQueue, unit: TimerUnit, record: Record, now_ms: int) -> None:
         """A message whose time has come: it is delivered, or goes on, or is taken back."""
@@ -208,7 +207,7 @@ class TimerDeliveries:
             return  # the one that took it back has counted for both
         else:
             self.deliver(record, found, unit.write_ms, now_ms)
-        self._parts.timings.add(topic, 1 if is_delete(unit.magic) else -1, now_ms)
+        self._context.metrics.add(topic, 1 if is_delete(unit.magic) else -1, now_ms)
 
     def _roll(self, record: Record, found: dict[str, str], unit: TimerUnit, now_ms: int) -> None:
         """Write a message again, for a second that is now in reach."""
@@ -226,11 +225,11 @@ class TimerDeliveries:
         topic = found.get(props.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS or topic == names.TIMER_TOPIC:
             raise MessageIllegal(f"a timed message cannot be delivered to topic {topic!r}")
-        queue_id = self._parts.homes.queue(topic, found.get(props.REAL_QUEUE_ID, "0"))
+        queue_id = self._context.destinations.queue(topic, found.get(props.REAL_QUEUE_ID, "0"))
         more = {props.TIMER_ENQUEUE_MS: str(write_ms), props.TIMER_DEQUEUE_MS: str(now_ms)}
         offset = self._store_again(record, found, more, (topic, queue_id))
         if topic.startswith(names.REVIVE_PREFIX):
-            self._parts.noted(record, queue_id, offset)
+            self._context.on_revive_note(record, queue_id, offset)
 
     def write_again(self, record: Record, found: dict[str, str], out: int) -> None:
         """Write a message once more, for another second than the one it says."""
@@ -246,7 +245,7 @@ class TimerDeliveries:
             return self._append(record, found, place)
 
     def _append(self, record: Record, properties: dict[str, str], place: tuple[str, int]) -> int:
-        appended = self._parts.put.again(
+        appended = self._context.message_log.ingest.reappend(
             record,
             topic=place[0],
             queue_id=place[1],

@@ -48,11 +48,11 @@ _topic_hash: Final = lru_cache(TOPICS_MAX)(hash_code)
 class TimerIntake:
     """Takes what comes."""
 
-    def __init__(self, parts: TimerContext, deliveries: TimerDeliveries) -> None:
-        self._parts = parts
-        self._timers = parts.timers
+    def __init__(self, context: TimerContext, deliveries: TimerDeliveries) -> None:
+        self._context = context
+        self._timers = context.timers
         self._deliveries = deliveries
-        self.window_ms = parts.window_ms
+        self.window_ms = context.window_ms
         """How long a message waits in one second's place at most."""
         self.is_held_up = False
         """Whether the next one finds no place on the wheel before others are delivered."""
@@ -68,7 +68,10 @@ class TimerIntake:
     def step(self, now_ms: int) -> None:
         """Some messages from their topic onto the wheel."""
         self._step(now_ms)
-        offset, end = self._timers.offset, self._parts.store.bounds(names.TIMER_TOPIC, 0)[1]
+        offset, end = (
+            self._timers.offset,
+            self._context.message_log.store.bounds(names.TIMER_TOPIC, 0)[1],
+        )
         seen_ms, seen_end = self._mark
         if offset >= end:
             self.taken_ms = now_ms
@@ -81,7 +84,7 @@ class TimerIntake:
         self._mark = (now_ms, end)
 
     def _step(self, now_ms: int) -> None:
-        timers, store = self._timers, self._parts.store
+        timers, store = self._timers, self._context.message_log.store
         if not timers.exists:
             timers.advance_to(floor_ms(now_ms))
         least, end = store.bounds(names.TIMER_TOPIC, 0)
@@ -105,11 +108,11 @@ class TimerIntake:
         try:
             return self._take(record, now_ms)
         except Exception as error:  # the others must not wait behind it
-            self._parts.set_aside.keep_record(TIMER, record, error)
+            self._context.set_aside.keep_record(TIMER, record, error)
             return True
 
     def _unreadable(self, raw: bytes, error: RecordError) -> None:
-        self._parts.set_aside.keep(TIMER, location_in(raw, names.TIMER_TOPIC, 0), error, raw)
+        self._context.set_aside.keep(TIMER, location_in(raw, names.TIMER_TOPIC, 0), error, raw)
 
     def _take(self, record: Record, now_ms: int) -> bool:
         """One message onto the wheel, or delivered at once; False: there is no place for it yet."""
@@ -157,7 +160,7 @@ class TimerIntake:
         position = timers.add(
             TimerUnit(kind, write_ms, stop, record.position, record.size, _topic_hash(topic))
         )
-        self._parts.timings.add(topic, -1 if deletes else 1, now_ms)
+        self._context.metrics.add(topic, -1 if deletes else 1, now_ms)
         self._deliveries.came(stop, position, kind, record)
         return True
 

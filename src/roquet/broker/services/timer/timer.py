@@ -15,8 +15,6 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
-from roquet.broker.log.flush import Flush
-from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.services.timer.clock_leaps import BACK_MS, ClockLeaps
 from roquet.broker.services.timer.deliveries import TimerContext, TimerDeliveries, raw_of
 from roquet.broker.services.timer.intake import TimerIntake
@@ -54,18 +52,16 @@ SAVED_LOOK_MS: Final = 50
 class Timer:
     """Delivers what has a delivery time."""
 
-    def __init__(
-        self, parts: TimerContext, arrivals: LongPolling, flush: Flush, clock: Clock
-    ) -> None:
-        self.parts = parts
-        self._store = parts.store
-        self._timers = parts.timers
-        self._arrivals = arrivals
-        self._flush = flush
+    def __init__(self, context: TimerContext, clock: Clock) -> None:
+        self.context = context
+        self._store = context.message_log.store
+        self._timers = context.timers
+        self._arrivals = context.message_log.arrivals
+        self._flush = context.message_log.flush
         self._clock = clock
-        self._deliveries = TimerDeliveries(parts)
-        self._intake = TimerIntake(parts, self._deliveries)
-        self._leaps = ClockLeaps(parts, self._deliveries, clock)
+        self._deliveries = TimerDeliveries(context)
+        self._intake = TimerIntake(context, self._deliveries)
+        self._leaps = ClockLeaps(context, self._deliveries, clock)
         self._way_back: Iterator[int] | None = None
 
     @property
@@ -132,9 +128,9 @@ class Timer:
         except BaseException:
             self._timers.unsaved = True
             raise
-        if self.parts.timings.unsaved:
-            self.parts.timings.touch(now_ms)
-            await in_thread(self.parts.timings.save)
+        if self.context.metrics.unsaved:
+            self.context.metrics.touch(now_ms)
+            await in_thread(self.context.metrics.save)
 
     def close(self) -> None:
         """Let the files go; `save` was the last word."""

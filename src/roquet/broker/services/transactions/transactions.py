@@ -15,14 +15,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import TRANSACTIONS, SetAside, location_in
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
 from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.tables.offsets import ConsumerOffsets
-from roquet.broker.tables.topics import Topics
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
@@ -37,7 +36,7 @@ from roquet.rules.transaction import (
     offsets_of,
     op_bodies,
 )
-from roquet.store.store import Draft, Store
+from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
@@ -66,29 +65,22 @@ class Transactions:
 
     def __init__(
         self,
-        *,
-        store: Store,
-        put: Ingest,
-        topics: Topics,
-        offsets: ConsumerOffsets,
+        message_log: MessageLog,
+        tables: BrokerTables,
+        destinations: Destinations,
+        set_aside: SetAside,
         clock: Clock,
         config: BrokerConfig,
-        set_aside: SetAside,
     ) -> None:
-        self._store = store
-        self._put = put
-        self._topics = topics
-        self._offsets = offsets
+        self._store = message_log.store
+        self._ingest = message_log.ingest
+        self._topics = tables.topics
+        self._offsets = tables.offsets
+        self._destinations = destinations
+        self._set_aside = set_aside
         self._clock = clock
         self.config = config
-        self._set_aside = set_aside
-        self._homes = Destinations(
-            topics=topics,
-            clock=clock,
-            default_queue_count=config.default_queue_count,
-            auto_create=config.auto_create_topic,
-        )
-        self.queue = HalfQueue(store)
+        self.queue = HalfQueue(message_log.store)
         self.halves = EndedHalfMessages(0)
         self._ops = OpMessages(0)
         self._pending: list[int] = []
@@ -100,7 +92,6 @@ class Transactions:
     def configure(self, config: BrokerConfig) -> None:
         """Other settings from now on."""
         self.config = config
-        self._homes.configure(config)
 
     # -- judged ------------------------------------------------------------------------------
 
@@ -120,10 +111,10 @@ class Transactions:
     def commit(self, half: HalfMessage) -> None:
         """Deliver it; StoreError and MessageIllegal say that it was not."""
         record, properties = half.record, half.properties
-        self._put.again(
+        self._ingest.reappend(
             replace(record, sys_flag=record.sys_flag & ~TRANSACTION_MASK | COMMIT),
             topic=half.topic,
-            queue_id=self._homes.queue(half.topic, properties.get(props.REAL_QUEUE_ID, "0")),
+            queue_id=self._destinations.queue(half.topic, properties.get(props.REAL_QUEUE_ID, "0")),
             properties={name: properties[name] for name in properties if name not in REAL},
             reconsume_times=record.reconsume_times,
             settles=record.position,
@@ -172,7 +163,7 @@ class Transactions:
 
     def _again(self, record: Record, topic: str, properties: dict[str, str]) -> int:
         """Store it in one of the broker's own topics; gives its offset there."""
-        appended = self._put.again(
+        appended = self._ingest.reappend(
             record,
             topic=topic,
             queue_id=0,
@@ -211,7 +202,7 @@ class Transactions:
             self._complained.clear()
 
     def _write(self) -> None:
-        now_ms, host = self._clock.now_ms(), self._put.store_host
+        now_ms, host = self._clock.now_ms(), self._ingest.store_host
         flags = 0 if len(host) == IPV4_SIZE else HOSTS_V6
         for body in list(op_bodies(self._pending, self.config.transaction_op_size)):
             draft = Draft(
