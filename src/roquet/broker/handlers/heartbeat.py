@@ -65,7 +65,9 @@ def heartbeat(
     left = HEARTBEAT_SIZE_MAX
     for consumer in data.consumer_data_set:
         wishes = consumer.subscription_data_set
-        left = message_log.filters.hear(control.settings.config, consumer.group_name, wishes, left)
+        left = message_log.filters.precompile(
+            control.settings.config, consumer.group_name, wishes, left
+        )
     changed = tables.clients.beat(peer, data)
     for consumer in data.consumer_data_set:
         _look_for_factions(tables, consumer.group_name)

@@ -307,7 +307,7 @@ async def _sift(
         return _elsewhere(tables, control, call, asked, minimum, maximum)
     place = call.topic, call.queue_id, asked
     size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
-    found = await scan(message_log.store, message_log.filters.turn, place, wanted, size)
+    found = await scan(message_log.store, message_log.filters.scan_lock, place, wanted, size)
     return _given(control, call, found, minimum, maximum)
 
 
@@ -401,7 +401,7 @@ def _wanted(
         return parse_tag_codes(
             subscription.sub_string
         )  # its codes are not believed: C++ sends wrong ones
-    return message_log.filters.told(control.settings.config, subscription)
+    return message_log.filters.of_subscription(control.settings.config, subscription)
 
 
 def _subscription(tables: BrokerTables, call: Pull) -> Subscription:
