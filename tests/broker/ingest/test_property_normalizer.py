@@ -108,7 +108,7 @@ def test_a_later_delivery_is_refused(text: str) -> None:
 def test_a_delivery_time_is_told_unless_a_level_is_asked_for_too(text: str, timed: bool) -> None:
     stamped = new_stamps().stamp(text.encode(), True)
     assert stamped.timed is timed
-    assert stamped.apart is (timed or stamped.delay_level > 0)
+    assert stamped.is_special is (timed or stamped.delay_level > 0)
     assert stamped.text.startswith(text.encode())
 
 
@@ -130,7 +130,7 @@ def test_a_message_of_a_transaction_says_so_the_second_time_as_well(text: str) -
     for number in range(3):
         raw = f"UNIQ_KEY\x01k{number}\x02TRAN_MSG\x01{text}\x02PGROUP\x01g\x02".encode()
         stamped = stamps.stamp(raw, True)
-        assert (stamped.is_half, stamped.apart) == (True, True)
+        assert (stamped.is_half, stamped.is_special) == (True, True)
         with pytest.raises(MessageIllegal, match="transaction"):
             stamps.stamp(raw)
 
@@ -140,7 +140,7 @@ def test_what_is_not_true_is_no_transaction(text: str) -> None:
     for _ in range(2):
         stamped = stamp(f"UNIQ_KEY\x01k\x02TRAN_MSG\x01{text}\x02")
         assert decode_properties(stamped.text)["TRAN_MSG"] == text
-        assert (stamped.is_half, stamped.apart) == (False, False)
+        assert (stamped.is_half, stamped.is_special) == (False, False)
 
 
 def test_the_limit_counts_what_is_added() -> None:

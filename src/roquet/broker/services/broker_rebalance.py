@@ -1,11 +1,11 @@
-"""Assign: the broker divides a group's queues from a numbered snapshot.
+"""BrokerRebalance: the broker divides a group's queues, and keeps each decision as a snapshot.
 
-The first broker, by name, that holds a topic decides for a group: it knows all members, since they
-tell every broker of their topics that they live; who had which queue before, since it decided that,
-too, or has seen who works on its own queues; and how much waits, since it asks the others.
+The first broker by name that holds a topic decides. It knows all members, since they send
+heartbeats to every broker of their topics. It knows the former owners, since it decided before or
+has observed activity on its own queues. It knows the lag, since it asks the other brokers.
 
-Of a queue whose broker does not say what waits in it the mean of the others is believed: it then
-neither draws members nor drives them away.
+A queue of unknown lag counts with the mean of the others, so that it neither attracts members nor
+repels them.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ from roquet.rules.balance.lag_facts import QueueLag, estimated_lag, is_worth_mov
 log = logger(__name__)
 
 REVIEW_MS: Final = 20_000
-"""What waits changes all the time: looked at again when a member asks, and so often at most."""
+"""Ms after which a lag-weighted decision is reviewed, when a member asks."""
 
 STICKY: Final = "STICKY"
 LAG_WEIGHTED: Final = "LAG_WEIGHTED"
 
 
 class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
-    """Decides for groups; who asks twice gets the same answer until something has changed."""
+    """Decides for groups; repeated requests get the same snapshot until something changes."""
 
     message_log: MessageLog
     tables: BrokerTables
@@ -51,19 +51,19 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     assignments: AssignmentTable = msgspec.field(default_factory=AssignmentTable)
     on_change: list[Callable[[Sequence[str]], object]] = msgspec.field(default_factory=list)
-    """Called with groups whose members have to ask again."""
+    """Called with groups whose members have to query again."""
     deciding: dict[tuple[str, str], asyncio.Lock] = msgspec.field(default_factory=dict)
 
     async def decide(
         self, group: str, topic: str, strategy: str, home: TopicLocation
     ) -> AssignmentSnapshot | None:
-        """Whose queue is whose; None when the group has no members or the topic no queues."""
+        """The current decision; None when the group has no members or the topic no queues."""
         known = self._good(group, topic, strategy, home)
         if known is not None:
             return known
         lock = self.deciding.setdefault((group, topic), asyncio.Lock())
         try:
-            async with lock:  # those who asked meanwhile take what the first one found
+            async with lock:  # concurrent requests share one decision
                 known = self._good(group, topic, strategy, home)
                 return known or await self._decide(group, topic, strategy, home)
         finally:
@@ -73,7 +73,7 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
     def by_rule(
         self, group: str, topic: str, strategy: str, home: TopicLocation
     ) -> GroupAssignment:
-        """Everybody's share by a rule that members could follow themselves; worked out once."""
+        """The assignment by a strategy that members could compute themselves; computed once."""
         members, known = self._members(group), self.assignments.worked_out(group, topic, strategy)
         if known is None or known.members != members or known.queues != home.queues:
             shares = allocate(home.queues, members, STRATEGIES[strategy])
@@ -86,7 +86,7 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
     def _good(
         self, group: str, topic: str, strategy: str, home: TopicLocation
     ) -> AssignmentSnapshot | None:
-        """The snapshot, if nothing has changed since."""
+        """The snapshot, if nothing has changed since; else None."""
         known = self.assignments.get(group, topic)
         if (
             known is None
@@ -99,7 +99,7 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
         return None if stale and known.strategy == LAG_WEIGHTED else known
 
     def _strategy(self, group: str, wanted: str, known: AssignmentSnapshot | None) -> str:
-        """The one that counts: while members differ, the one that was there first."""
+        """The strategy that counts: while members ask for different ones, the earlier one."""
         if known is None or known.strategy not in self.assignments.strategies(group).values():
             return wanted
         return known.strategy
@@ -136,12 +136,12 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
         self.assignments.put(group, topic, made)
         if known is not None and made.shares != known.shares and made.members == known.members:
             log.info("%s of %s is divided anew: number %d", topic, group, made.number)
-            for tell in self.on_change:  # of other members all have heard already
+            for tell in self.on_change:  # changed members have been notified already
                 tell([group])
         return made
 
     def _seen(self, group: str, home: TopicLocation) -> dict[MessageQueue, str]:
-        """Who is at work on the queues here: what was before, for who has decided nothing yet."""
+        """Observed owners of our queues: the former assignment for a broker without a decision."""
         found = {}
         for queue in home.queues:
             if queue.broker_name == self.peer_brokers.own_name:
@@ -151,7 +151,7 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     async def _lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
-        """What waits in each queue."""
+        """The lag of each queue."""
         known = await self.peer_brokers.lag(group, topic, home)
         for queue in home.queues:
             if queue.broker_name == self.peer_brokers.own_name:
@@ -176,7 +176,7 @@ def _shares(
 def _same_but_time(
     known: AssignmentSnapshot | None, strategy: str, members: tuple[str, ...], home: TopicLocation
 ) -> bool:
-    """Whether only what waits can have changed."""
+    """Whether only the lag can have changed."""
     return known is not None and (known.strategy, known.members, known.queues) == (
         strategy,
         members,

@@ -1,11 +1,12 @@
-"""Delay: messages that wait at a delay level, brought to their queues when they are due.
+"""DelayedDelivery: messages that wait at a delay level, delivered to their queues when due.
 
     SCHEDULE_TOPIC_XXXX   queue 0 │ level 1 │ due 10:00:01 │ due 10:00:04 │ …      one loop a level:
                           queue 1 │ level 2 │ due 10:00:07 │ …                     the first is due
                           …                                                        first
 
-A queue entry's tag code says when its message is due. How far each level is gets saved only after
-what was delivered is on the disk: after a crash some messages come twice, and none is lost.
+The tag code of a queue entry is the time at which its message is due. The progress of a level is
+saved only after the delivered messages are on the disk: after a crash some messages come twice, and
+none is lost.
 """
 
 import asyncio
@@ -31,26 +32,26 @@ from roquet.wire.records.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record,
 log = logger(__name__)
 
 SAVE_MS: Final = 10_000
-"""Between two saves of the progress, as in the genuine broker."""
+"""Ms between two saves of the progress, as in the genuine broker."""
 
 STEP_COUNT: Final = 64
 """Messages delivered before others have their turn: about a millisecond."""
 
 STEP_BYTES: Final = 1024 * 1024
-"""Bytes of them, for the same reason: the largest messages take as long as many small ones."""
+"""Bytes of these messages, for the same reason: the largest take as long as many small ones."""
 
 NAP_MS: Final = 1_000
-"""The longest sleep while a message waits: the wall's clock may be set forward meanwhile."""
+"""Longest sleep in ms while a message waits: the wall clock may be set forward meanwhile."""
 
 QUIET_MS: Final = 3_600_000
-"""The longest wait for a level's first message."""
+"""Longest wait in ms for a level's first message."""
 
 FAILURE_PAUSE_MS: Final = 10_000
-"""After a delivery that failed, as in the genuine broker: the level goes on where it was."""
+"""Ms of pause after a failed delivery, as in the genuine broker; the level goes on where it was."""
 
 
 class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """Delivers what waits at the delay levels."""
+    """Delivers the messages of all delay levels."""
 
     message_log: MessageLog
     delay_offsets: DelayOffsets
@@ -59,12 +60,12 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     levels: tuple[int, ...]
     firsts: dict[int, tuple[int, int]] = {}
-    """Level → the offset that was looked at last, and by how much its time was ahead."""
+    """Level → the last offset looked at, and by how many ms its time was ahead."""
 
     def work(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """What has to run, for ever: one loop for each level.
+        """The loops to run, one for each level.
 
-        Messages may wait at a level that the settings had once: what is due stands beside them.
+        Messages may also wait at a level that the settings no longer have: each entry has its time.
         """
         waiting = {
             queue_id + 1 for queue_id in self.message_log.store.queue_ids(names.SCHEDULE_TOPIC)
@@ -77,14 +78,14 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         while True:
             try:
                 await self._round(level)
-            except StoreFailed:  # the store has said so
+            except StoreFailed:  # the store has logged it
                 await self.clock.sleep(FAILURE_PAUSE_MS)
             except Exception:
                 log.exception("messages of delay level %d wait longer than they should", level)
                 await self.clock.sleep(FAILURE_PAUSE_MS)
 
     async def save(self, now_ms: int) -> None:
-        """Write the progress, once all that it speaks of is on the disk."""
+        """Save the progress, once all delivered messages are on the disk."""
         if not self.delay_offsets.unsaved:
             return
         self.delay_offsets.touch(now_ms)
@@ -98,7 +99,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
             raise
 
     def step(self, level: int, now_ms: int) -> int | None:
-        """Deliver some that are due; gives when the next one is, None when none waits."""
+        """Deliver some due messages; returns when the next one is due, None when none waits."""
         queue_id, offset = level - 1, self._offset(level)
         due: list[int] = []
         found = self.message_log.store.read(
@@ -126,7 +127,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         return now_ms if more else None
 
     async def _round(self, level: int) -> None:
-        """One step, and the pause until the next one has something to do."""
+        """One step, then a pause until the next message is due or stored."""
         at = self.step(level, self.clock.now_ms())
         if at is None:
             deadline_ms = self.clock.monotonic_ms() + QUIET_MS
@@ -141,7 +142,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         await (self.clock.sleep(min(left, NAP_MS)) if left > 0 else asyncio.sleep(0))
 
     def _offset(self, level: int) -> int:
-        """Where a level goes on: within what its queue holds, whatever the file said."""
+        """The next offset of a level, within the bounds of its queue whatever the file says."""
         least, end = self.message_log.store.bounds(names.SCHEDULE_TOPIC, level - 1)
         offset = min(max(self.delay_offsets.get(level), least), end)
         if offset != self.delay_offsets.get(level):
@@ -149,7 +150,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         return offset
 
     def _due(self, level: int, record: Record, noted_ms: int, now_ms: int) -> int:
-        """When a message is due: what was noted as it was stored, unless the clock went back."""
+        """When a message is due: the noted time, corrected if the clock was set back since."""
         offset, ahead = self.firsts.get(level, (-1, 0))
         known = level <= len(self.levels)
         longest_ms = max(self.levels[level - 1] if known else max(self.levels), 0)
@@ -159,7 +160,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         return noted_ms - ahead
 
     def _deliver(self, record: Record) -> None:
-        """Store a message where it was sent to."""
+        """Store a message in the queue that it was sent to."""
         found = decode_properties(record.properties)
         topic = found.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:
@@ -173,7 +174,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _noting(found: list[int]) -> Callable[[int], bool]:
-    """A filter that takes every message and writes down its code."""
+    """A filter that accepts every message and collects its tag code."""
 
     def note(code: int) -> bool:
         found.append(code)
@@ -185,7 +186,7 @@ def _noting(found: list[int]) -> Callable[[int], bool]:
 def decode_records(
     parts: Sequence[memoryview], unreadable: Callable[[bytes, RecordError], object]
 ) -> Iterator[Record]:
-    """The records of what was read; `unreadable` is told of each that is damaged."""
+    """The records of a slice; `unreadable` is called for each damaged one."""
     for view in parts:
         part, at = bytes(view), 0  # a record is read from bytes in half the time
         while len(part) - at >= RECORD_SIZE_MIN:
