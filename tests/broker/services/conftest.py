@@ -41,7 +41,7 @@ class _Peer:
     address, language, version, host_bytes = "10.0.0.7:5000", 0, 0, HOST
 
 
-class Tower:
+class TimerHarness:
     """A timer, its store and its clock; the process may be killed, and stopped in order."""
 
     def __init__(
@@ -64,18 +64,18 @@ class Tower:
         now_ms = self.clock.now_ms()
         self.store = Store.open(ROOT, self.store_config, files=self.files, now_ms=now_ms)
         self.arrivals = LongPolling(self.clock)
-        self.put = Ingest(
+        self.ingest = Ingest(
             self.store, self.config, self.clock,
             BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1),
             self.arrivals.arrived,
         )  # fmt: skip
         self.flush = Flush(self.store, self.config, self.clock)
-        self.set_aside = SetAside(self.store, self.put, self.topics, self.clock)
+        self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
         self.timers = TimerStore(
             ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel
         )
         self.message_log = MessageLog(
-            store=self.store, ingest=self.put, flush=self.flush, arrivals=self.arrivals,
+            store=self.store, ingest=self.ingest, flush=self.flush, arrivals=self.arrivals,
             filters=FilterCache(), memory=0,
         )  # fmt: skip
         self.parts = TimerContext(
@@ -123,7 +123,7 @@ class Tower:
         text += f"UNIQ_KEY\x01{body.decode()}\x02"
         given = {"topic": "orders", "queue_id": queue_id, "born_timestamp": 5, **more}
         call = Send(producer_group="pg", properties=text, body=body, **given)
-        return self.put.append(call, queue_id, _Peer())  # type: ignore[arg-type]
+        return self.ingest.append(call, queue_id, _Peer())  # type: ignore[arg-type]
 
     def after(self, body: bytes, delay_ms: int, **more: Any) -> IngestResult:
         """Send a message that is wanted so much later."""
@@ -138,7 +138,9 @@ class Tower:
             "TIMER_DELIVER_MS": str(deliver_ms),
         }
         record = Record(topic, 0, 0, 0, 0, b"0", b"", 0, 0, 5, HOST, 5, HOST, 0, 0, 0)
-        self.put.reappend(record, topic=topic, queue_id=0, properties=properties, reconsume_times=0)
+        self.ingest.reappend(
+            record, topic=topic, queue_id=0, properties=properties, reconsume_times=0
+        )
 
     def step(self) -> int | None:
         return self.timer.step(self.clock.now_ms())
@@ -187,10 +189,10 @@ class Tower:
 
 
 @pytest.fixture(scope="session")
-def new_tower() -> type[Tower]:
-    return Tower
+def new_harness() -> type[TimerHarness]:
+    return TimerHarness
 
 
 @pytest.fixture
-def tower() -> Tower:
-    return Tower()
+def harness() -> TimerHarness:
+    return TimerHarness()
