@@ -130,15 +130,15 @@ class Ingest:
         self._levels = config.message_delay_levels
         self._size_max = config.max_message_size
         self._config = config
-        self._stamps = PropertyNormalizer(config.cluster_name, lambda: next(self._keys))
-        self._stamps.configure(config.region, traced=config.trace_on)
+        self._normalizer = PropertyNormalizer(config.cluster_name, lambda: next(self._keys))
+        self._normalizer.configure(config.region, traced=config.trace_on)
         self.set_origin(origin)
 
     def configure(self, config: BrokerConfig) -> None:
         """Apply changed settings."""
         self._size_max = config.max_message_size
         self._config = config
-        self._stamps.configure(config.region, traced=config.trace_on)
+        self._normalizer.configure(config.region, traced=config.trace_on)
 
     def set_origin(self, origin: BrokerOrigin) -> None:
         """Set the address for messages from now on; the port is known late."""
@@ -162,18 +162,20 @@ class Ingest:
         body = call.body
         if not 0 < len(body) <= self._size_max:
             raise self._illegal_size(len(body))
-        stamped = self._stamps.stamp(call.properties.encode("utf-8", "surrogatepass"), True)
-        draft = self._draft(call, queue_id, peer, body, stamped.text, stamped.tag_code)
+        normalized = self._normalizer.normalize(
+            call.properties.encode("utf-8", "surrogatepass"), True
+        )
+        draft = self._draft(call, queue_id, peer, body, normalized.text, normalized.tag_code)
         now_ms, recall = self._clock.now_ms(), ""
-        if stamped.is_special or draft.topic[:1] == "%":
-            draft = self._diverted(draft, call, stamped, now_ms)
-            recall = self._recall_handle(draft, call.topic, stamped.unique_key)
+        if normalized.is_special or draft.topic[:1] == "%":
+            draft = self._diverted(draft, call, normalized, now_ms)
+            recall = self._recall_handle(draft, call.topic, normalized.unique_key)
         try:
             appended = self._store.append(draft, now_ms)
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the message is out of range: {error}") from error
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
-        return IngestResult(appended, decode_text(stamped.unique_key), stamped.waits, recall)
+        return IngestResult(appended, decode_text(normalized.unique_key), normalized.waits, recall)
 
     def reappend(
         self,
@@ -250,7 +252,7 @@ class Ingest:
         shared = _shared_text(call.properties)
         if shared or not {text[-1:] for text in texts} <= ENDED:
             texts = [_ended(text) + shared for text in texts]
-        texts, tag_codes, waits = self._stamps.stamp_all(texts)
+        texts, tag_codes, waits = self._normalizer.normalize_batch(texts)
         parts = BatchColumns(flags, bodies, texts, tag_codes)
         draft = self._draft(call, queue_id, peer, b"", b"", 0)
         try:
@@ -271,7 +273,7 @@ class Ingest:
         return raw.hex(",", len(host) + POSITION.size).upper()
 
     def _diverted(
-        self, draft: Draft, call: SendCall, stamped: NormalizedProperties, now_ms: int
+        self, draft: Draft, call: SendCall, normalized: NormalizedProperties, now_ms: int
     ) -> Draft:
         """The draft of a message that is a dead letter, half, delayed or timed."""
         if is_retry(draft.topic) and (topic := self._dead_letters(call)):
@@ -280,14 +282,14 @@ class Ingest:
             text = properties_text(found).encode("utf-8", "surrogatepass")
             return replace(draft, topic=topic, queue_id=0, properties=text)
         # A client may send a failed message back as it got it, with its transaction properties.
-        if stamped.is_half and not (draft.reconsume_times > 0 and stamped.delay_level > 0):
-            if stamped.timed:
+        if normalized.is_half and not (draft.reconsume_times > 0 and normalized.delay_level > 0):
+            if normalized.timed:
                 # A bad delivery time is refused now: at the commit it could not be.
                 self._timed(draft, now_ms, self._config.timer_max_delay)
-            return self._half(draft, call, stamped.unique_key)
-        if stamped.timed:
+            return self._half(draft, call, normalized.unique_key)
+        if normalized.timed:
             return self._timed(draft, now_ms, self._config.timer_max_delay)
-        return self._waiting(draft, stamped.delay_level, now_ms)
+        return self._waiting(draft, normalized.delay_level, now_ms)
 
     def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
         """The draft in the topic of half messages, until its transaction ends."""

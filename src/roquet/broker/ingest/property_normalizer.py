@@ -102,7 +102,7 @@ class PropertyNormalizer:
         self._tail = self._cluster + told.encode("utf-8", "surrogatepass")
         self._size_max = names.PROPERTIES_SIZE_MAX - len(self._tail)
 
-    def stamp(self, text: bytes, alone: bool = False) -> NormalizedProperties:
+    def normalize(self, text: bytes, alone: bool = False) -> NormalizedProperties:
         """The normalized property text. MessageIllegal for one that cannot be stored.
 
         A delay level, delivery time or transaction is allowed only for a single message (`alone`).
@@ -113,15 +113,15 @@ class PropertyNormalizer:
         key, _, behind = behind.partition(_END)
         # Searching bytes for an int takes a tenth of the time of searching for one byte of bytes.
         if not key or _MIDDLE_BYTE in key or not key.isascii() or len(text) > self._size_max:
-            return self._stamp_anew(text, alone)
+            return self._normalize_text(text, alone)
         facts = self._known.get((before, behind))
         if facts is None:
             before, behind = _without_keys(before), _without_keys(behind)
             facts = self._known.get((before, behind))
             if facts is None:
-                stamped = self._stamp_anew(text, alone)
+                normalized = self._normalize_text(text, alone)
                 self._learn(before, behind)
-                return stamped
+                return normalized
         tag_code, waits, is_half = facts
         if is_half:
             if not alone:
@@ -131,21 +131,21 @@ class PropertyNormalizer:
             text + (self._tail if alone else self._cluster), tag_code, waits, key
         )
 
-    def stamp_all(self, texts: Sequence[bytes]) -> tuple[list[bytes], list[int], bool]:
+    def normalize_batch(self, texts: Sequence[bytes]) -> tuple[list[bytes], list[int], bool]:
         """The normalized texts of a batch, their tag codes, and whether the first one waits.
 
         One illegal text refuses the whole batch.
         """
-        first = self.stamp(texts[0])
+        first = self.normalize(texts[0])
         # The first text must be stored unchanged: then the others are, too.
         if first.text == texts[0] + self._cluster and have_one_shape(texts):
             cluster = self._cluster
             stored = [text + cluster for text in texts]
             return stored, [first.tag_code] * len(texts), first.waits
-        stamped = [first, *map(self.stamp, texts[1:])]
-        return [one.text for one in stamped], [one.tag_code for one in stamped], first.waits
+        normalized = [first, *map(self.normalize, texts[1:])]
+        return [one.text for one in normalized], [one.tag_code for one in normalized], first.waits
 
-    def _stamp_anew(self, raw: bytes, alone: bool) -> NormalizedProperties:
+    def _normalize_text(self, raw: bytes, alone: bool) -> NormalizedProperties:
         """Normalize a text that is not cached; it ends with a separator."""
         try:
             text = decode_text(raw)
