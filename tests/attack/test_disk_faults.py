@@ -706,7 +706,9 @@ def compare(found: dict[tuple[str, int], dict[int, Record]], history: History, b
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roquet.broker.app.Timers", partial(TimerStore, config=SMALL_TIMERS))
+    monkeypatch.setattr(
+        "roquet.broker.assembly.TimerStore", partial(TimerStore, config=SMALL_TIMERS)
+    )
     monkeypatch.setattr("roquet.store.flush.WHOLE_DISK_FILES_MIN", 6)
 
 

@@ -1,4 +1,4 @@
-"""The same without async, against a real cluster."""
+"""The blocking client against a real cluster."""
 
 import threading
 import time
@@ -19,6 +19,8 @@ from roquet.client import (
     blocking,
 )
 from roquet.client.blocking import (
+    PopConsumer,
+    PoppedMessage,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -98,6 +100,22 @@ def test_a_selector_chooses_without_async_too(address: str) -> None:
         producer.send_oneway("BlockingSelect", b"x", selector=lambda queues, _: queues[0])
         with pytest.raises(UsageError, match="none of the 4 queues"):
             producer.send("BlockingSelect", b"x", selector=lambda queues, _: None)  # type: ignore[arg-type,return-value]
+
+
+def test_a_pop_consumers_handler_gets_messages_that_it_can_extend(address: str) -> None:
+    seen: list[bytes] = []
+    consumer = PopConsumer(address, group="popping", topic="BlockingPop", config=FIRST)
+
+    def handler(message: PoppedMessage) -> None:
+        message.extend(60_000)
+        message.ack()
+        seen.append(message.body)
+        consumer.stop()
+
+    with Producer(address) as producer, consumer:
+        producer.send("BlockingPop", b"x")
+        consumer.run(handler)
+    assert seen == [b"x"]
 
 
 def test_messages_are_handled_in_threads_until_another_one_closes(address: str) -> None:

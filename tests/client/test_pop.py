@@ -265,13 +265,13 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
 
 def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[int | None] = []
-    again = PopAcks.again
+    retry = PopAcks.retry
 
     def noted(acks: PopAcks, popped: PopBatch, message: InboundMessage, ms: int | None) -> None:
         given_back.append(ms)
-        again(acks, popped, message, ms)
+        retry(acks, popped, message, ms)
 
-    monkeypatch.setattr(PopAcks, "again", noted)
+    monkeypatch.setattr(PopAcks, "retry", noted)
 
     async def work(namesrv: str) -> int:
         settings = ConsumerConfig(consume_from=ConsumeFrom.FIRST, concurrency=1)

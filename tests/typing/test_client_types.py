@@ -60,6 +60,13 @@ def without_async(producer: blocking.Producer, consumer: blocking.PushConsumer) 
             assert_type(same, blocking.ReceivedMessage)
 
 
+def popping_without_async(consumer: blocking.PopConsumer) -> None:
+    assert_type(consumer.next(), blocking.PoppedMessage | None)
+    assert_type(consumer.fetch(3), Sequence[blocking.PoppedMessage])
+    for message in consumer.messages():
+        assert_type(message, blocking.PoppedMessage)
+
+
 def test_what_is_offered_is_there() -> None:
     missing = [name for name in client.__all__ if not hasattr(client, name)]
     assert missing == []

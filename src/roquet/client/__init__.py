@@ -1,4 +1,4 @@
-"""The client library: what users import."""
+"""Client library: producers and consumers, their settings and errors."""
 
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.pop import PopConsumer

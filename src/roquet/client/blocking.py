@@ -1,9 +1,10 @@
-"""The same producers and consumers without async: the async ones on a loop thread.
+"""Blocking client: producers and consumers without async, run on a shared event loop thread.
 
     with blocking.Producer("127.0.0.1:9876", group="shop") as producer:
         receipt = producer.send("orders", b"...")
 
-All of a process share one thread, which does the waiting. May be used from any number of threads.
+All clients of a process share one thread, which does the waiting. Any number of threads may use
+them.
 """
 
 import inspect
@@ -80,42 +81,40 @@ __all__ = [
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Consumer)
-M = TypeVar("M", bound=push.PushConsumer | pop.PopConsumer)
-W = TypeVar("W", bound=push.PushConsumer | pull.PullConsumer)
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ReceivedMessage(InboundMessage):
-    """A message that is told by its methods how it went; `with message:` tells it by outcome."""
+    """A message settled by its methods; `with message:` settles it by the block's outcome."""
 
     def __init__(self, message: InboundMessage, thread: LoopThread) -> None:
         self.__dict__.update(message.__dict__)
         self._message = message
         self._thread = thread
         self._loop = thread.loop
-        self.is_told = False
-        """Whether one of the methods below has said how it went."""
+        self.was_settled = False
+        """Whether one of the methods below has settled the message."""
 
     def ack(self) -> None:
-        """It is handled: never again, once progress is saved."""
-        self.is_told = True
+        """Acknowledge the message: it never comes again once the offset is committed."""
+        self.was_settled = True
         self._loop.call_soon_threadsafe(self._message.settle)
 
     def nack(self, delay_ms: int | None = None) -> None:
-        """It shall come again, after a time; by itself the time grows from one try to the next."""
+        """Let the message come again after a pause, which by default grows with each retry."""
         if delay_ms is not None and delay_ms < 0:
             raise UsageError(f"a message cannot come again after {delay_ms} ms")
-        self.is_told = True
+        self.was_settled = True
         self._loop.call_soon_threadsafe(self._message.fail, delay_ms)
 
     def dead_letter(self) -> None:
-        """It will never be handled well: it goes to the group's dead letters, `%DLQ%` and group."""
-        self.is_told = True
+        """Move the message to the group's dead letters, topic `%DLQ%` and the group's name."""
+        self.was_settled = True
         self._loop.call_soon_threadsafe(self._message.give_up)
 
     def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
-        """Answer a request; False when its producer has gone, or waits no more."""
+        """Answer a request; return False when its producer has gone or wait no more."""
         message = cast("AsyncReceivedMessage", self._message)
         return self._thread.wait(message.reply(body, properties=properties))
 
@@ -134,13 +133,17 @@ class ReceivedMessage(InboundMessage):
             self.nack()
 
 
-BlockingHandler = Callable[[ReceivedMessage], object]
+M = TypeVar("M", bound=ReceivedMessage)
+S = TypeVar("S", bound=push.PushConsumer | pop.PopConsumer)
+R = TypeVar("R", bound=push.PushConsumer | pull.PullConsumer)
+
+BlockingHandler = Callable[[M], object]
 
 
 class Producer:
     """Sends messages; see `roquet.client.Producer`.
 
-    Each thread that sends counts for itself whose turn it is among the queues.
+    Each sending thread has its own round-robin position among the queues.
     """
 
     def __init__(
@@ -156,22 +159,22 @@ class Producer:
 
     @property
     def client_id(self) -> str:
-        """What brokers know this producer by."""
+        """The id by which brokers know this producer."""
         return self._producer.client_id
 
     def start(self) -> None:
-        """Open for sends; `with` does this."""
+        """Open connections; `with` does this."""
         self._thread.wait(self._producer.start())
 
     def flush(self, timeout_ms: int | None = None) -> bool:
-        """Wait until all sends that other threads have made have a receipt or an error.
+        """Send lingering messages now, and wait until earlier sends of all threads have ended.
 
-        What lingers leaves now. False when some are still under way after `timeout_ms`.
+        Returns False when some are still under way after `timeout_ms`.
         """
         return self._thread.wait(self._producer.flush(timeout_ms))
 
     def close(self) -> None:
-        """Send what lingers, leave the group and end the connections; see `close_timeout_ms`."""
+        """Send lingering messages, leave the group and close the connections."""
         self._thread.wait(self._producer.close())
 
     def __enter__(self) -> Self:
@@ -190,7 +193,7 @@ class Producer:
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
-        """Send one message, and return when the broker has stored it.
+        """Send one message and return when the broker has stored it.
 
         A selector is called on the event loop's thread.
         """
@@ -208,7 +211,7 @@ class Producer:
         selector: Selector | None = None,
         **fields: Unpack[MessageFields],
     ) -> None:
-        """Hand one message to the network; nobody says whether it was stored."""
+        """Hand one message to the network without an acknowledgement."""
         self._thread.wait(self._producer.send_oneway(message, body, selector=selector, **fields))
 
     def send_batch(
@@ -224,7 +227,7 @@ class Producer:
         )
 
     def recall(self, topic: str, handle: str | None, *, timeout_ms: int | None = None) -> str:
-        """Take a message back before its delivery time, by its receipt's handle; gives its id."""
+        """Cancel a delayed message by its receipt's handle, before it is due; return its id."""
         return self._thread.wait(self._producer.recall(topic, handle, timeout_ms=timeout_ms))
 
     def request(
@@ -236,7 +239,7 @@ class Producer:
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> ReplyMessage:
-        """Send one message, and return what the consumer that handles it replies."""
+        """Send one message and return the reply of the consumer that handles it."""
         return self._thread.wait(
             self._producer.request(
                 message, body, selector=selector, timeout_ms=timeout_ms, **fields
@@ -244,18 +247,18 @@ class Producer:
         )
 
     def _turn(self) -> RoundRobin:
-        """The calling thread's own."""
+        """The calling thread's round-robin position."""
         turn: RoundRobin | None = getattr(self._caller, "turn", None)
         if turn is None:
-            turn = self._caller.turn = self._producer.new_turn()
+            turn = self._caller.turn = self._producer.new_round_robin()
         return turn
 
     def send_many(
         self, messages: Iterable[Message], *, in_flight: int = IN_FLIGHT
     ) -> Sequence[SendReceipt]:
-        """Send any number of messages in batches; the receipts in the order of the messages.
+        """Send any number of messages in batches; return the receipts in the order of the messages.
 
-        `messages` is read by the event loop's thread: one that waits for something holds it up.
+        `messages` is iterated on the event loop's thread, which must not be blocked.
         """
 
         async def all_of_them() -> Sequence[SendReceipt]:
@@ -265,7 +268,7 @@ class Producer:
 
 
 class TransactionProducer(Producer):
-    """Sends messages that are delivered only if something else is done as well.
+    """Sends messages that are delivered only if local work succeeds as well.
 
         with producer.transaction("orders", b"...", keys="4711") as tx:
             database.insert(...)                        # raising rolls the message back
@@ -298,7 +301,7 @@ class TransactionProducer(Producer):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> Iterator[transacting.Transaction]:
-        """A message that is committed at the normal end of a block, rolled back when it raises."""
+        """Commit a message at the normal end of a block, and roll it back when the block raises."""
         begin, wait = self._transactions.transaction, self._thread.wait
         whole = build_message(message, body, fields)
         tx = wait(_of(begin, whole, selector=selector, timeout_ms=timeout_ms))
@@ -319,7 +322,7 @@ class TransactionProducer(Producer):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> transacting.TransactionReceipt:
-        """The same as one call: `local` does the work, in a thread, and says what became of it."""
+        """Send a message in a transaction in one call; `local` runs in a thread."""
         return self._thread.wait(
             self._transactions.send_in_transaction(
                 message, body, local=local, timeout_ms=timeout_ms, **fields
@@ -327,74 +330,73 @@ class TransactionProducer(Producer):
         )
 
 
-class _Consumer(Generic[C]):
-    """What both kinds of consumers share; see `roquet.client.consumer`."""
+class _Consumer(Generic[C, M]):
+    """Methods of all blocking consumers; see `roquet.client.consumer`."""
 
-    _message_kind: type[ReceivedMessage] = ReceivedMessage
-
-    def __init__(self, consumer: C) -> None:
+    def __init__(self, consumer: C, message_class: type[M]) -> None:
         self._consumer = consumer
+        self._message_class = message_class
         self._thread = LoopThread.shared()
         self._signals = StopSignals(self._signalled, is_main_thread, self._end_program)
         self._is_closing = False
 
     @property
     def client_id(self) -> str:
-        """What brokers know this member by."""
+        """The id by which brokers know this member."""
         return self._consumer.client_id
 
     @property
     def subscriptions(self) -> Mapping[str, str]:
-        """Topics, and which of their messages are wanted."""
+        """The expression of each subscribed topic."""
         return self._consumer.subscriptions
 
     def assignment(self) -> Sequence[MessageQueue]:
-        """The queues that are this member's now."""
+        """The queues assigned to this member now."""
         return self._consumer.assignment()
 
     def lag(self) -> Mapping[MessageQueue, int]:
-        """Messages of each of our queues that are not handled yet, as the brokers say now."""
+        """Unhandled messages of each assigned queue, by the brokers' current offsets."""
         return self._thread.wait(self._consumer.lag())
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing more of some queues, or of all, until `resume`."""
+        """Stop handing out messages of some queues, or of all, until `resume`."""
         self._thread.wait(_of(self._consumer.pause, *queues))
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on with some queues, or with all."""
+        """Hand out messages of some queues again, or of all."""
         self._thread.wait(_of(self._consumer.resume, *queues))
 
     def paused(self) -> Sequence[MessageQueue]:
-        """The queues that are paused."""
+        """The paused queues."""
         return self._thread.wait(_of(self._consumer.paused))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read one of our queues from an offset on."""
+        """Read an assigned queue from an offset on."""
         self._thread.wait(_of(self._consumer.seek, queue, offset))
 
     def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
-        """Read one of our queues from the first message on that was stored at a time or later."""
+        """Read an assigned queue from the first message stored at or after a time."""
         self._thread.wait(self._consumer.seek_to_time(queue, stored_ms))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Read one of our queues from the oldest message on that the broker still holds."""
+        """Read an assigned queue from the oldest message that the broker still has."""
         self._thread.wait(self._consumer.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Read of one of our queues only what is stored from now on."""
+        """Read an assigned queue from its end: only messages stored from now on."""
         self._thread.wait(self._consumer.seek_to_end(queue))
 
     def start(self) -> None:
-        """Open for work; `with` does this."""
+        """Join the group; `with` does this."""
         self._thread.wait(self._consumer.start())
         self._signals.open()
 
     def stop(self) -> None:
-        """Hand out nothing more: `run` and `messages` end. A handler may call this."""
+        """Stop handing out messages: `run` and `messages` end. A handler may call this."""
         self._thread.loop.call_soon_threadsafe(self._consumer.stop)
 
     def close(self) -> None:
-        """Leave the group in good order; may be called by another thread while one is in `run`."""
+        """Leave the group in good order; may be called while another thread is in `run`."""
         self._is_closing = True
         try:
             self._thread.wait(self._consumer.close())
@@ -405,7 +407,7 @@ class _Consumer(Generic[C]):
         self._thread.loop.call_soon_threadsafe(self._consumer.finish)
 
     def _end_program(self) -> None:
-        """The main thread, which does something else, ends as it does without us."""
+        """End the main thread, which is not reading, as the signal would have done by default."""
         if self._is_closing:
             return
         if self._signals.number == signal.SIGTERM:
@@ -419,89 +421,91 @@ class _Consumer(Generic[C]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
-        """The next message; None when none came in time, or the consumer is closed."""
+    def next(self, timeout_ms: int | None = None) -> M | None:
+        """Return the next message; None after the timeout, or when the consumer is closed."""
         if (message := self._next(timeout_ms)) is None:
-            self._signals.empty()
+            self._signals.note_empty_read()
         return message
 
-    def _next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
-        self._signals.reading()
+    def _next(self, timeout_ms: int | None = None) -> M | None:
+        self._signals.note_reader()
         message = self._thread.wait(self._consumer.next(timeout_ms))
-        return None if message is None else self._message_kind(message, self._thread)
+        return None if message is None else self._message_class(message, self._thread)
 
-    def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[ReceivedMessage]:
-        """So many messages, or fewer when the time is over."""
-        self._signals.reading()
-        return self._told(self._thread.wait(self._consumer.fetch(count, timeout_ms)))
+    def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[M]:
+        """Return up to `count` messages; fewer after the timeout."""
+        self._signals.note_reader()
+        return self._wrapped(self._thread.wait(self._consumer.fetch(count, timeout_ms)))
 
-    def _told(self, found: Sequence[InboundMessage]) -> Sequence[ReceivedMessage]:
-        """Messages of one read, which end the program when a signal is why there are none."""
-        if not found:
-            self._signals.empty()
-        return [self._message_kind(message, self._thread) for message in found]
+    def _wrapped(self, messages: Sequence[InboundMessage]) -> Sequence[M]:
+        """Wrap the messages of one read; may end the program when a signal is why it is empty."""
+        if not messages:
+            self._signals.note_empty_read()
+        return [self._message_class(message, self._thread) for message in messages]
 
-    def messages(self) -> Iterator[ReceivedMessage]:
-        """One message after the other, until `stop`, `close`, SIGTERM or Ctrl-C."""
+    def messages(self) -> Iterator[M]:
+        """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
         while (message := self._next()) is not None:
             yield message
-        self._signals.ended()
+        self._signals.raise_if_interrupted()
 
-    def run(self, handler: BlockingHandler | AsyncMessageHandler) -> None:
-        """Hand every message to a function, until `stop`, `close`, SIGTERM or Ctrl-C.
+    def run(self, handler: BlockingHandler[M] | AsyncMessageHandler) -> None:
+        """Call a function with every message until `stop`, `close`, SIGTERM or Ctrl-C.
 
-        A plain `def` is called in threads, an `async def` on the event loop's own thread. Handlers
-        at work end before it returns, after a signal within `close_timeout_ms`. After Ctrl-C it
+        A plain `def` is called in threads, an `async def` on the event loop's own thread. Running
+        handlers end before `run` returns, within `close_timeout_ms` after a signal. After Ctrl-C it
         raises KeyboardInterrupt.
         """
-        self._signals.reading()
+        self._signals.note_reader()
         if inspect.iscoroutinefunction(handler):
             self._thread.wait(self._consumer.run(cast("AsyncMessageHandler", handler)))
-            self._signals.ended()
+            self._signals.raise_if_interrupted()
             return
-        plain = cast("BlockingHandler", handler)
+        plain = cast("BlockingHandler[M]", handler)
 
         def handle(message: InboundMessage) -> object:
-            mine = ReceivedMessage(message, self._thread)
-            result = plain(mine)
-            return ALREADY_SETTLED if result is None and mine.is_told else result
+            wrapped = self._message_class(message, self._thread)
+            result = plain(wrapped)
+            return ALREADY_SETTLED if result is None and wrapped.was_settled else result
 
         self._thread.wait(self._consumer.run(handle))
-        self._signals.ended()
+        self._signals.raise_if_interrupted()
 
 
-class _Subscriber(_Consumer[M]):
-    """What members have in common whose messages come by themselves."""
+class _Subscriber(_Consumer[S, M]):
+    """Subscriptions of push and pop consumers."""
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`).
+        """Subscribe to a topic: to all messages, or to those with one of some tags (`A || B`).
 
-        `sql` chooses by properties instead.
+        `sql` filters by properties instead.
         """
         self._thread.wait(_of(self._consumer.subscribe, topic, tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
-        """Listen to a topic no more."""
+        """End the subscription to a topic."""
         self._thread.wait(_of(self._consumer.unsubscribe, topic))
 
 
-class _Watched(_Consumer[W]):
-    """A consumer whose queues the group assigns."""
+class _Rebalanced(_Consumer[R, M]):
+    """Rebalance listeners of push and pull consumers."""
 
     def on_assigned(self, listener: RebalanceListener) -> None:
-        """Tell a function, on the loop's thread, which queues have become this member's."""
+        """Call a function, on the loop's thread, with newly assigned queues."""
         self._consumer.on_assigned(listener)
 
     def on_revoked(self, listener: RebalanceListener) -> None:
-        """Tell a function, on the loop's thread, which queues are no longer this member's."""
+        """Call a function, on the loop's thread, with queues that go to another member."""
         self._consumer.on_revoked(listener)
 
     def on_lost(self, listener: RebalanceListener) -> None:
-        """Tell a function, on the loop's thread, which ordered queues were lost."""
+        """Call a function, on the loop's thread, with lost ordered queues."""
         self._consumer.on_lost(listener)
 
 
-class PushConsumer(_Subscriber[push.PushConsumer], _Watched[push.PushConsumer]):
+class PushConsumer(
+    _Subscriber[push.PushConsumer, ReceivedMessage], _Rebalanced[push.PushConsumer, ReceivedMessage]
+):
     """A member of a group that shares all queues of its topics."""
 
     def __init__(
@@ -515,12 +519,13 @@ class PushConsumer(_Subscriber[push.PushConsumer], _Watched[push.PushConsumer]):
         config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
-            push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
+            push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config),
+            ReceivedMessage,
         )
 
 
-class PullConsumer(_Watched[pull.PullConsumer]):
-    """Reads the queues that you name, from where you say."""
+class PullConsumer(_Rebalanced[pull.PullConsumer, ReceivedMessage]):
+    """Reads the queues that you name, from offsets that you choose."""
 
     def __init__(
         self,
@@ -529,10 +534,10 @@ class PullConsumer(_Watched[pull.PullConsumer]):
         group: str,
         config: ConsumerConfig | None = None,
     ) -> None:
-        super().__init__(pull.PullConsumer(namesrv, group=group, config=config))
+        super().__init__(pull.PullConsumer(namesrv, group=group, config=config), ReceivedMessage)
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic; none when nobody knows it."""
+        """The queues of a topic; empty when no name server knows it."""
         return self._thread.wait(self._consumer.queues(topic))
 
     def pull(
@@ -545,73 +550,67 @@ class PullConsumer(_Watched[pull.PullConsumer]):
         sql: str | None = None,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Messages from an offset on: at once, or after waiting so long for the first new one."""
+        """Return messages from an offset on, and wait up to `wait_ms` for the first new one."""
         return self._thread.wait(
             self._consumer.pull(queue, offset, count, tags=tags, sql=sql, wait_ms=wait_ms)
         )
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the oldest message that the queue holds."""
+        """The offset of the queue's oldest message."""
         return self._thread.wait(self._consumer.min_offset(queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message of the queue will get."""
+        """The offset that the queue's next message will get."""
         return self._thread.wait(self._consumer.max_offset(queue))
 
     def offset_by_time(self, queue: MessageQueue, stored_ms: int) -> int:
-        """The offset of the first message stored at a time or later."""
+        """The offset of the first message stored at or after a time."""
         return self._thread.wait(self._consumer.offset_by_time(queue, stored_ms))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's saved progress; None when there is none."""
+        """The group's committed offset; None when there is none."""
         return self._thread.wait(self._consumer.committed(queue))
 
     def commit(self, queue: MessageQueue | None = None, offset: int | None = None) -> None:
-        """Save an offset as the group's progress; see `roquet.client.PullConsumer`."""
+        """Commit an offset for the group; see `roquet.client.PullConsumer`."""
         self._thread.wait(self._consumer.commit(queue, offset))
 
     def assign(
         self, queues: Sequence[MessageQueue], *, tags: str = ALL, sql: str | None = None
     ) -> None:
-        """Read these queues, and no others, from the group's progress on."""
+        """Read exactly these queues, from the group's committed offsets on."""
         self._thread.wait(self._consumer.assign(queues, tags=tags, sql=sql))
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Read this member's share of a topic: all of it, or messages with one of some tags.
+        """Read this member's share of a topic: all messages, or those with one of some tags.
 
-        `sql` chooses by properties instead.
+        `sql` filters by properties instead.
         """
         self._thread.wait(self._consumer.subscribe(topic, tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """End the subscription to a topic."""
         self._thread.wait(_of(self._consumer.unsubscribe, topic))
 
     def poll(
         self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
     ) -> Sequence[ReceivedMessage]:
-        """What is there, so many at most; see `roquet.client.PullConsumer`."""
-        self._signals.reading()
-        return self._told(self._thread.wait(self._consumer.poll(count, timeout_ms)))
+        """Return up to `count` waiting messages; see `roquet.client.PullConsumer`."""
+        self._signals.note_reader()
+        return self._wrapped(self._thread.wait(self._consumer.poll(count, timeout_ms)))
 
 
 class PoppedMessage(ReceivedMessage):
-    """A message that is ours for a time; see `roquet.client.PoppedMessage`."""
-
-    def __init__(self, message: InboundMessage, thread: LoopThread) -> None:
-        super().__init__(message, thread)
-        self._thread = thread
+    """A message taken for a limited time; see `roquet.client.PoppedMessage`."""
 
     def extend(self, invisible_ms: int) -> None:
-        """Keep it for so long from now on; CallRefused when its time has passed already."""
+        """Keep the message for this long from now; CallRefused when its time has passed already."""
         message = cast("AsyncPoppedMessage", self._message)
         self._thread.wait(message.extend(invisible_ms))
 
 
-class PopConsumer(_Subscriber[pop.PopConsumer]):
+class PopConsumer(_Subscriber[pop.PopConsumer, PoppedMessage]):
     """A member of a group that takes messages from any queue, as many as it can handle."""
-
-    _message_kind = PoppedMessage
 
     def __init__(
         self,
@@ -624,22 +623,11 @@ class PopConsumer(_Subscriber[pop.PopConsumer]):
         config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
-            pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config)
+            pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config),
+            PoppedMessage,
         )
-
-    def next(self, timeout_ms: int | None = None) -> PoppedMessage | None:
-        """The next message; None when none came in time, or the consumer is closed."""
-        return cast("PoppedMessage | None", super().next(timeout_ms))
-
-    def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[PoppedMessage]:
-        """So many messages, or fewer when the time is over."""
-        return cast("Sequence[PoppedMessage]", super().fetch(count, timeout_ms))
-
-    def messages(self) -> Iterator[PoppedMessage]:
-        """One message after the other, until `stop`, `close`, SIGTERM or Ctrl-C."""
-        return cast("Iterator[PoppedMessage]", super().messages())
 
 
 async def _of(act: Callable[..., T], *args: Any, **named: Any) -> T:
-    """A plain function as a coroutine: what it touches belongs to the loop's thread."""
+    """Run a plain function as a coroutine, since its objects belong to the loop's thread."""
     return act(*args, **named)

@@ -1,4 +1,4 @@
-"""ClientConfig, ProducerConfig, ConsumerConfig: what a user may set beyond the names."""
+"""ClientConfig, ProducerConfig, ConsumerConfig: optional settings of clients, with their checks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -29,36 +29,37 @@ from roquet.rules.consumption.flow_control import (
 from roquet.wire.records.compression import Compression
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
-"""The environment variable that genuine clients read, too."""
+"""Environment variable with name server addresses; Apache RocketMQ's clients read it as well."""
 
 HANDLER_LIMIT_MS: Final = 15 * 60_000
-"""A handler that takes longer has failed, as in Java."""
+"""Time limit of one handler call, as in Java."""
 
 BATCH_BYTES_MAX: Final = 256 * 1024
-"""Of one batch: the broker stores it in one step, others wait as long; longer messages go alone."""
+"""Bytes of one batch, which the broker stores in one step while others wait. A longer message is
+sent alone."""
 
 Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-"""Says which of a topic's queues a message goes to; see `client.selectors`."""
+"""Chooses one of a topic's queues for a message; see `client.sending.selectors`."""
 
 _SECRETS: Final = frozenset({"secret_key", "security_token"})
 
 _LEVELS: Final = {Compression.ZLIB: 9, Compression.LZ4: 16, Compression.ZSTD: 22}
-"""The highest that each library knows."""
+"""The highest level that each library accepts."""
 
 
 class ConsumeFrom(Enum):
-    """Where a group without progress begins."""
+    """Where a group starts to read that has no committed offset."""
 
     LAST = "last"
-    """With what is stored after its first member came."""
+    """With messages stored after the group's first member started."""
     FIRST = "first"
-    """With the oldest message that the broker still holds."""
+    """With the oldest message that the broker still has."""
     TIMESTAMP = "timestamp"
-    """With the first message stored at a time or later."""
+    """With the first message stored at or after a given time."""
 
     @property
     def wire_value(self) -> ConsumeFromWhere:
-        """What a heartbeat calls it."""
+        """The value that heartbeats carry."""
         match self:
             case ConsumeFrom.LAST:
                 return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -90,40 +91,45 @@ PRODUCER_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
 
 
 class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
-    """What all clients have in common. Times are in ms, sizes in bytes."""
+    """Settings of all clients. Times are in ms, sizes in bytes."""
 
     timeout_ms: int = 3_000
-    """Of one call that is not a send."""
+    """Timeout of one call, except for sends."""
     route_period_ms: int = 30_000
-    """How often name servers are asked anew where topics live."""
+    """Period between two refreshes of topic routes from the name servers."""
     heartbeat_period_ms: int = 30_000
-    """How often brokers hear that this client lives; after two silent minutes they forget it."""
+    """Period between two heartbeats to brokers, which forget a client after two silent minutes."""
     client_ip: str | None = None
-    """The address in client and message ids; None finds this machine's own."""
+    """The address in client and message ids; None detects this machine's own."""
     instance: str | None = None
-    """The second half of the client id; None makes one that no other client has."""
+    """The second half of the client id; None makes a unique one."""
     clock: Clock = SYSTEM_CLOCK
-    """Tells the time: tests put one of theirs in its place."""
+    """Source of time; tests replace it."""
     rng: Random = msgspec.field(default_factory=Random)
-    """Where the first turn falls: a seeded one makes a test repeatable."""
+    """Source of randomness, for example of the first queue to send to; seed it for a repeatable
+    test."""
     access_key: str | None = None
     """Signs every request together with the secret key; None takes ROCKETMQ_ACCESS_KEY."""
     secret_key: str | None = None
     """Neither sent nor shown; None takes ROCKETMQ_SECRET_KEY."""
     security_token: str | None = None
-    """Of temporary credentials, sent beside the access key; None takes ROCKETMQ_SECURITY_TOKEN."""
+    """Token of temporary credentials, sent with the access key; None takes
+    ROCKETMQ_SECURITY_TOKEN."""
     tls: bool | str | Path | Tls | None = None
-    """True, the file of the authority that signs the servers' certificates, or all there is to
-    say; None is what ROCKETMQ_TLS says."""
+    """True, the file with the certificate authority of the servers, or a complete `Tls`; None takes
+    ROCKETMQ_TLS."""
 
     trace: bool = False
-    """Whether to write into the trace topic what becomes of each message: `mqadmin
-    queryMsgTraceById` and others show it. A trace that cannot be written is lost, nothing else."""
+    """Write a record of each message's send and handling into the trace topic: `mqadmin
+    queryMsgTraceById` and others show it. When a record cannot be written, it is lost and nothing
+    else fails."""
     trace_topic: str = TRACE_TOPIC
-    """It has to exist: our brokers make it where `trace_topic` is set."""
+    """The trace topic has to exist; Roquet's brokers create the one that their `trace_topic`
+    names."""
     namespace: str | None = None
-    """Put before the names of topics and groups (`namespace%topic`), and taken off again: clients
-    of several namespaces do not see each other. Queues, and so receipts, show whole names."""
+    """Prefix of topic and group names (`namespace%topic`), removed again from what users see:
+    clients of different namespaces do not see each other. Queues, and so receipts, show full
+    names."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,48 +139,50 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
         return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        """What is printed of it: not its secrets."""
+        """The settings as printed, with secrets hidden."""
         values = [(name, getattr(self, name)) for name in self.__struct_fields__]
         return [(name, "…" if value and name in _SECRETS else value) for name, value in values]
 
 
 class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
-    """How a producer sends."""
+    """Settings of a producer."""
 
     send_timeout_ms: int = 3_000
-    """Of one send with all its tries."""
+    """Time limit of one send, including all its attempts."""
     try_timeout_ms: int | None = None
-    """Of one try: after it the next one follows, if there is time; None lets it have all of it."""
+    """Time limit of one attempt, after which the next one starts if time is left; None: the whole
+    send timeout."""
     retry_times: int = 2
-    """Tries after the first one; on another broker, when there is one and the order allows it."""
+    """Attempts after the first one, on another broker if there is one and the message's order
+    allows it."""
     retry_less_durable: bool = False
-    """Whether a message that is stored, but not as durably as the broker's settings promise, is
-    sent to another broker, too: it is there twice then."""
+    """Send a message again to another broker when it is stored less durably than the broker's
+    settings promise. The message is then stored twice."""
     selector: Selector | None = None
     """Chooses the queue of messages without an order key; None takes all queues in turn."""
     fault_tolerance: bool = False
-    """Whether brokers that are slow or fail are gone around for a while."""
+    """Avoid brokers that are slow or fail for a while."""
     fault_detector: bool = False
-    """Whether brokers that could not be reached are probed, instead of tried with messages."""
+    """Probe unreachable brokers, instead of trying them with messages."""
     detect_period_ms: int = 2_000
-    """Between two rounds of probes of brokers at fault."""
+    """Period between two rounds of probes of failed brokers."""
     detect_timeout_ms: int = 200
-    """A probe without an answer after so long has failed."""
+    """Timeout of one probe."""
     linger_ms: int | None = None
-    """Awaited sends are gathered into batches for so long; 0 gathers those that are made at one
-    moment, None sends each message by itself."""
+    """Time that awaited sends wait to form a batch; 0 batches those made in the same turn of the
+    event loop, None sends each message by itself."""
     close_timeout_ms: int = 10_000
-    """How long a close waits for sends under way; those that linger leave at once."""
+    """Time that a close waits for sends under way; lingering sends leave at once."""
     batch_bytes: int = BATCH_BYTES_MAX
-    """A batch that has gathered so many bytes leaves at once."""
+    """A batch with this many bytes is sent without lingering further."""
     body_size_max: int = 4 * 1024 * 1024
-    """Of one message, or of one batch: what brokers take by default."""
+    """Limit of one message and of one batch; brokers accept this much by default."""
     compress_from: int = 4 * 1024
-    """Bodies of this size and more are squeezed."""
+    """Bodies of at least this size are compressed."""
     compression: Compression = Compression.ZLIB
     """Every client reads zlib; C++ and Go clients read nothing else."""
     compress_level: int = 5
-    """From 0, quick, to what the compression takes at most: 9, or 22 of ZSTD."""
+    """From 0 (fast) to the highest level of the compression: 9 of ZLIB, 16 of LZ4, 22 of ZSTD."""
     new_topic_queues: int = 4
     """Queues on each broker of a topic that the first send creates."""
 
@@ -206,69 +214,72 @@ CONSUMER_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
         "close_timeout_ms": 0,
     }
 )
-"""With less of these a consumer would stand still, or never rest."""
+"""Below these a consumer would stand still, or run without pause."""
 
 
 class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
-    """How a consumer reads."""
+    """Settings of a consumer."""
 
     consume_from: ConsumeFrom = ConsumeFrom.LAST
-    """Where a group begins that has no progress yet."""
+    """Where a group starts to read that has no committed offset."""
     consume_timestamp_ms: int | None = None
-    """For TIMESTAMP; None is half an hour before the start, as in Java."""
+    """The time for TIMESTAMP; None is half an hour before the start, as in Java."""
     message_model: MessageModel = MessageModel.CLUSTERING
-    """Whether a group's members share the messages, or each gets all: BROADCASTING."""
+    """CLUSTERING: the group's members share the messages. BROADCASTING: each member gets all."""
     strategy: str | Strategy = "AVG"
-    """Who gets which queues: all members of a group must use the same."""
+    """Rule that allocates queues to members; all members of a group must use the same one."""
     ordered: bool = False
-    """One message of a queue at a time, in its order, on one member at a time."""
+    """Handle the messages of a queue in order, one at a time, on one member at a time."""
     concurrency: int = 20
-    """Handlers at work at one time."""
+    """Number of handlers that run at the same time."""
     handler_limit_ms: int = HANDLER_LIMIT_MS
-    """A handler of `run` that takes longer has failed. Not for ordered queues, as in Java."""
+    """Time limit of one handler call of `run`, after which the message counts as failed. Ordered
+    queues have no limit, as in Java."""
     retries_max: int | None = None
-    """Of a message that fails, before it is a dead letter; None is what the group's settings say,
-    or for ever when ordered."""
+    """Retries of a failed message before it becomes a dead letter; None takes the group's settings,
+    and retries an ordered message for ever."""
     ordered_pause_ms: int = 1_000
-    """Before an ordered message whose handler failed is tried again."""
+    """Pause before the retry of a failed ordered message."""
     auto_commit: bool = False
-    """Whether a PullConsumer saves progress by itself; a PushConsumer always does."""
+    """Let a PullConsumer commit offsets by itself; a PushConsumer always does."""
     offsets_dir: str | Path | None = None
-    """Where broadcast progress is kept; None is the user's state folder."""
+    """Folder of broadcast offsets; None is the user's state folder."""
     pull_count: int = 256
-    """Messages that one pull asks for; genuine brokers answer with 32 at most."""
+    """Messages to ask for in one pull; Apache RocketMQ's brokers return at most 32."""
     pull_bytes: int = 256 * 1024
-    """Bytes of messages that one pull asks for; one message comes whatever its size."""
+    """Bytes of messages to ask for in one pull; at least one message is returned whatever its
+    size."""
     sql_compatibility: bool = False
-    """Whether a filter expression may be one that the genuine broker misreads: it is an error
-    else."""
+    """Accept filter expressions that Apache RocketMQ's broker misreads; otherwise they raise
+    UsageError."""
     suspend_ms: int = 15_000
-    """How long the broker may keep a pull that finds nothing new."""
+    """Time that the broker may hold a pull that finds no new message."""
     pull_timeout_ms: int = 30_000
-    """A pull without an answer after so long has failed: longer than `suspend_ms`."""
+    """Timeout of one pull; must be longer than `suspend_ms`."""
     invisible_ms: int = 60_000
-    """For a PopConsumer: how long nobody else gets a message that it has taken."""
+    """For a PopConsumer: time that a taken message stays invisible to other members."""
     pop_count: int = 32
-    """Messages that one pop takes at most, which is as many as brokers give."""
+    """Messages to take in one pop; brokers return at most 32."""
     in_flight_max: int = IN_FLIGHT_MAX
-    """Messages of one queue that are pulled and not handled yet, before no more are pulled."""
+    """Pulled and unhandled messages of one queue above which pulling pauses."""
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
-    """Bytes of bodies of one queue that are pulled and not handled yet."""
+    """Body bytes of pulled and unhandled messages of one queue above which pulling pauses."""
     in_flight_span_max: int = SPAN_MAX
-    """Between the lowest and the highest offset in flight; not for ordered queues."""
+    """Distance from the lowest to the highest unhandled offset of a queue above which pulling
+    pauses; does not apply to ordered queues."""
     save_period_ms: int = 5_000
-    """How often progress is saved at the brokers."""
+    """Period between two commits of offsets to the brokers."""
     rebalance_period_ms: int = REBALANCE_PERIOD_MS
-    """How often a member looks at who is in its group; brokers say besides when that changes."""
+    """Period between two rebalances; brokers also send a notice when members change."""
     close_timeout_ms: int = 30_000
-    """How long a close waits for handlers at work."""
+    """Time that a close waits for running handlers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CONSUMER_MINIMUMS)
 
     def check(self) -> None:
-        """ConfigError for what can never work."""
+        """Raise ConfigError for combinations that cannot work."""
         if self.message_model is MessageModel.LITE_SELECTIVE:
             raise ConfigError("message_model: CLUSTERING or BROADCASTING, others are not for us")
         strategy = self.find_strategy()
@@ -277,7 +288,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> FlowLimits:
-        """How much of one queue may be in flight."""
+        """Flow control limits of one queue."""
         return FlowLimits(
             count=self.in_flight_max,
             size=self.in_flight_bytes_max,
@@ -286,17 +297,17 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
 
     @property
     def broker_strategy(self) -> str | None:
-        """The name of a strategy that only brokers can work out; None when it is another one."""
+        """The strategy's name if only brokers can compute it, else None."""
         name = self.strategy
         return name if isinstance(name, str) and name in BROKER_DECIDED else None
 
     @property
     def strategy_name(self) -> str:
-        """What operators know the strategy by."""
+        """The strategy's name as operators see it."""
         return self.strategy if isinstance(self.strategy, str) else name_of(self.strategy)
 
     def find_strategy(self) -> Strategy | None:
-        """The rule that `strategy` names, or is; None when the broker decides."""
+        """The strategy's function; None when brokers allocate. ConfigError for an unknown name."""
         name = self.strategy
         if not isinstance(name, str):
             if not callable(name):
@@ -314,7 +325,7 @@ C = TypeVar("C", bound=ClientConfig)
 
 
 def config_or_default(defaults: C, given: object) -> C:
-    """The settings that were given, or the defaults for None; UsageError for anything else."""
+    """The given settings, or the defaults for None; UsageError for a value of another type."""
     if given is None:
         return defaults
     if not isinstance(given, type(defaults)):
@@ -325,7 +336,7 @@ def config_or_default(defaults: C, given: object) -> C:
 def resolve_name_servers(
     given: str | Sequence[str] | None, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The addresses to ask: as given, else as the environment says."""
+    """Addresses of name servers, by argument or else environment; ConfigError without any."""
     if given is None:
         if not (given := environ.get(NAMESRV_VARIABLE)):
             raise ConfigError(

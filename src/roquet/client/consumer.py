@@ -1,4 +1,4 @@
-"""What all consumers share: fetch, next, messages, run."""
+"""Consumer: fetch, next, messages and run, and what else all consumers share."""
 
 import asyncio
 import os
@@ -37,21 +37,22 @@ from roquet.net.clock import every
 log = logger(__name__)
 
 FETCH_TIMEOUT_MS: Final = 5_000
-"""How long a fetch waits by itself: Java's poll does."""
+"""Default timeout of a fetch, that of Java's poll."""
 
 
 class Consumer:
-    """A member of a group: holds queues, and hands out what they hold.
+    """A member of a group that reads queues and hands out their messages.
 
-    Four words read: `fetch` ends, `next` is one, `messages` never ends, `run` does it for you. A
-    message that nobody acknowledges holds the progress of its queue back, and comes again.
+    Four methods read: `fetch` returns a list, `next` one message, `messages` iterates without end,
+    `run` calls a function. A message that is not acknowledged holds back its queue's offset and
+    comes again.
     """
 
     _consume_type: ConsumeType
     _saves_progress: bool
     _message_kind: type[ReceivedMessage] = ReceivedMessage
     _own_group: str | None = None
-    """The only group of the system that this consumer is for."""
+    """The system group that this consumer belongs to; other consumers may not use one."""
 
     def __init__(
         self, namesrv: str | Sequence[str] | None, group: str, config: ConsumerConfig
@@ -77,11 +78,11 @@ class Consumer:
         self._filters: dict[str, SubscriptionFilter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = Tracer(self._session, config, group) if config.trace else None
-        self._stopping = GracefulStop(config, self.stop)
+        self._graceful_stop = GracefulStop(config, self.stop)
         self._saving: asyncio.Task[None] | None = None
         self._rebalancer = Rebalancer(
             self._session, config, group, self._assigned_queues, self._offsets, self._filters,
-            saves=self._saves_progress,
+            commits=self._saves_progress,
         )  # fmt: skip
         self._direct_consumer = DirectConsumer(config, replies, self._message_kind)
         self._consumer_status = ConsumerStatus(
@@ -98,47 +99,47 @@ class Consumer:
         return LocalOffsets(self._session, self._config, self.group, folder)
 
     def _find_failures(self) -> FailurePolicy:
-        """What becomes of messages that fail."""
+        """The policy for failed messages."""
         return RetryLocally(RetrySender(self._session, self._config, self.group))
 
     @property
     def client_id(self) -> str:
-        """What brokers know this member by."""
+        """The id by which brokers know this member."""
         return self._session.identity.client_id
 
     @property
     def name_servers(self) -> Sequence[str]:
-        """The addresses that it asks where topics live."""
+        """The name servers' addresses."""
         return self._session.addresses
 
     @property
     def subscriptions(self) -> Mapping[str, str]:
-        """Topics, and which of their messages are wanted."""
+        """The expression of each subscribed topic."""
         return {
             unwrap(self._config.namespace, topic): message_filter.subscription.sub_string
-            for topic, message_filter in list(self._filters.items())  # other threads ask, too
+            for topic, message_filter in list(self._filters.items())  # used by other threads, too
             if not is_retry(topic)
         }
 
     def _whole(self, topic: str) -> str:
-        """A topic's name with the namespace."""
+        """The topic's full name, with the namespace."""
         return wrap(self._config.namespace, topic)
 
     def assignment(self) -> Sequence[MessageQueue]:
-        """The queues that are this member's now, without those of the group's retry topic."""
-        held = list(self._assigned_queues.readers)  # at once: other threads ask, too
+        """The queues assigned to this member now, without those of the group's retry topic."""
+        held = list(self._assigned_queues.readers)  # one step: used by other threads, too
         return sorted(queue for queue in held if not is_retry(queue.topic))
 
     async def lag(self) -> Mapping[MessageQueue, int]:
-        """Messages of each of our queues that are not handled yet, as the brokers say now."""
+        """Unhandled messages of each assigned queue, by the brokers' current offsets."""
         self._session.check()
         return await self._assigned_queues.lag(self.assignment())
 
     async def start(self) -> None:
-        """Open for work; `async with` does this."""
+        """Join the group; `async with` does this."""
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
-        self._stopping.open()
+        self._graceful_stop.open()
         self._session.membership.on_denied(self._denied)
         try:
             open_consumers.register(self)
@@ -150,45 +151,48 @@ class Consumer:
         names = ", ".join(self._session.addresses)
         log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
         background, clock = self._session.background, self._config.clock
-        background.keep(self._consumer_status.keep, f"rates of {self.group}", clock)
+        background.supervise(self._consumer_status.sample_forever, f"rates of {self.group}", clock)
         if self._tracer is not None:
             self._tracer.start()
         if self._saves_progress:
-            self._saving = background.keep(self._keep_saving, f"progress of {self.group}", clock)
+            self._saving = background.supervise(
+                self._keep_saving, f"progress of {self.group}", clock
+            )
 
     @property
     def is_open(self) -> bool:
-        """Whether it is started and neither closed nor dead."""
-        return self._session.is_open and not self._session.background.is_over
+        """True from the start until the close, unless all background tasks have ended."""
+        return self._session.is_open and not self._session.background.is_idle
 
     def stop(self) -> None:
-        """Hand out nothing more: `run` and `messages` end. A handler may call this."""
+        """Stop handing out messages: `run` and `messages` end. A handler may call this."""
         if self._loop is None or _is_running_here(self._loop):
             self._inbox.close()
         else:  # a plain `def` handler, in its thread
-            with suppress(RuntimeError):  # the loop has gone: nothing is left to stop
+            with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
                 self._loop.call_soon_threadsafe(self._inbox.close)
 
     def finish(self) -> None:
-        """Stop, and give handlers the time of a close to end; on the event loop's thread."""
-        self._stopping.finish()
+        """Stop, and give handlers `close_timeout_ms` to end; called on the event loop's thread."""
+        self._graceful_stop.finish()
 
     async def close(self) -> None:
         """Leave the group in good order.
 
-        Nothing new is begun, handlers at work may end, progress is saved, the brokers are told.
+        No new handler starts, running handlers may end, offsets are committed, and the brokers are
+        told.
         """
         if not self._session.is_open:
             return
         self._session.identity.check_process()
-        self._stopping.begin_close()
+        self._graceful_stop.begin_close()
         self.stop()
         try:
-            await self._stopping.finish_running()
+            await self._graceful_stop.finish_running()
             await self._assigned_queues.settled(self._config.close_timeout_ms)
             ours = list(self._assigned_queues.readers)
             await self._assigned_queues.release(ours, save=self._saves_progress)
-            await self._rebalancer.end(ours)
+            await self._rebalancer.release_all(ours)
             if self._tracer is not None:
                 await self._tracer.close()
             await self._session.membership.leave(consumer=self.group)
@@ -197,7 +201,7 @@ class Consumer:
             await self._end()
 
     def _denied(self, error: Exception) -> None:
-        """No broker lets us in: whoever reads is told, and nothing is tried again."""
+        """Fail all reads after every broker denied access, and stop all background tasks."""
         log.error("group %s: no broker lets us in: %s", self.group, error)
         self._inbox.fail(error)
         self._session.background.cancel()
@@ -207,7 +211,7 @@ class Consumer:
         if isinstance(self._offsets, LocalOffsets):
             self._offsets.close()
         await self._session.close()
-        self._stopping.close()
+        self._graceful_stop.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -217,14 +221,14 @@ class Consumer:
         await self.close()
 
     async def next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
-        """The next message; None when none came in time, or the consumer is closed."""
+        """Return the next message; None after the timeout, or when the consumer is closed."""
         if (message := await self._next(timeout_ms)) is None:
-            self._stopping.signals.empty()
+            self._graceful_stop.signals.note_empty_read()
         return message
 
     async def _next(self, timeout_ms: int | None) -> ReceivedMessage | None:
         self._session.check()
-        self._stopping.signals.reading()
+        self._graceful_stop.signals.note_reader()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 return await self._inbox.take()
@@ -234,7 +238,7 @@ class Consumer:
     async def fetch(
         self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS
     ) -> Sequence[ReceivedMessage]:
-        """So many messages, or fewer when the time is over."""
+        """Return up to `count` messages; fewer after the timeout."""
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         found: list[ReceivedMessage] = []
@@ -249,11 +253,11 @@ class Consumer:
             self._put_back(found)
             raise
         if not found:
-            self._stopping.signals.empty()
+            self._graceful_stop.signals.note_empty_read()
         return found
 
     def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Messages that were taken and not handed out: they are the next ones again."""
+        """Put messages that were taken but not returned back to the front."""
         for message in reversed(messages):
             if message.is_held:
                 self._inbox.put_first(message)
@@ -261,47 +265,46 @@ class Consumer:
                 message.fail()
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
-        """One message after the other, until `stop`, `close`, SIGTERM or Ctrl-C."""
+        """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
         self._session.check()
-        self._stopping.signals.reading()
+        self._graceful_stop.signals.note_reader()
         while (message := self._inbox.pop() or await self._inbox.take()) is not None:
             yield message
-        self._stopping.signals.ended()
+        self._graceful_stop.signals.raise_if_interrupted()
 
     async def run(self, handler: MessageHandler) -> None:
-        """Hand every message to a function, until `stop`, `close`, SIGTERM or Ctrl-C.
-
-        Handlers at work end before it returns, after a signal within `close_timeout_ms`. After
-        Ctrl-C it raises KeyboardInterrupt.
+        """Call a function with every message until `stop`, `close`, SIGTERM or Ctrl-C.
 
         When the function returns, the message is acknowledged; when it raises, the message comes
         again after a pause. An `async def` runs on the event loop, a plain `def` in threads.
+        Running handlers end before `run` returns, within `close_timeout_ms` after a signal. After
+        Ctrl-C it raises KeyboardInterrupt.
         """
         self._session.check()
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         work = create_pool(traced, self._inbox, self._config)
         task = asyncio.create_task(work.run(), name=f"handlers of {self.group}")
-        self._direct_consumer.ask(handler, task)
-        await self._stopping.wait_for(task)
+        self._direct_consumer.use_handler(handler, task)
+        await self._graceful_stop.wait_for(task)
 
-    # The queues we hold.
+    # Assigned queues.
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing more of some queues, or of all, until `resume`."""
+        """Stop handing out messages of some queues, or of all, until `resume`."""
         for reader in self._chosen(queues):
             reader.pause()
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on with some queues, or with all."""
+        """Hand out messages of some queues again, or of all."""
         for reader in self._chosen(queues):
             reader.resume()
 
     def paused(self) -> Sequence[MessageQueue]:
-        """The queues that are paused."""
+        """The paused queues."""
         return sorted(q for q, reader in self._assigned_queues.readers.items() if reader.is_paused)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read one of our queues from an offset on."""
+        """Read an assigned queue from an offset on."""
         self._session.check()
         reader = self._assigned_queues.reader(queue)
         if (message_filter := self._filters.get(queue.topic)) is None:
@@ -309,19 +312,19 @@ class Consumer:
         self._assigned_queues.seek(reader.queue, offset, message_filter)
 
     async def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
-        """Read one of our queues from the first message on that was stored at a time or later."""
+        """Read an assigned queue from the first message stored at or after a time."""
         self._assigned_queues.reader(queue)
         self.seek(queue, await self._offsets.by_time(queue, stored_ms))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Read one of our queues from the oldest message on that the broker still holds."""
+        """Read an assigned queue from the oldest message that the broker still has."""
         self._assigned_queues.reader(queue)
-        self.seek(queue, await self._offsets.first(queue))
+        self.seek(queue, await self._offsets.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Read of one of our queues only what is stored from now on."""
+        """Read an assigned queue from its end: only messages stored from now on."""
         self._assigned_queues.reader(queue)
-        self.seek(queue, await self._offsets.end(queue))
+        self.seek(queue, await self._offsets.max_offset(queue))
 
     def _chosen(self, queues: Sequence[MessageQueue]) -> Sequence[QueueReader]:
         self._session.check()
@@ -330,12 +333,12 @@ class Consumer:
         return [self._assigned_queues.reader(queue) for queue in queues]
 
     async def _keep_saving(self) -> None:
-        """Save progress, for ever."""
+        """Commit offsets periodically, for ever."""
         step = self._assigned_queues.save
         await every(self._config.save_period_ms, lambda _: step(), self._config.clock)
 
-    def _shares_by(self) -> str | None:
-        """The strategy by which the group's members share queues, if they do."""
+    def _strategy_name(self) -> str | None:
+        """The allocation strategy to tell operators; None when queues are not shared."""
         return None
 
     def _data(self) -> HeartbeatData:
@@ -346,35 +349,35 @@ class Consumer:
             message_model=self._config.message_model,
             consume_from_where=self._config.consume_from.wire_value,
             subscription_data_set=subscriptions,
-            strategy=self._shares_by(),
+            strategy=self._strategy_name(),
         )
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[data])
 
 
 class RebalancedConsumer(Consumer):
-    """A consumer whose queues the group assigns."""
+    """A consumer whose queues are allocated by its group's rebalance."""
 
     def on_assigned(self, listener: RebalanceListener) -> None:
-        """Tell a function which queues have become this member's, before they are read."""
+        """Call a function with newly assigned queues, before they are read."""
         self._rebalancer.listeners.assigned.append(listener)
 
     def on_revoked(self, listener: RebalanceListener) -> None:
-        """Tell a function which queues are no longer this member's, once progress is saved.
+        """Call a function with queues that go to another member, after their offsets are committed.
 
-        That includes a close: then they are those that it has held to the end.
+        A close calls it as well, with the queues held to the end.
         """
         self._rebalancer.listeners.revoked.append(listener)
 
     def on_lost(self, listener: RebalanceListener) -> None:
-        """Tell a function which queues were lost: another member may have them already.
+        """Call a function with lost queues, which another member may read already.
 
-        That happens to ordered queues alone, whose lock could not be renewed.
+        Only ordered queues are lost, when their lock could not be renewed.
         """
         self._rebalancer.listeners.lost.append(listener)
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this is the thread that an event loop runs in."""
+    """Whether this thread runs the event loop."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""PopConsumer: messages are shared one by one; nobody owns a queue."""
+"""PopConsumer: members share single messages, and no member owns a queue."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from roquet.rules.consumption.pop import COUNT_MAX
 from roquet.wire.calls.admin.client_forwarding import PopInfo
 
 SEARCH_MS: Final = 1_000
-"""Between two looks for a topic that nobody knows yet."""
+"""Pause between two searches for an unknown topic."""
 
 _DEFAULTS: Final = ConsumerConfig()
 
@@ -34,9 +34,9 @@ class PopConsumer(Consumer):
                 await charge(message.body)
                 await message.ack()
 
-    A slow member holds nobody up: what it has not taken the others take. A message that is not
-    acknowledged within `invisible_ms` comes again, to any member; `extend` asks for more time. At
-    least once, in no order; after its last try it is a dead letter.
+    A slow member delays no other: what it does not take, others take. A message that is not
+    acknowledged within `invisible_ms` comes again, to any member; `extend` adds time. Delivery is
+    at least once, in no order; after its last retry a message is a dead letter.
     """
 
     _consume_type = ConsumeType.CONSUME_POP
@@ -62,18 +62,18 @@ class PopConsumer(Consumer):
         self._poppers: dict[tuple[str, str], PopLoop] = {}
         """By topic and broker."""
         self._finding: asyncio.Task[None] | None = None
-        self._trouble = ErrorLogThrottle(f"brokers of {self.group}")
+        self._throttle = ErrorLogThrottle(f"brokers of {self.group}")
         self._consumer_status.popped = self._popped
         if topic is not None:
             self.subscribe(topic, tags, sql=sql)
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`).
+        """Subscribe to a topic: to all messages, or to those with one of some tags (`A || B`).
 
-        `sql` chooses by properties instead, as a PushConsumer's does.
+        `sql` filters by properties instead, as in PushConsumer.
         """
         topic = self._whole(topic)
-        self._filters[check_topic(topic)] = SubscriptionFilter.chosen(
+        self._filters[check_topic(topic)] = SubscriptionFilter.from_user(
             topic, tags, sql, self._config
         )
         self._stop_popping(topic)
@@ -82,7 +82,7 @@ class PopConsumer(Consumer):
             self._find()
 
     def unsubscribe(self, topic: str) -> None:
-        """Listen to a topic no more."""
+        """End the subscription to a topic."""
         topic = self._whole(topic)
         self._filters.pop(topic, None)
         self._stop_popping(topic)
@@ -90,33 +90,33 @@ class PopConsumer(Consumer):
             self._session.membership.trigger()
 
     def assignment(self) -> Sequence[MessageQueue]:
-        """The brokers that are popped, each as queue -1: nobody owns a queue."""
+        """The brokers that are popped, each as queue id -1: no member owns a queue."""
         return [MessageQueue(topic, broker, ANY_QUEUE) for topic, broker in sorted(self._poppers)]
 
     async def lag(self) -> Mapping[MessageQueue, int]:
-        """Messages of each queue that nobody of the group has taken, as the brokers say now."""
+        """Messages of each queue that the group has not taken, by the brokers' current offsets."""
         self._session.check()
         queues = [q for t in self._filters for q in self._session.routes.readable(t) or ()]
         return dict(zip(queues, await asyncio.gather(*map(self._lag, queues)), strict=True))
 
     def _popped(self) -> Mapping[MessageQueue, PopInfo]:
-        """For operators: what is taken and waits here, told of each broker that we pop."""
+        """The number of prefetched messages, reported to operators for each popped broker."""
         info = PopInfo(wait_ack_count=len(self._buffer))
         return dict.fromkeys(self.assignment(), info)
 
     async def _lag(self, queue: MessageQueue) -> int:
         begin = await self._offsets.committed(queue)
         if begin is None:
-            begin = await self._offsets.first(queue)
-        return max(await self._offsets.end(queue) - begin, 0)
+            begin = await self._offsets.min_offset(queue)
+        return max(await self._offsets.max_offset(queue) - begin, 0)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Take nothing more until `resume`; what is here already is handed out."""
+        """Stop taking messages until `resume`; prefetched ones are still handed out."""
         _check_all(queues)
         self._buffer.pause()
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on."""
+        """Take messages again."""
         _check_all(queues)
         self._buffer.resume()
 
@@ -132,22 +132,22 @@ class PopConsumer(Consumer):
         self._find()
 
     async def close(self) -> None:
-        """Leave the group in good order: what nobody has begun with, others get at once."""
+        """Leave the group: messages whose handlers have not started go to others at once."""
         if self._session.is_open:
             self._session.identity.check_process()
-            self._stopping.begin_close()
+            self._graceful_stop.begin_close()
             self.stop()
-            await self._stopping.finish_running()
+            await self._graceful_stop.finish_running()
             await self._acks.close(self._config.timeout_ms)
         await super().close()
 
     async def _end(self) -> None:
-        # Pops that wait are heard to the last moment: what they still bring is given back.
+        # Pops under way are awaited to the last moment: their messages are released.
         await self._acks.close(self._config.timeout_ms)
         await super()._end()
 
     def _find(self) -> None:
-        """Look for the brokers of our topics; those of topics that are known are popped at once."""
+        """Start popping known topics, and searches for the brokers of the others."""
         self._look()
         if self._finding is None or self._finding.done():
             self._finding = self._session.background.start(
@@ -155,19 +155,19 @@ class PopConsumer(Consumer):
             )
 
     async def _find_all(self) -> None:
-        """Ask until every topic is known."""
+        """Refresh routes until every topic is known."""
         while unknown := [t for t in self._filters if self._session.routes.readable(t) is None]:
             for topic in unknown:
                 try:
                     await self._session.routes.find_readable(topic)
                 except RoquetError as error:
-                    self._trouble.tell(error)
+                    self._throttle.report(error)
             if all(self._session.routes.readable(t) is None for t in unknown):
                 await self._config.clock.sleep(SEARCH_MS)
         self._look()
 
     def _look(self) -> None:
-        """Pop every broker of our topics, and no others."""
+        """Start and stop pop loops, so that there is one for each topic and broker."""
         wanted = {
             (topic, queue.broker_name)
             for topic in self._filters
@@ -190,7 +190,7 @@ class PopConsumer(Consumer):
 
 
 def _check(config: ConsumerConfig) -> None:
-    """What a pop consumer cannot do is said at once."""
+    """Raise ConfigError for settings that a pop consumer does not support."""
     if config.ordered:
         raise ConfigError("ordered: a PopConsumer shares messages in no order; use a PushConsumer")
     if config.message_model is MessageModel.BROADCASTING:

@@ -1,4 +1,4 @@
-"""Producer: send, send_oneway, send_batch, send_many."""
+"""Producer: send, send_oneway, send_batch, send_many, request and recall."""
 
 import asyncio
 from collections.abc import AsyncIterable, Iterable, Sequence
@@ -31,7 +31,7 @@ from roquet.wire.recall_handle import decode_recall_handle
 log = logger(__name__)
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
-"""Java's; a group of producers matters to transactions alone."""
+"""Java's name; the group of a producer matters to transactions only."""
 
 _DEFAULTS: Final = ProducerConfig()
 
@@ -42,13 +42,13 @@ class Producer:
         async with Producer("127.0.0.1:9876", group="shop") as producer:
             receipt = await producer.send("orders", b"...", tag="new", keys=("4711",))
 
-    May be used by many tasks at once. It may be started before its name server or broker: a send
-    waits for them as long as its time allows.
+    Safe for use by many tasks at once. It may be started before its name server or broker: a send
+    waits for them until its timeout.
 
-    Messages of one order key go to one queue, one after the other, as Java's hash of the key says.
-    They are tried again on that queue alone. When the number of queues changes, a key may get
-    another queue: its newer messages can then be consumed before the older ones. Who cannot have
-    that stops sending until the old queues are drained, or gives a topic its queues once.
+    Messages with the same order key go to one queue, one after the other; Java's hash of the key
+    chooses it. Retries use that queue only. When the number of queues changes, a key may move to
+    another queue, and its newer messages can then be consumed before the older ones. To avoid that,
+    stop sending until the old queues are drained, or never change a topic's number of queues.
     """
 
     _batching: BatchAccumulator | None = None
@@ -70,15 +70,15 @@ class Producer:
         self._delivery.tracer = self._tracer
         self._key_order = KeyOrder(config.clock)
         self._requests = PendingRequests(self._session, config)
-        self._turn = self.new_turn()
+        self._turn = self.new_round_robin()
 
     @property
     def client_id(self) -> str:
-        """What brokers know this producer by."""
+        """The id by which brokers know this producer."""
         return self._session.identity.client_id
 
     async def start(self) -> None:
-        """Open for sends; `async with` does this."""
+        """Open connections; `async with` does this."""
         self._session.start(self._data)
         self._session.membership.is_awaited = lambda: bool(self._requests)
         background = self._session.background
@@ -87,13 +87,13 @@ class Producer:
         if self._config.linger_ms is not None:
             self._batching = BatchAccumulator(self._delivery, self._config, background)
         if self._config.fault_tolerance and self._config.fault_detector:
-            background.keep(self._delivery.tolerance.detect, "detector", self._config.clock)
+            background.supervise(self._delivery.tolerance.detect, "detector", self._config.clock)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
-        """Send what lingers now, and wait until all sends made before have a receipt or an error.
+        """Send lingering messages now and wait until all earlier sends have a receipt or an error.
 
-        False when some are still under way after `timeout_ms`; None waits as long as their own time
-        allows.
+        Returns False when some are still under way after `timeout_ms`; None waits for their own
+        timeouts.
         """
         self._session.check()
         if self._batching is not None:
@@ -101,14 +101,14 @@ class Producer:
         return await self._delivery.outstanding.flushed(timeout_ms)
 
     async def close(self) -> None:
-        """Send what lingers, leave the group and end the connections.
+        """Send lingering messages, leave the group and close the connections.
 
-        Sends under way have `close_timeout_ms` to end. After it those that were not sent fail with
-        a definite error, and those that wait for an answer with one that is not.
+        Sends under way get `close_timeout_ms` to finish. After that, unsent messages fail with a
+        definite error, and those that wait for a broker's answer with an indefinite one.
         """
         if self._session.is_open and not self._session.is_closing:
             self._session.identity.check_process()
-            await asyncio.sleep(0)  # tasks that are about to send are not refused
+            await asyncio.sleep(0)  # tasks that are about to send go first
             self._session.is_closing = True
             try:
                 await self._finish_sends()
@@ -147,10 +147,10 @@ class Producer:
     ) -> SendReceipt:
         """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
-        Messages of one order key go to one queue, one after the other; `selector` chooses the queue
-        otherwise, and then one message of that queue goes at a time, unless the selector spreads. A
-        failed send is tried again on another broker (one whose queue is bound by a key or a
-        selector on the same queue) as often as the settings say, within the time.
+        Messages with the same order key go to one queue, one after the other. Otherwise `selector`
+        chooses the queue, and its messages for that queue also go one after the other, unless the
+        selector spreads. A failed send is retried on another broker, up to `retry_times` and within
+        the timeout; when a key or a selector fixes the queue, it is retried on that queue.
         """
         whole = build_message(message, body, fields)
         return await self.send_in_turn(self._turn, whole, selector, timeout_ms)
@@ -158,7 +158,7 @@ class Producer:
     async def send_in_turn(
         self, turn: RoundRobin, message: Message, selector: Selector | None, timeout_ms: int | None
     ) -> SendReceipt:
-        """The same for one who counts turns for himself, as each thread does."""
+        """Send one message with a round-robin position of the caller's own, as each thread has."""
         prepared = self._prepare(message, selector)
         return await self._deliver(turn, prepared, self._delivery.deadline_ms(timeout_ms))
 
@@ -171,12 +171,12 @@ class Producer:
             outgoing = OutgoingBatch((prepared,), prepared)
             if prepared.order_hash is None and prepared.selection is None:
                 return (await self._delivery.send(outgoing, deadline_ms, None, turn))[0]
-            return (await self._in_line(turn, outgoing, deadline_ms))[0]
+            return (await self._in_order(turn, outgoing, deadline_ms))[0]
 
-    async def _in_line(
+    async def _in_order(
         self, turn: RoundRobin, outgoing: OutgoingBatch, deadline_ms: int
     ) -> Sequence[SendReceipt]:
-        """Send what is bound to a queue once those before it have their receipts, or errors."""
+        """Send messages with a fixed queue after the earlier ones of that queue have ended."""
         lead, queue = outgoing.lead, None
         if not lead.is_bound:
             return await self._delivery.send(outgoing, deadline_ms, None, turn)
@@ -184,12 +184,12 @@ class Producer:
             assert lead.order_hash is not None
             key: OrderKey = (lead.topic, lead.order_hash)
         else:
-            key = queue = await self._delivery.choose_in_line(lead, deadline_ms, turn)
-        ticket = await self._key_order.enter(key, deadline_ms)
+            key = queue = await self._delivery.choose_in_order(lead, deadline_ms, turn)
+        ticket = await self._key_order.acquire(key, deadline_ms)
         try:
             return await self._delivery.send(outgoing, deadline_ms, queue)
         finally:
-            self._key_order.leave(key, ticket)
+            self._key_order.release(key, ticket)
 
     async def request(
         self,
@@ -200,10 +200,10 @@ class Producer:
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> ReplyMessage:
-        """Send one message, and return what the consumer that handles it replies.
+        """Send one message and return the reply of the consumer that handles it.
 
-        CallTimeout when the reply does not come within the time, sending included: the message is
-        stored then, and may still be handled; a later reply is dropped.
+        Raises CallTimeout when no reply comes within the timeout, which includes the send. The
+        message is stored then and may still be handled; a late reply is dropped.
         """
         prepared = self._prepare(build_message(message, body, fields), selector)
         limit_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
@@ -215,12 +215,13 @@ class Producer:
         )
 
     async def recall(self, topic: str, handle: str | None, *, timeout_ms: int | None = None) -> str:
-        """Take a message back before its delivery time, by its receipt's handle; gives its id.
+        """Cancel a delayed message by its receipt's handle, before it is due; return its id.
 
             receipt = await producer.send("orders", b"...", delay=timedelta(hours=1))
             await producer.recall("orders", receipt.recall_handle)
 
-        CallRefused when the time has come, or the broker does not allow it (recall_message).
+        Raises CallRefused when the delivery time has passed, or when the broker does not allow
+        recalls (recall_message).
         """
         self._session.check()
         if handle is None:
@@ -248,9 +249,9 @@ class Producer:
             self._tracer.recalled(topic, message_id)
         return message_id
 
-    def new_turn(self) -> RoundRobin:
-        """A count of whose turn it is, for one who sends."""
-        return self._delivery.new_turn()
+    def new_round_robin(self) -> RoundRobin:
+        """A round-robin position of its own, starting at a random queue."""
+        return self._delivery.new_round_robin()
 
     async def send_oneway(
         self,
@@ -260,7 +261,7 @@ class Producer:
         selector: Selector | None = None,
         **fields: Unpack[MessageFields],
     ) -> None:
-        """Hand one message to the network: quickest, and nobody says whether it was stored."""
+        """Hand one message to the network without an acknowledgement: fastest, and may lose it."""
         prepared = self._prepare(build_message(message, body, fields), selector)
         await self._delivery.send_oneway(OutgoingBatch.of([prepared]), self._turn)
 
@@ -271,17 +272,19 @@ class Producer:
         selector: Selector | None = None,
         timeout_ms: int | None = None,
     ) -> SendReceipt:
-        """Send messages of one topic to one queue, all or none; one receipt for all of them.
+        """Send messages of one topic to one queue, all or none, with one receipt for all of them.
 
-        Those with an order key must share it; `selector` is asked about the first message. Batches
-        of one key leave one after the other, and in turn with the key's single messages, unless
-        these linger to form batches of their own. `send_many` takes any messages, and as many.
+        Messages with an order key must share it; `selector` is asked about the first message.
+        Batches of one key leave one after the other, in turn with single messages of that key
+        unless those linger. `send_many` accepts any messages, and any number.
         """
         prepared = [self._prepare(message, selector) for message in messages]
         self._check_batch(prepared)
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
         with self._delivery.outstanding.current:
-            return _joined(await self._in_line(self._turn, OutgoingBatch.of(prepared), deadline_ms))
+            return _joined(
+                await self._in_order(self._turn, OutgoingBatch.of(prepared), deadline_ms)
+            )
 
     def send_many(
         self,
@@ -289,15 +292,15 @@ class Producer:
         *,
         in_flight: int = IN_FLIGHT,
     ) -> SendMany:
-        """Send any number of messages, in batches made on the way.
+        """Send any number of messages in batches that form on the way.
 
             receipts = await producer.send_many(messages)       # in the order of the messages
             async for receipt in producer.send_many(messages):  # as brokers store them
 
-        The order of messages with the same order key is kept, also when a batch is tried again, but
-        only within one call: await it before you send more with the same key. At most `in_flight`
-        messages are without a receipt at one time. When one fails, no more are sent, and its error
-        is raised after the receipts of those under way.
+        Messages with the same order key keep their order, also when a batch is retried, but only
+        within one call: await it before you send more with the same key. At most `in_flight`
+        messages are without a receipt at one time. After a failure nothing more is sent, and the
+        error is raised once the batches under way have their receipts.
         """
         self._session.check()
         return SendMany(messages, self._prepared, self._delivery, in_flight)
@@ -331,7 +334,7 @@ class Producer:
 
 
 def _joined(receipts: Sequence[SendReceipt]) -> SendReceipt:
-    """One receipt of many: the first one's place, everybody's ids."""
+    """One receipt for a batch: the first message's offset, and the ids of all."""
     first = receipts[0]
     return SendReceipt(
         status=first.status,

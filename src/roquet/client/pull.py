@@ -1,4 +1,4 @@
-"""PullConsumer: you hold the offsets."""
+"""PullConsumer: you choose the queues and manage the offsets."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,27 +26,27 @@ STATUSES: Final = {
 }
 
 PULL_COUNT: Final = 32
-"""Messages of one pull, when nothing is said: what genuine brokers give at most."""
+"""Default number of messages of one pull; Apache RocketMQ's brokers return no more."""
 
 POLL_COUNT: Final = 10
-"""Messages of one poll, when nothing is said: as many as Java's lite pull."""
+"""Default number of messages of one poll, that of Java's lite pull consumer."""
 
 NEW_TOPIC_MS: Final = 1_000
-"""A topic that its first message has just made may be unknown to the name server for so long."""
+"""Time for which name servers may not know a topic that its first message has just created."""
 
 _DEFAULTS: Final = ConsumerConfig()
 
 
 class PullConsumer(RebalancedConsumer):
-    """Reads the queues that you name, or its share of topics, from where you say.
+    """Reads the queues that you name, or its share of topics, from offsets that you choose.
 
         async with PullConsumer("127.0.0.1:9876", group="audit") as consumer:
             queue, *others = await consumer.queues("orders")
             result = await consumer.pull(queue, 0)
 
-    With `assign` it reads the queues that you name, with `subscribe` those that are its share of a
-    topic; either way with the four words of all consumers, or with `poll`. Progress is saved when
-    you say so, by `commit`, or each 5 s when the configuration has `auto_commit`.
+    `assign` reads the queues that you name, `subscribe` this member's share of a topic. Both work
+    with the four reading methods of all consumers, and with `poll`. Offsets are committed by
+    `commit`, or every 5 s if `auto_commit` is set.
     """
 
     _consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -67,15 +67,15 @@ class PullConsumer(RebalancedConsumer):
         self._is_assigned = False
 
     async def close(self) -> None:
-        """Leave in good order; what `poll` gave last counts as handled only after a `commit`."""
+        """Leave the group; the last poll's messages count as handled only after a `commit`."""
         if self._session.is_open and self._rebalancing is not None:
             self._session.identity.check_process()
-            self._stopping.begin_close()
+            self._graceful_stop.begin_close()
             await cancel_and_wait(self._rebalancing)
         await super().close()
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic; none when nobody knows it."""
+        """The queues of a topic; empty when no name server knows it."""
         self._session.check()
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + NEW_TOPIC_MS
@@ -96,14 +96,14 @@ class PullConsumer(RebalancedConsumer):
         sql: str | None = None,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Messages from an offset on: at once, or after waiting so long for the first new one.
+        """Return messages from an offset on, and wait up to `wait_ms` for the first new one.
 
-        Raises CallRefused when the topic was deleted and made anew since this consumer asked for an
-        offset of the queue: ask where it begins now.
+        Raises CallRefused when the topic was deleted and created again since this consumer asked
+        for an offset of the queue: ask for its new first offset.
         """
         await self._know(queue)
-        message_filter = SubscriptionFilter.chosen(queue.topic, tags, sql, self._config)
-        topic_id = self._offsets.heard(queue)
+        message_filter = SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
+        topic_id = self._offsets.latest_topic_id(queue)
         reply = await self._puller.pull(
             queue, offset, message_filter, count=count, suspend_ms=wait_ms, topic_id=topic_id
         )
@@ -121,30 +121,30 @@ class PullConsumer(RebalancedConsumer):
         )
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the oldest message that the queue holds."""
+        """The offset of the queue's oldest message."""
         await self._know(queue)
-        return await self._offsets.first(queue)
+        return await self._offsets.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message of the queue will get."""
+        """The offset that the queue's next message will get."""
         await self._know(queue)
-        return await self._offsets.end(queue)
+        return await self._offsets.max_offset(queue)
 
     async def offset_by_time(self, queue: MessageQueue, stored_ms: int) -> int:
-        """The offset of the first message stored at a time or later."""
+        """The offset of the first message stored at or after a time."""
         await self._know(queue)
         return await self._offsets.by_time(queue, stored_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's saved progress; None when there is none."""
+        """The group's committed offset; None when there is none."""
         await self._know(queue)
         return await self._offsets.committed(queue)
 
     async def commit(self, queue: MessageQueue | None = None, offset: int | None = None) -> None:
-        """Save an offset as the group's progress in a queue.
+        """Commit an offset of a queue for the group.
 
-        Without an offset: everything before the lowest message that was handed out and is not
-        acknowledged; what `poll` gave counts as acknowledged now. Without a queue: so for all.
+        Without an offset: the lowest offset that was handed out and is not acknowledged; the last
+        poll's messages count as acknowledged now. Without a queue: all assigned queues.
         """
         self._session.check()
         if offset is None:
@@ -154,7 +154,7 @@ class PullConsumer(RebalancedConsumer):
                 await self._know(one)
                 if (
                     reader := self._assigned_queues.readers.get(one)
-                ) is not None:  # it may have gone
+                ) is not None:  # the queue may have moved meanwhile
                     await self._offsets.commit(one, reader.window.committable)
             return
         await self._know(queue)
@@ -165,10 +165,10 @@ class PullConsumer(RebalancedConsumer):
     async def poll(
         self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
     ) -> Sequence[ReceivedMessage]:
-        """What is there, so many at most; waits only while there is nothing.
+        """Return up to `count` waiting messages, and wait only while there is none.
 
-        The messages of one poll count as acknowledged at the next one, or at `commit`, unless they
-        were told something else.
+        They count as acknowledged at the next poll or `commit`, unless they were settled by their
+        own methods.
         """
         self._session.check()
         self._settle_polled()
@@ -183,12 +183,12 @@ class PullConsumer(RebalancedConsumer):
     async def assign(
         self, queues: Sequence[MessageQueue], *, tags: str = ALL, sql: str | None = None
     ) -> None:
-        """Read these queues, and no others, from the group's progress on."""
+        """Read exactly these queues, from the group's committed offsets on."""
         self._session.check()
         if self._rebalancing is not None:
             raise UsageError("this consumer has subscribed: its queues are assigned by the group")
         filters = {
-            queue.topic: SubscriptionFilter.chosen(queue.topic, tags, sql, self._config)
+            queue.topic: SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
             for queue in queues
         }
         await check_filters(self._session, self.group, filters.values())
@@ -200,19 +200,21 @@ class PullConsumer(RebalancedConsumer):
             await self._know(queue)
             if queue not in readers:
                 self._filters[queue.topic] = message_filter = filters[queue.topic]
-                self._assigned_queues.hold(queue, await self._offsets.begin(queue), message_filter)
+                self._assigned_queues.assign(
+                    queue, await self._offsets.start_offset(queue), message_filter
+                )
         self._session.membership.trigger()
 
     async def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Read this member's share of a topic: all of it, or messages with one of some tags.
+        """Read this member's share of a topic: all messages, or those with one of some tags.
 
-        `sql` chooses by properties instead, as a PushConsumer's does.
+        `sql` filters by properties instead, as in PushConsumer.
         """
         self._session.check()
         if self._is_assigned:
             raise UsageError("this consumer reads queues that were named: it cannot subscribe, too")
         topic = self._whole(topic)
-        message_filter = SubscriptionFilter.chosen(check_topic(topic), tags, sql, self._config)
+        message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         await check_filters(self._session, self.group, [message_filter])
         self._filters[topic] = message_filter
         self._assigned_queues.change(topic, message_filter)
@@ -222,13 +224,13 @@ class PullConsumer(RebalancedConsumer):
         self._rebalancer.trigger()
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """End the subscription to a topic."""
         self._filters.pop(self._whole(topic), None)
         if self._rebalancing is not None:
             self._session.membership.trigger()
             self._rebalancer.trigger()
 
-    def _shares_by(self) -> str | None:
+    def _strategy_name(self) -> str | None:
         is_shared = self._rebalancing is not None and not self._is_broadcast
         return self._config.strategy_name if is_shared else None
 
@@ -238,7 +240,7 @@ class PullConsumer(RebalancedConsumer):
             message.settle()
 
     async def _know(self, queue: MessageQueue) -> None:
-        """See that the broker of a queue is known."""
+        """Fetch the route of a queue's topic if it is unknown."""
         self._session.check()
         if self._session.routes.readable(queue.topic) is None:
             await self._session.routes.refresh(queue.topic)

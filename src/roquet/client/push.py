@@ -1,4 +1,4 @@
-"""PushConsumer: queues come by rebalance, messages go to your function."""
+"""PushConsumer: queues are assigned by rebalance, and messages go to your function."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -29,7 +29,7 @@ class PushConsumer(RebalancedConsumer):
         async with PushConsumer("127.0.0.1:9876", group="billing", topic="orders") as consumer:
             await consumer.run(charge)
 
-    At least once: a message that was not acknowledged when its member died, or when its queue went
+    At-least-once: a message that was not acknowledged when its member died, or when its queue moved
     to another member, is handled again there.
     """
 
@@ -50,7 +50,7 @@ class PushConsumer(RebalancedConsumer):
         super().__init__(namesrv, group, config)
         if not self._is_broadcast:
             retry = retry_topic(self.group)
-            self._filters[retry] = SubscriptionFilter.of(retry, ALL, config.clock.now_ms())
+            self._filters[retry] = SubscriptionFilter.by_tags(retry, ALL, config.clock.now_ms())
         if topic is not None:
             self.subscribe(topic, tags, sql=sql)
 
@@ -62,27 +62,27 @@ class PushConsumer(RebalancedConsumer):
         return DropFailed() if back is None else RetryByBroker(back, self._sent_back)
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Listen to a topic: to all of it, or to messages with one of some tags (`A || B`).
+        """Subscribe to a topic: to all messages, or to those with one of some tags (`A || B`).
 
-        `sql` chooses by properties instead: `amount > 5 AND region IN ('eu', 'us')`. UsageError
-        says what is wrong with an expression, and where.
+        `sql` filters by properties instead: `amount > 5 AND region IN ('eu', 'us')`. Raises
+        UsageError with the position of a fault in the expression.
         """
         topic = self._whole(topic)
-        message_filter = SubscriptionFilter.chosen(check_topic(topic), tags, sql, self._config)
+        message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         self._filters[topic] = message_filter
         self._assigned_queues.change(topic, message_filter)
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Listen to a topic no more."""
+        """End the subscription to a topic."""
         self._filters.pop(self._whole(topic), None)
         self._subscriptions_changed()
 
     async def start(self) -> None:
         """Join the group; `async with` does this.
 
-        A ConfigError says that the brokers cannot do what the strategy wants, CallRefused that
-        they do not filter by an expression.
+        Raises ConfigError when the brokers do not support the strategy, and CallRefused when they
+        do not support a filter expression.
         """
         await super().start()
         try:
@@ -93,18 +93,18 @@ class PushConsumer(RebalancedConsumer):
             raise
 
     async def close(self) -> None:
-        """Leave the group in good order: others take the queues over where we stopped."""
+        """Leave the group in good order: other members continue at the committed offsets."""
         if self._session.is_open:
             self._session.identity.check_process()
-            self._stopping.begin_close()
+            self._graceful_stop.begin_close()
             await cancel_and_wait(self._rebalancing)
         await super().close()
 
     async def rebalance(self) -> bool:
-        """Look once who is there and whose the queues are; whether that went well."""
-        return await self._rebalancer.look()
+        """Rebalance once now; return whether it succeeded."""
+        return await self._rebalancer.rebalance()
 
-    def _shares_by(self) -> str | None:
+    def _strategy_name(self) -> str | None:
         return None if self._is_broadcast else self._config.strategy_name
 
     def _subscriptions_changed(self) -> None:
@@ -113,6 +113,6 @@ class PushConsumer(RebalancedConsumer):
             self._rebalancer.trigger()
 
     def _sent_back(self) -> None:
-        """A failed message is on its way to the retry topic: we should be reading that."""
+        """Trigger a rebalance after a send-back if the retry topic is not read yet."""
         if self._session.routes.readable(retry_topic(self.group)) is None:
             self._rebalancer.trigger()

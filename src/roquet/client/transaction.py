@@ -1,13 +1,13 @@
-"""TransactionProducer: send in a transaction, answer checks.
+"""TransactionProducer: sends half messages, ends transactions and answers checks.
 
-    transaction() ── half message ──▶ broker            nobody gets it yet
+    transaction() ── half message ──▶ broker            invisible to consumers
         the block    your own work: a database, a file
-    end of block ─── commit ────────▶ broker            now everybody does
-                     roll back, when it raised          nobody ever does
+    end of block ─── commit ────────▶ broker            visible to consumers
+                     roll back, when it raised          never delivered
     check(message) ◀─ "what became of it?" ── broker    when no end came, after 6 s and again
 
-Whoever dies between its own work and the commit is asked later, or another producer of its group
-is: the check looks at what the work has left behind, and says so.
+When a producer dies between its own work and the commit, the broker later asks it, or another
+producer of its group. The check looks up whether the work was done and answers.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,6 @@ from roquet.client.sending.delivery import (
     RETRY_PAUSE_MS,
     MessageDelivery,
     OutgoingBatch,
-    is_retryable,
 )
 from roquet.client.sending.prepare import MessageFields, PreparedMessage, build_message
 from roquet.client.transaction_check import (
@@ -40,6 +39,7 @@ from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.message import Message
 from roquet.model.names import AUTO_CREATE_TOPIC, check_topic
 from roquet.model.results import SendReceipt
+from roquet.rules.send_retry import NOT_DONE, backoff_ms, is_retryable
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.message_id import parse_offset_message_id
@@ -48,17 +48,10 @@ from roquet.wire.records.property_text import decode_properties
 log = logger(__name__)
 
 SEARCH_PAUSE_MS: Final = 1_000
-"""Before name servers that could not say which brokers there are are asked again."""
+"""Pause after name servers could not be asked for the brokers."""
 
-LEFT_TO_CHECKS: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.ILLEGAL_OPERATION,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Refusals of an end after which the broker still has the half message, and will ask."""
+LEFT_TO_CHECKS: Final = NOT_DONE | {ResponseCode.ILLEGAL_OPERATION}
+"""Refusals of an end after which the broker still has the half message and will ask about it."""
 
 _DEFAULTS: Final = ProducerConfig()
 
@@ -66,19 +59,19 @@ _DEFAULTS: Final = ProducerConfig()
 LocalTransaction: TypeAlias = Callable[
     ["Transaction"], Awaitable[TransactionState | None] | TransactionState | None
 ]
-"""Does what a message is about. None is UNKNOWN, as in Java."""
+"""Does the local work of a transaction. None is UNKNOWN, as in Java."""
 
 
 class TransactionReceipt(msgspec.Struct, frozen=True):
-    """What became of a message sent in a transaction."""
+    """Result of a message sent in a transaction."""
 
     receipt: SendReceipt
-    """Of the half message: its place is not that of the message which consumers get."""
+    """Receipt of the half message; the message that consumers get has another offset."""
     state: TransactionState
 
 
 class Transaction:
-    """One message whose delivery hangs on how a block ends."""
+    """One message whose delivery depends on how a block ends."""
 
     def __init__(
         self, producer: "TransactionProducer", prepared: PreparedMessage, timeout_ms: int | None
@@ -88,31 +81,31 @@ class Transaction:
         self._timeout_ms = timeout_ms
         self._receipt: SendReceipt | None = None
         self.state = TransactionState.COMMIT
-        """What the end of the block will say, or has said."""
+        """The state that the end of the block tells the broker."""
 
     @property
     def message_id(self) -> str:
-        """The id that consumers will see, and checks; it is the transaction's id as well."""
+        """The id that consumers and checks see; also the id of the transaction."""
         return self.prepared.message_id
 
     @property
     def topic(self) -> str:
-        """Where the message goes."""
+        """The message's topic."""
         return self.prepared.topic
 
     @property
     def receipt(self) -> SendReceipt:
-        """Where the half message lies."""
+        """Receipt of the half message. Raises UsageError before the block begins."""
         if self._receipt is None:
             raise UsageError("the transaction has not begun: use `async with`")
         return self._receipt
 
     def rollback(self) -> None:
-        """Let nobody get the message, however the block ends."""
+        """Roll the message back, however the block ends."""
         self.state = TransactionState.ROLLBACK
 
     def unknown(self) -> None:
-        """Say nothing at the end, however the block ends: the broker will ask."""
+        """Leave the transaction open, however the block ends: the broker will ask."""
         self.state = TransactionState.UNKNOWN
 
     async def __aenter__(self) -> Self:
@@ -136,7 +129,7 @@ class Transaction:
 
 
 class TransactionProducer(Producer):
-    """Sends messages that are delivered only if something else is done as well.
+    """Sends messages that are delivered only if local work succeeds as well.
 
         async def check(message):                       # asked when a commit did not arrive
             known = await database.has(message.key)
@@ -146,9 +139,10 @@ class TransactionProducer(Producer):
             async with producer.transaction("orders", b"...", keys="4711") as tx:
                 await database.insert(...)              # raising rolls the message back
 
-    It sends plain messages, too. All producers of a group must give the same answers: brokers ask
-    whichever is there. Brokers with automatic topics hear of it at once, others as soon as it sends
-    to one of their topics, or with `topics`: so checks that are due from before a restart come.
+    It sends plain messages as well. All producers of a group must give the same answers, since
+    brokers ask any of them. Brokers with automatic topics learn of the producer at its start;
+    others when it first sends to one of their topics, or at the start if `topics` names them. They
+    then ask about transactions from before a restart.
     """
 
     def __init__(
@@ -166,13 +160,14 @@ class TransactionProducer(Producer):
         super().__init__(namesrv, group=group, config=config)
         self._topics = [check_topic(topic) for topic in topics]
         self._checking = TransactionChecker(check, self.group)
-        # A half message whose fate is not known must not be sent twice: each would be asked about.
+        # A half message with an unknown outcome must not be sent twice: the broker would ask about
+        # both.
         once = msgspec.structs.replace(config, retry_times=0)
         self._once = MessageDelivery(self._session, once, self.group)
         self._session.router.add(CheckTransactionState, self._checking.answer)
 
     async def start(self) -> None:
-        """Open for sends and checks; `async with` does this."""
+        """Open connections for sends and checks; `async with` does this."""
         await super().start()
         self._once.tolerance, self._once.tracer = self._delivery.tolerance, self._delivery.tracer
         self._checking.tracer = self._tracer
@@ -180,7 +175,7 @@ class TransactionProducer(Producer):
         self._session.background.start(self._find_brokers(), "brokers")
 
     async def close(self) -> None:
-        """Leave the group and end the connections; checks under way end, others are asked then."""
+        """Leave the group and close the connections; running checks are cancelled."""
         self._checking.close()
         await super().close()
 
@@ -193,10 +188,10 @@ class TransactionProducer(Producer):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> Transaction:
-        """A message that is committed at the normal end of a block, rolled back when it raises.
+        """Prepare a message that commits when a block ends normally, and rolls back when it raises.
 
-        An `async with` sends the half message when it begins; raising there, it was not stored or
-        is rolled back. At the end a commit that cannot be told is left to the check.
+        `async with` sends the half message at its start; when that raises, the message was not
+        stored or is rolled back. When the end cannot be told to the broker, the check decides.
         """
         if not isinstance(message, Message | str):
             raise UsageError("a transaction has one message: batches cannot be in one")
@@ -218,9 +213,9 @@ class TransactionProducer(Producer):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> TransactionReceipt:
-        """The same as one call, as in Java: `local` does the work and says what became of it.
+        """Send a message in a transaction in one call: `local` does the work and returns the state.
 
-        A plain `def` is called in a thread. Raising rolls back, and is raised here.
+        A plain `def` is called in a thread. An exception rolls back and is raised here.
         """
         if not callable(local):
             raise UsageError(f"local is a function, not {type(local).__name__}")
@@ -232,11 +227,11 @@ class TransactionProducer(Producer):
     # -- begin and end -----------------------------------------------------------------------
 
     async def begin(self, prepared: PreparedMessage, timeout_ms: int | None) -> SendReceipt:
-        """Have a half message stored, as durably as its broker promises."""
+        """Store a half message as durably as its broker promises, or raise."""
         with self._delivery.outstanding.current:
             receipt = await self._send_half(prepared, self._delivery.deadline_ms(timeout_ms))
-        parse_offset_message_id(receipt.offset_message_id)  # or else it could never be ended
-        await self._session.membership.introduce(prepared.topic)
+        parse_offset_message_id(receipt.offset_message_id)  # raises if it has no position
+        await self._session.membership.ensure_known(prepared.topic)
         if not receipt.ok:
             await self._tell_quietly(receipt, prepared, TransactionState.ROLLBACK)
             raise CallError(
@@ -248,7 +243,7 @@ class TransactionProducer(Producer):
 
     async def _send_half(self, prepared: PreparedMessage, deadline_ms: int) -> SendReceipt:
         outgoing, clock = OutgoingBatch((prepared,), prepared), self._config.clock
-        pause_ms = RETRY_PAUSE_MS
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS)
         for left in range(self._config.retry_times, -1, -1):
             try:
                 return (await self._once.send(outgoing, deadline_ms, None, self._turn))[0]
@@ -256,12 +251,11 @@ class TransactionProducer(Producer):
                 is_last = not left or deadline_ms <= clock.monotonic_ms()
                 if is_last or not error.definite or not is_retryable(error):
                     raise
-            await clock.sleep(pause_ms)
-            pause_ms *= 2
+            await clock.sleep(next(pauses_ms))
         raise AssertionError("the last try returns or raises")
 
     async def end(self, transaction: Transaction) -> None:
-        """Tell the broker how a block ended; CallRefused when the message cannot be delivered."""
+        """Tell the broker a transaction's state; CallRefused if the message cannot be delivered."""
         if transaction.state is TransactionState.UNKNOWN:
             return
         receipt = transaction.receipt
@@ -279,7 +273,7 @@ class TransactionProducer(Producer):
             )  # fmt: skip
 
     async def end_quietly(self, transaction: Transaction) -> None:
-        """The same without waiting for the answer: another error is on its way."""
+        """Tell the broker the state without waiting for an answer, as another error is raised."""
         if transaction.state is not TransactionState.UNKNOWN:
             await self._tell_quietly(transaction.receipt, transaction.prepared, transaction.state)
 
@@ -315,11 +309,12 @@ class TransactionProducer(Producer):
         return call
 
     async def _find_brokers(self) -> None:
-        """Learn of the brokers, so that they learn of us before anything is sent.
+        """Find the brokers, so that they know this producer before it sends anything.
 
-        While a broker is down nobody knows its topics: they are asked for until it is back.
+        While a broker is down, no name server knows its topics; they are asked again until it is
+        back.
         """
-        config, routes, trouble = self._config, self._session.routes, ErrorLogThrottle("routes")
+        config, routes, throttle = self._config, self._session.routes, ErrorLogThrottle("routes")
         missing = [*self._topics, AUTO_CREATE_TOPIC]
         while missing and (missing != [AUTO_CREATE_TOPIC] or not routes.brokers):
             pause_ms = config.route_period_ms
@@ -328,7 +323,7 @@ class TransactionProducer(Producer):
                     if await routes.refresh(topic) is not None:
                         missing.remove(topic)
             except RoquetError as error:
-                trouble.tell(error)
+                throttle.report(error)
                 pause_ms = SEARCH_PAUSE_MS
             if missing:
                 await config.clock.sleep(pause_ms)

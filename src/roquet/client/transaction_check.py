@@ -1,4 +1,4 @@
-"""Checking: brokers ask what has become of a transaction, and a user's function answers."""
+"""Transaction checks: a broker asks about a half message, and the user's function answers."""
 
 import asyncio
 import inspect
@@ -23,56 +23,57 @@ from roquet.wire.records.record import decode, to_message
 log = logger(__name__)
 
 CONCURRENT_CHECKS_MAX: Final = 20
-"""Checks that are answered at one time."""
+"""Checks that run at the same time."""
 
 CHECKS_MAX: Final = 2_000
-"""Checks that wait, as in Java; a broker asks again about those that are left out."""
+"""Checks that may wait, as in Java. Further ones are dropped; the broker repeats its question."""
 
 CHECK_LIMIT_MS: Final = 60_000
-"""How long one check may take: by then the broker has asked again."""
+"""Time limit of one check, after which the broker repeats its question."""
 
 THREADS_MAX: Final = CONCURRENT_CHECKS_MAX + 64
-"""Threads with a check, most of which hang: each costs memory, and the next would hang, too."""
+"""Limit of threads that run checks. Most of so many hang; each costs memory, and the next would
+hang as well."""
 
 T = TypeVar("T")
 
 
 class TransactionState(Enum):
-    """What has become of a transaction."""
+    """Final state of a transaction."""
 
     COMMIT = COMMIT
     ROLLBACK = ROLL_BACK
     UNKNOWN = UNKNOWN
-    """Nobody can say yet: the broker asks again."""
+    """Not known yet: the broker asks again."""
 
 
 TransactionCheck: TypeAlias = Callable[
     [StoredMessage], Awaitable[TransactionState] | TransactionState
 ]
-"""Says what has become of the transaction of a message. A plain `def` is called in a thread."""
+"""Returns the state of a message's transaction. A plain `def` is called in a thread."""
 
 
 class TransactionChecker:
-    """The checks that one producer is asked to make."""
+    """Runs one producer's checks and answers the brokers."""
 
     def __init__(self, check: TransactionCheck, group: str) -> None:
         if not callable(check):
             raise UsageError(f"a check is a function, not {type(check).__name__}")
         self._check = check
-        self._asking = check if is_coroutine_function(cast("Any", check)) else self._counted
+        self._function = check if is_coroutine_function(cast("Any", check)) else self._call_counted
         self._group = group
         self.tracer: Tracer | None = None
         self._slots = asyncio.Semaphore(CONCURRENT_CHECKS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_threads: set[object] = set()
-        """One for each thread in which a check is at work, also when nobody waits for it."""
+        """One object for each thread with a running check, including abandoned ones."""
         self._overload = ErrorLogThrottle("checks of transactions are left out")
 
     async def answer(self, call: CheckTransactionState, peer: Peer) -> None:
-        """A broker asks about a half message."""
+        """Handle a broker's question about a half message."""
         at_work = len(self._in_threads)
         if len(self._tasks) >= CHECKS_MAX or at_work >= THREADS_MAX:
-            self._overload.tell(f"{len(self._tasks)} wait, {at_work} threads are at work")
+            self._overload.report(f"{len(self._tasks)} wait, {at_work} threads are at work")
             return
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
@@ -83,10 +84,10 @@ class TransactionChecker:
         finally:
             self._tasks.discard(task)
             if not self._tasks:
-                self._overload.over()
+                self._overload.clear()
 
     def close(self) -> None:
-        """Answer nothing more: what a check uses may soon be closed, too."""
+        """Cancel all checks: resources that they use may be closed next."""
         for task in self._tasks:
             task.cancel()
 
@@ -95,7 +96,7 @@ class TransactionChecker:
         if message.properties.get(names.PRODUCER_GROUP, self._group) != self._group:
             log.warning("a broker asks for another group about message %s", message.message_id)
             return
-        state = await self._judged(message)
+        state = await self._check_result(message)
         end = EndTransaction(
             topic=message.topic,
             producer_group=self._group,
@@ -111,8 +112,8 @@ class TransactionChecker:
         if self.tracer is not None:
             self.tracer.transaction_ended(end, message.properties)
 
-    def _counted(self, message: StoredMessage) -> object:
-        """A plain check, in its thread."""
+    def _call_counted(self, message: StoredMessage) -> object:
+        """Run a plain check in its thread, and count the thread."""
         mark = object()
         self._in_threads.add(mark)
         try:
@@ -120,12 +121,12 @@ class TransactionChecker:
         finally:
             self._in_threads.discard(mark)
 
-    async def _judged(self, message: StoredMessage) -> TransactionState:
-        """What the user's check says; anything but a clear answer is UNKNOWN."""
+    async def _check_result(self, message: StoredMessage) -> TransactionState:
+        """The check's result; UNKNOWN when it raises, takes too long or returns anything else."""
         limit = asyncio.timeout(CHECK_LIMIT_MS / 1000)
         try:
             async with limit:
-                said = await call_user_function(self._asking, message)
+                said = await call_user_function(self._function, message)
         except Exception:
             why = f"took more than {CHECK_LIMIT_MS} ms" if limit.expired() else "raised"
             log.exception("the check of message %s %s: asked again later", message.message_id, why)
@@ -134,7 +135,7 @@ class TransactionChecker:
 
 
 def to_transaction_state(said: object, message_id: str) -> TransactionState:
-    """What a user's function said; anything but a clear answer is UNKNOWN."""
+    """Convert the user's return value; anything but a TransactionState is UNKNOWN."""
     if isinstance(said, TransactionState):
         return said
     if said is not None:
@@ -145,7 +146,7 @@ def to_transaction_state(said: object, message_id: str) -> TransactionState:
 
 
 async def call_user_function(function: Callable[[T], object], argument: T) -> object:
-    """What a user's function gives: a plain one is called in a thread, so that it may block."""
+    """Call a user's function, a plain `def` in a thread so that it may block; return its result."""
     if is_coroutine_function(cast("Any", function)):
         return await cast("Awaitable[object]", function(argument))
     said = await run_in_thread(partial(function, argument), "roquet-check")

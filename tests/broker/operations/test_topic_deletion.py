@@ -55,7 +55,9 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
 ) -> None:
     """Killed at any step: the numbers of deleted messages are given to others."""
     files, found = MemoryFiles(), list[MemoryFiles]()
-    config = BrokerConfig(host="127.0.0.1", port=0, store_dir=Path("/data"))
+    config = BrokerConfig(
+        host="127.0.0.1", port=0, store_dir=Path("/data"), log_file_size=1024 * 1024
+    )
     async with BrokerServer(config, files=files) as server:
         broker = server.broker
         for _ in range(3):

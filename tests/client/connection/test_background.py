@@ -50,7 +50,7 @@ async def test_stopping_oneself_is_left_out() -> None:
 @in_virtual_time
 async def test_an_alarm_cuts_a_pause_short() -> None:
     alarm = Wakeup()
-    asyncio.get_running_loop().call_later(2, alarm.ring)
+    asyncio.get_running_loop().call_later(2, alarm.set)
     assert await alarm.wait(10_000)
     assert this_loop().clock.monotonic_ms() == 2_000
     assert not await alarm.wait(10_000)
@@ -60,33 +60,33 @@ async def test_an_alarm_cuts_a_pause_short() -> None:
 @in_virtual_time
 async def test_an_alarm_that_rang_before_is_not_missed() -> None:
     alarm = Wakeup()
-    alarm.ring()
+    alarm.set()
     assert await alarm.wait(10_000)
     assert this_loop().clock.monotonic_ms() == 0
 
 
 def test_a_trouble_is_told_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    trouble = ErrorLogThrottle("routes")
+    throttle = ErrorLogThrottle("routes")
     for _ in range(3):
-        trouble.tell("nobody there")
+        throttle.report("nobody there")
     for _ in range(3):
-        trouble.over()
-    trouble.tell("gone again")
+        throttle.clear()
+    throttle.report("gone again")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
 
 
 def test_a_trouble_that_passes_soon_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    trouble = ErrorLogThrottle("routes", patience=2)
+    throttle = ErrorLogThrottle("routes", patience=2)
     for _ in range(3):
-        trouble.tell("nobody there")
-        trouble.tell("nobody there")
-        trouble.over()
+        throttle.report("nobody there")
+        throttle.report("nobody there")
+        throttle.clear()
     assert caplog.records == []
     for _ in range(5):
-        trouble.tell("nobody there")
-    trouble.over()
+        throttle.report("nobody there")
+    throttle.clear()
     assert len(caplog.records) == 2
 
 
@@ -104,7 +104,7 @@ async def test_one_of_them_may_end_all_others() -> None:
     await background.start(last(), "last")
     assert ended == ["last"]
     assert sleeper.cancelled()
-    assert background.is_over
+    assert background.is_idle
 
 
 @in_virtual_time
@@ -119,7 +119,7 @@ async def test_a_loop_that_fails_begins_anew_and_says_so_once(
         if rounds < 4:
             raise ValueError("poison")
 
-    task = background.keep(loop, "routes", this_loop().clock)
+    task = background.supervise(loop, "routes", this_loop().clock)
     await task
     assert rounds == 4
     assert caplog.text.count("routes failed and goes on") == 1

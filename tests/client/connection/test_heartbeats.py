@@ -56,7 +56,7 @@ async def test_brokers_hear_of_us_in_the_order_of_their_addresses(
         await asyncio.sleep(1)
         told: list[str] = []
         monkeypatch.setattr(session.membership, "_tell", lambda address, _: tell(told, address))
-        await session.membership.beat()
+        await session.membership.send_heartbeats()
         assert len(told) == 6
         assert told == sorted(told)
 
@@ -107,7 +107,7 @@ async def test_members_are_asked_of_any_broker_that_answers(fakes: Fakes, virtua
     ):
         assert await session.membership.members("g", "t") == ()  # no broker is known
         await session.routes.refresh("t")
-        await session.membership.beat()
+        await session.membership.send_heartbeats()
         await cluster.brokers["a"].server.stop(0)
         mine = [session.identity.client_id]
         assert [await session.membership.members("g", "t") for _ in range(9)] == [mine] * 9
@@ -123,7 +123,7 @@ async def test_leaving_is_told_to_all_and_a_dead_broker_does_not_matter(
         session_of(virtual, cluster.address) as session,
     ):
         await session.routes.refresh("t")
-        await session.membership.beat()
+        await session.membership.send_heartbeats()
         await cluster.brokers["a"].server.stop(0)
         await session.membership.leave(consumer="g")
         (left,) = cluster.brokers["b"].left
@@ -144,7 +144,7 @@ async def test_an_address_that_is_none_does_not_end_the_heartbeats(
         session.routes._brokers["b"] = BrokerData(
             cluster="c", broker_name="b", broker_addrs={1: address}
         )
-        assert not await session.membership.beat()
+        assert not await session.membership.send_heartbeats()
         before = len(cluster.brokers["a"].heartbeats)
         await asyncio.sleep(61)
         assert len(cluster.brokers["a"].heartbeats) >= before + 2

@@ -144,7 +144,7 @@ async def test_routes_are_asked_for_each_30_s_and_when_in_doubt(
     async with fakes(t={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         await routes.refresh("t")
-        keeping = asyncio.create_task(routes.keep())
+        keeping = asyncio.create_task(routes.refresh_forever())
         await asyncio.sleep(62)
         assert len(cluster.asked) == 3
         for _ in range(100):
@@ -163,7 +163,7 @@ async def test_lasting_trouble_is_told_once(
     async with fakes(t={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         await routes.refresh("t")
-        keeping = asyncio.create_task(routes.keep())
+        keeping = asyncio.create_task(routes.refresh_forever())
         await cluster.server.stop(0)
         await asyncio.sleep(200)
         assert caplog.text.count("no name server answered") == 1
@@ -188,7 +188,7 @@ async def test_a_route_that_cannot_be_read_stays_and_holds_no_other_up(
         with pytest.raises(FieldError):
             await routes.refresh("t")
         cluster.topics.update(t={"a": 2}, u={"a": 3})
-        keeping = asyncio.create_task(routes.keep())
+        keeping = asyncio.create_task(routes.refresh_forever())
         await asyncio.sleep(62)
         assert len(routes.readable("t") or ()) == 1
         assert len(routes.readable("u") or ()) == 3

@@ -67,7 +67,7 @@ def test_handlers_that_were_set_back_are_ours_again_with_the_next_consumer() -> 
 def test_a_main_thread_that_reads_is_not_ended_by_force() -> None:
     told = Told()
     told.signals.open()
-    told.signals.reading()
+    told.signals.note_reader()
     told.hear(signal.SIGTERM)
     told.signals.close()
     assert told.said == ["stop"]
@@ -76,24 +76,24 @@ def test_a_main_thread_that_reads_is_not_ended_by_force() -> None:
 def test_after_ctrl_c_the_end_of_the_messages_is_a_keyboard_interrupt() -> None:
     told = Told()
     told.signals.open()
-    told.signals.reading()
+    told.signals.note_reader()
     told.hear(signal.SIGINT)
     told.signals.close()
     with pytest.raises(KeyboardInterrupt):
-        told.signals.ended()
+        told.signals.raise_if_interrupted()
 
 
 def test_after_sigterm_one_read_gives_nothing_and_the_next_one_ends_the_program() -> None:
     told = Told()
-    told.signals.empty()
+    told.signals.note_empty_read()
     told.signals.open()
-    told.signals.reading()
+    told.signals.note_reader()
     told.hear(signal.SIGTERM)
     told.signals.close()
-    told.signals.ended()
-    told.signals.empty()
+    told.signals.raise_if_interrupted()
+    told.signals.note_empty_read()
     with pytest.raises(SystemExit) as ended:
-        told.signals.empty()
+        told.signals.note_empty_read()
     assert ended.value.code == 0
 
 
@@ -105,9 +105,9 @@ def test_a_read_in_another_thread_is_cancelled() -> None:
     raised: list[BaseException] = []
 
     def read() -> None:
-        told.signals.empty()
+        told.signals.note_empty_read()
         try:
-            told.signals.empty()
+            told.signals.note_empty_read()
         except asyncio.CancelledError as error:
             raised.append(error)
 

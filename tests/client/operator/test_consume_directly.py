@@ -178,7 +178,7 @@ async def test_so_many_at_one_time_and_no_more() -> None:
 async def test_a_handler_is_asked_as_long_as_its_run_lasts() -> None:
     direct = direct_of(None)
     run = asyncio.create_task(asyncio.sleep(0))
-    direct.ask(nothing, run)
+    direct.use_handler(nothing, run)
     assert (await direct.handle(stored())).consume_result is ConsumeResult.CR_SUCCESS
     await run
     await asyncio.sleep(0)

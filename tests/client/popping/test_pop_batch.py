@@ -18,10 +18,10 @@ class Outcomes:
         self.listed: list[PopBatch] = []
         self.failed: list[tuple[Any, int | None]] = []
 
-    def done(self, batch: PopBatch) -> None:
+    def ack(self, batch: PopBatch) -> None:
         self.listed.append(batch)
 
-    def again(self, batch: PopBatch, message: Any, delay_ms: int | None) -> None:
+    def retry(self, batch: PopBatch, message: Any, delay_ms: int | None) -> None:
         self.failed.append((message, delay_ms))
 
     async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:

@@ -88,7 +88,7 @@ def with_popper(
             acks = PopAcks(fake, config, "g")
             target = PopTarget("b", "t", "g", acks, config.clock)
             popper = PopLoop(
-                target, SubscriptionFilter.of("t", tags, 1), buffer, fake, config, acks
+                target, SubscriptionFilter.by_tags("t", tags, 1), buffer, fake, config, acks
             )
             popper.start(fake.background)
             await asyncio.sleep(5)
@@ -118,7 +118,7 @@ async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_
     buffer = PrefetchBuffer(config.clock, 32)
     acks = PopAcks(fake, config, "g")
     target = PopTarget("b", "t", "g", acks, config.clock)
-    popper = PopLoop(target, SubscriptionFilter.of("t", "a", 1), buffer, fake, config, acks)
+    popper = PopLoop(target, SubscriptionFilter.by_tags("t", "a", 1), buffer, fake, config, acks)
     popper.start(fake.background)
     await asyncio.sleep(1)
     popper.leave()
@@ -134,7 +134,7 @@ async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_
 
 def test_what_was_found_is_stocked() -> None:
     def look(fake: Fake, buffer: PrefetchBuffer) -> None:
-        assert [message.body for message in buffer.rest()] == [b"a", b"b"]
+        assert [message.body for message in buffer.take_unstarted()] == [b"a", b"b"]
         (call,) = fake.calls
         assert (call.queue_id, call.max_msg_nums, call.init_mode) == (-1, 1, 1)
 
@@ -149,7 +149,7 @@ def test_a_new_group_may_begin_at_the_oldest_message() -> None:
 
 def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
     def look(fake: Fake, buffer: PrefetchBuffer) -> None:
-        assert [message.tag for message in buffer.rest()] == ["Aa"]
+        assert [message.tag for message in buffer.take_unstarted()] == ["Aa"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
 
@@ -184,7 +184,7 @@ def test_a_reply_that_cannot_be_is_no_end() -> None:
     broken = PopReply(start_offset_info="nonsense", body=found("a").body)
 
     def look(fake: Fake, buffer: PrefetchBuffer) -> None:
-        assert [message.body for message in buffer.rest()] == [b"b"]
+        assert [message.body for message in buffer.take_unstarted()] == [b"b"]
 
     with_popper(broken, found("b"))(look)
 
@@ -193,7 +193,7 @@ def test_a_body_that_cannot_be_restored_is_buried_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def look(fake: Fake, buffer: PrefetchBuffer) -> None:
-        assert [message.body for message in buffer.rest()] == [b"a", b"c"]
+        assert [message.body for message in buffer.take_unstarted()] == [b"a", b"c"]
         (back,) = [call for call in fake.calls if isinstance(call, SendBack)]
         assert (back.offset, back.delay_level) == (100, -1)
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
@@ -207,7 +207,7 @@ def test_a_tag_that_cannot_be_read_is_acknowledged_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def look(fake: Fake, buffer: PrefetchBuffer) -> None:
-        assert [message.tag for message in buffer.rest()] == ["a", "a"]
+        assert [message.tag for message in buffer.take_unstarted()] == ["a", "a"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
         assert "offset 1 cannot be read: text of a record is not UTF-8" in caplog.text

@@ -102,7 +102,7 @@ async def test_the_rest_can_be_taken_out() -> None:
     gone: Any = Message()
     gone.is_held = False
     buffer.put([*some(2), gone])
-    assert len(buffer.rest()) == 2
+    assert len(buffer.take_unstarted()) == 2
     assert len(buffer) == 0
 
 

@@ -37,6 +37,9 @@ async def handle(message):
     await asyncio.sleep(0.2)
     say("done")
 
+async def silent(message):
+    await asyncio.sleep(0.2)
+
 def work(message):
     say("begun")
     time.sleep(0.2)
@@ -95,7 +98,7 @@ async def main():
     "two groups, each in a task": """
 async def main():
     async with member(PushConsumer) as one, member(PushConsumer, "2") as two:
-        await asyncio.gather(one.run(handle), two.run(handle))
+        await asyncio.gather(one.run(handle), two.run(silent))
     say("after")
 """,
     "a task with a consumer of its own": """

@@ -35,7 +35,7 @@ class Holder:
     def finish(self, message: InboundMessage) -> None:
         self.done.append(message.body)
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         self.failed.append(message.body)
 
 
@@ -225,8 +225,8 @@ class Clockless(Holder):
         super().__init__()
         self.delays: list[int | None] = []
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
-        super().again(message, delay_ms)
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
+        super().retry(message, delay_ms)
         self.delays.append(delay_ms)
 
 

@@ -28,7 +28,7 @@ async def test_progress_outlives_its_member(tmp_path: Path) -> None:
     first = opened(tmp_path)
     assert await first.committed(QUEUE) is None
     await first.commit(QUEUE, 5)
-    await first.tell(QUEUE, 7)
+    await first.commit_nowait(QUEUE, 7)
     first.flush()
     first.close()
     second = opened(tmp_path)
@@ -108,7 +108,7 @@ async def test_the_topics_id_is_kept_beside_its_offset(tmp_path: Path) -> None:
     await first.commit(QUEUE, 5)
     first.close()
     second = opened(tmp_path)
-    assert await second.begin(QUEUE) == 5
+    assert await second.start_offset(QUEUE) == 5
     assert second.topic_ids == {QUEUE: "1-1"}
     second.topic_ids.clear()
     await second.commit(QUEUE, 5)

@@ -31,7 +31,7 @@ class Holder:
     def finish(self, message: InboundMessage) -> None:
         self.heard.append(message.queue_offset)
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         self.heard.append((message.queue_offset, delay_ms))
 
 

@@ -38,7 +38,7 @@ async def test_progress_is_kept_at_the_broker(fakes: Fakes, virtual: Fakes) -> N
         assert await offsets.committed(QUEUE) is None
         await offsets.commit(QUEUE, 12)
         assert await offsets.committed(QUEUE) == 12
-        await offsets.tell(QUEUE, 13)
+        await offsets.commit_nowait(QUEUE, 13)
         assert await offsets.committed(QUEUE) == 13
 
 
@@ -47,7 +47,7 @@ async def test_the_bounds_of_a_queue(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         cluster.brokers["a"].begins["t", 0] = 5
         cluster.brokers["a"].put("t", 0, b"x", b"y")
-        assert (await offsets.first(QUEUE), await offsets.end(QUEUE)) == (5, 7)
+        assert (await offsets.min_offset(QUEUE), await offsets.max_offset(QUEUE)) == (5, 7)
         assert await offsets.by_time(QUEUE, 123_456) == 456
 
 
@@ -73,7 +73,7 @@ def test_a_new_group_begins_where_java_lets_it(
             offsets_of(virtual, cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
         ):
             cluster.brokers["a"].put(queue.topic, 0, b"x", b"y")
-            return await offsets.begin(queue)
+            return await offsets.start_offset(queue)
 
     assert begun() == expected
 
@@ -82,7 +82,7 @@ def test_a_new_group_begins_where_java_lets_it(
 async def test_a_group_goes_on_where_it_was(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         cluster.brokers["a"].committed["g", "t", 0] = 99
-        assert await offsets.begin(QUEUE) == 99
+        assert await offsets.start_offset(QUEUE) == 99
 
 
 @in_virtual_time
@@ -98,7 +98,7 @@ async def test_without_a_time_the_last_half_hour_is_meant(fakes: Fakes, virtual:
 async def test_an_unknown_broker_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         with pytest.raises(ConnectFailed, match="broker zz"):
-            await offsets.begin(MessageQueue("t", "zz", 0))
+            await offsets.start_offset(MessageQueue("t", "zz", 0))
 
 
 @pytest.mark.parametrize("where", [ConsumeFrom.LAST, ConsumeFrom.FIRST, ConsumeFrom.TIMESTAMP])
@@ -112,10 +112,10 @@ async def test_an_offset_is_of_the_topic_that_told_it(
     ):
         broker = cluster.brokers["a"]
         broker.topic_ids["t"] = "1-1"
-        await offsets.begin(QUEUE)
+        await offsets.start_offset(QUEUE)
         assert offsets.topic_ids == {QUEUE: "1-1"}
         broker.topic_ids["t"] = "2-2"
-        await offsets.end(QUEUE)
+        await offsets.max_offset(QUEUE)
         assert offsets.topic_ids == {QUEUE: "1-1"}, "nobody begins there"
         await offsets.commit(QUEUE, 5)
         assert broker.commits[-1].topic_id == "1-1"
@@ -125,13 +125,13 @@ async def test_an_offset_is_of_the_topic_that_told_it(
 async def test_a_topic_made_anew_begins_where_it_begins(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         broker = cluster.brokers["a"]
-        assert await offsets.recreated(QUEUE) is None, "nothing is known of it"
+        assert await offsets.restart_offset(QUEUE) is None, "nothing is known of it"
         broker.topic_ids["t"] = "1-1"
-        await offsets.begin(QUEUE)
-        assert await offsets.recreated(QUEUE) is None, "it is the same"
+        await offsets.start_offset(QUEUE)
+        assert await offsets.restart_offset(QUEUE) is None, "it is the same"
         broker.topic_ids["t"], broker.begins["t", 0] = "2-2", 3
-        assert await offsets.recreated(QUEUE) == 3
-        assert await offsets.recreated(QUEUE) is None, "it is known by now"
+        assert await offsets.restart_offset(QUEUE) == 3
+        assert await offsets.restart_offset(QUEUE) is None, "it is known by now"
         broker.topic_ids.clear()
-        await offsets.begin(QUEUE)
+        await offsets.start_offset(QUEUE)
         assert offsets.topic_ids == {}, "a broker that gives no ids"

@@ -24,7 +24,7 @@ QUEUE = MessageQueue("t", "a", 0)
 
 
 def test_a_taste_knows_tags_and_their_hashes() -> None:
-    message_filter = SubscriptionFilter.of("t", " TagA ||TagB", 7)
+    message_filter = SubscriptionFilter.by_tags("t", " TagA ||TagB", 7)
     assert message_filter.tags == frozenset({"TagA", "TagB"})
     assert message_filter.subscription.tags_set == ["TagA", "TagB"]
     assert message_filter.subscription.code_set == [2598919, 2598920]
@@ -32,32 +32,35 @@ def test_a_taste_knows_tags_and_their_hashes() -> None:
 
 
 def test_everything_is_a_taste_too() -> None:
-    message_filter = SubscriptionFilter.of("t", "*", 7)
+    message_filter = SubscriptionFilter.by_tags("t", "*", 7)
     assert (message_filter.tags, message_filter.subscription.tags_set) == (None, [])
 
 
 def test_an_expression_without_tags_is_refused() -> None:
     with pytest.raises(UsageError, match="names no tag"):
-        SubscriptionFilter.of("t", "||", 7)
+        SubscriptionFilter.by_tags("t", "||", 7)
 
 
 def test_a_taste_may_be_an_expression_on_properties() -> None:
     config = ConsumerConfig()
-    message_filter = SubscriptionFilter.chosen("t", "*", "a > 5", config)
+    message_filter = SubscriptionFilter.from_user("t", "*", "a > 5", config)
     wanted = message_filter.subscription
     assert (message_filter.tags, wanted.tags_set, wanted.code_set) == (None, [], [])
     assert (wanted.sub_string, wanted.expression_type) == ("a > 5", "SQL92")
-    assert SubscriptionFilter.chosen("t", "A", None, config).subscription.expression_type == "TAG"
+    assert (
+        SubscriptionFilter.from_user("t", "A", None, config).subscription.expression_type == "TAG"
+    )
     with pytest.raises(UsageError, match="by tags or by sql, not by both"):
-        SubscriptionFilter.chosen("t", "A", "a > 5", config)
+        SubscriptionFilter.from_user("t", "A", "a > 5", config)
 
 
 def test_a_bad_expression_is_refused_with_its_place() -> None:
     with pytest.raises(UsageError, match="at character 7 of 'a = 0 b'"):
-        SubscriptionFilter.chosen("t", "*", "a = 0 b", ConsumerConfig())
+        SubscriptionFilter.from_user("t", "*", "a = 0 b", ConsumerConfig())
     genuine = ConsumerConfig(sql_compatibility=True)
     assert (
-        SubscriptionFilter.chosen("t", "*", "a = 0 b", genuine).subscription.sub_string == "a = 0 b"
+        SubscriptionFilter.from_user("t", "*", "a = 0 b", genuine).subscription.sub_string
+        == "a = 0 b"
     )
 
 
@@ -76,11 +79,11 @@ async def test_brokers_are_asked_whether_they_know_an_expression(
         return Reply()
 
     config: ConsumerConfig = virtual(ConsumerConfig)
-    tags = SubscriptionFilter.chosen("t", "A", None, config)
+    tags = SubscriptionFilter.from_user("t", "A", None, config)
     message_filter, other = (
-        SubscriptionFilter.chosen("t", "*", sql, config) for sql in ("a > 5", "refused")
+        SubscriptionFilter.from_user("t", "*", sql, config) for sql in ("a > 5", "refused")
     )
-    elsewhere = SubscriptionFilter.chosen("unknown", "*", "a > 5", config)
+    elsewhere = SubscriptionFilter.from_user("unknown", "*", "a > 5", config)
     async with fakes(t={"a": 1}) as cluster:
         cluster.brokers["a"].server._router.add(CheckSubscription, answer)
         session = Session(cluster.address, config)
@@ -101,7 +104,7 @@ async def test_a_broker_that_is_away_need_not_answer(
     config: ConsumerConfig = virtual(ConsumerConfig)
     session = Session("127.0.0.1:1", config)
     session.start(lambda: HeartbeatData(client_id="me"))
-    await check_filters(session, "g", [SubscriptionFilter.chosen("t", "*", "a > 5", config)])
+    await check_filters(session, "g", [SubscriptionFilter.from_user("t", "*", "a > 5", config)])
     assert "no broker says whether it can filter" in caplog.text
     await session.close()
 
@@ -114,7 +117,7 @@ async def test_a_pull_says_what_it_wants(fakes: Fakes, virtual: Fakes) -> None:
         session.start(lambda: HeartbeatData(client_id="me"))
         await session.routes.refresh("t")
         puller = Puller(session, config, "g", saves_progress=True)
-        message_filter = SubscriptionFilter.of("t", "TagA", 7)
+        message_filter = SubscriptionFilter.by_tags("t", "TagA", 7)
         cluster.brokers["a"].put("t", 0, b"x")
         await puller.pull(QUEUE, 0, message_filter, count=9)
         await puller.pull(QUEUE, 1, message_filter, count=9, suspend_ms=700, progress=1)

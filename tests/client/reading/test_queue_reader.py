@@ -53,7 +53,7 @@ async def reading(
     await session.routes.refresh("t")
     puller = Puller(session, config, "g", saves_progress=True)
     background, inbox = BackgroundTasks(), Inbox()
-    message_filter = SubscriptionFilter.of("t", tags, 1)
+    message_filter = SubscriptionFilter.by_tags("t", tags, 1)
     context = ReaderContext(
         inbox, puller, RetryLocally(RetrySender(session, config, "g")), background
     )
@@ -321,7 +321,7 @@ async def test_a_paused_queue_is_not_pulled(fakes: Fakes, virtual: Fakes) -> Non
         await asyncio.sleep(200)
         assert (len(broker.pulls), len(r.inbox)) == (pulls, 0)
         assert not r.reader.is_silent(this_loop().clock.monotonic_ms(), 120_000)
-        r.reader.change(SubscriptionFilter.of("t", "*", 2))
+        r.reader.change(SubscriptionFilter.by_tags("t", "*", 2))
         r.reader.resume()
         assert [(await r.next()).body for _ in range(2)] == [b"x", b"y"]
 

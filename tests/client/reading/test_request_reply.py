@@ -151,7 +151,7 @@ async def test_a_broker_that_is_away_holds_requests_up_for_a_second_at_most(
             broker.server._router._served[int(Heartbeat.code)] = (
                 Heartbeat, lambda _call, _peer: hung.wait(),
             )  # fmt: skip
-        asked.producer._session.membership._told.clear()
+        asked.producer._session.membership._informed.clear()
         began = asyncio.get_running_loop().time()
         request = asyncio.create_task(asked.producer.request("t", b"?", timeout_ms=9_000))
         await until(lambda: len(asked.sends) == 2, step_s=0.01)

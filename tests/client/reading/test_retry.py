@@ -35,7 +35,7 @@ class Holder:
     def finish(self, message: InboundMessage) -> None:
         """Nothing."""
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         """Nothing."""
 
 

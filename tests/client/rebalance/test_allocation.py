@@ -41,9 +41,9 @@ async def test_a_member_whom_no_broker_knows_introduces_itself(
     fakes: Fakes, virtual: Fakes
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, shares_of(virtual, cluster) as shares:
-        assert await shares.of("t") == QUEUES
+        assert await shares.queues_of("t") == QUEUES
         with pytest.raises(UsageError, match="topic u does not exist"):
-            await shares.of("u")
+            await shares.queues_of("u")
 
 
 @in_virtual_time
@@ -54,7 +54,7 @@ async def test_broadcasting_gives_everybody_all(fakes: Fakes, virtual: Fakes) ->
         shares_of(virtual, cluster, message_model=model, strategy="STICKY") as shares,
     ):
         await shares.check(["t"])
-        assert await shares.of("t") == QUEUES
+        assert await shares.queues_of("t") == QUEUES
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_strategy_that_is_wrong_gives_no_answer(
             shares_of(virtual, cluster, strategy=answer) as shares,
         ):
             with pytest.raises(RoquetError):
-                await shares.of("t")
+                await shares.queues_of("t")
 
     asked()
 
@@ -99,7 +99,7 @@ async def test_the_first_broker_decides_when_asked_to(fakes: Fakes, virtual: Fak
 
         cluster.brokers["a"].decides = decide
         await shares.check(["t"])
-        assert await shares.of("t") == [QUEUES[1]]
+        assert await shares.queues_of("t") == [QUEUES[1]]
         assert (asked[0].strategy_name, asked[0].topic, asked[0].consumer_group) == (
             "STICKY",
             "t",
@@ -124,10 +124,10 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
             return QueueAssignments(message_queue_assignments=found)
 
         broker.decides = decide
-        assert await shares.of("t") == [QUEUES[0]]
+        assert await shares.queues_of("t") == [QUEUES[0]]
         broker.decides = lambda query: QueueAssignments()
         with pytest.raises(UsageError, match="broker a cannot tell yet"):
-            await shares.of("t")
+            await shares.queues_of("t")
 
 
 @pytest.mark.parametrize(

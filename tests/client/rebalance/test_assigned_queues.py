@@ -27,7 +27,7 @@ from roquet.wire.records.record import encode_properties
 Fakes = Callable[..., Any]
 
 QUEUE = MessageQueue("t", "a", 0)
-TASTE = SubscriptionFilter.of("t", "*", 1)
+TASTE = SubscriptionFilter.by_tags("t", "*", 1)
 
 
 @asynccontextmanager
@@ -58,7 +58,7 @@ async def test_progress_is_told_once_for_each_change(fakes: Fakes, virtual: Fake
     ):
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x")
-        assigned_queues.hold(QUEUE, 0, TASTE)
+        assigned_queues.assign(QUEUE, 0, TASTE)
         message = await inbox.take()
         assert message is not None
         message.settle()
@@ -77,7 +77,7 @@ async def test_what_is_dropped_gives_nothing_more_and_is_saved(
         holding_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
-        assigned_queues.hold(QUEUE, 0, TASTE)
+        assigned_queues.assign(QUEUE, 0, TASTE)
         message = await inbox.take()
         assert message is not None
         message.settle()
@@ -94,7 +94,7 @@ async def test_progress_that_cannot_be_saved_is_said(
     fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
-        assigned_queues.hold(MessageQueue("t", "gone", 0), 0, TASTE)
+        assigned_queues.assign(MessageQueue("t", "gone", 0), 0, TASTE)
         await assigned_queues.save()
         await assigned_queues.release(list(assigned_queues.readers), save=True)
         assert "progress of t@gone:0 is not saved" in caplog.text
@@ -106,7 +106,7 @@ async def test_ordered_settings_make_ordered_readers(fakes: Fakes, virtual: Fake
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster, ordered=True) as (assigned_queues, _),
     ):
-        assert isinstance(assigned_queues.hold(QUEUE, 0, TASTE), OrderedReader)
+        assert isinstance(assigned_queues.assign(QUEUE, 0, TASTE), OrderedReader)
 
 
 @in_virtual_time
@@ -116,7 +116,7 @@ async def test_a_paused_queue_stays_paused_over_a_seek(fakes: Fakes, virtual: Fa
         holding_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
-        assigned_queues.hold(QUEUE, 0, TASTE).pause()
+        assigned_queues.assign(QUEUE, 0, TASTE).pause()
         assigned_queues.seek(QUEUE, 1, TASTE)
         await asyncio.sleep(5)
         assert len(inbox) == 0
@@ -132,9 +132,9 @@ async def test_another_taste_is_asked_for_at_once(fakes: Fakes, virtual: Fakes) 
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster) as (assigned_queues, inbox),
     ):
-        assigned_queues.hold(QUEUE, 0, SubscriptionFilter.of("t", "A", 1))
+        assigned_queues.assign(QUEUE, 0, SubscriptionFilter.by_tags("t", "A", 1))
         await asyncio.sleep(1)
-        assigned_queues.change("t", SubscriptionFilter.of("t", "B", 2))
+        assigned_queues.change("t", SubscriptionFilter.by_tags("t", "B", 2))
         await asyncio.sleep(1)
         assert [call.subscription for call in cluster.brokers["a"].pulls] == ["A", "B"]
         cluster.brokers["a"].put("t", 0, b"b", properties=encode_properties({"TAGS": "B"}))
@@ -147,7 +147,7 @@ async def test_another_taste_is_asked_for_at_once(fakes: Fakes, virtual: Fakes) 
 async def test_a_lag_that_cannot_be_told_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
-        assigned_queues.hold(QUEUE, 0, TASTE)
+        assigned_queues.assign(QUEUE, 0, TASTE)
         assert await assigned_queues.lag([QUEUE]) == {QUEUE: 2}
         await cluster.brokers["a"].server.stop(0)
         with pytest.raises(Exception, match=r"127\.0\.0\.1"):
@@ -165,7 +165,7 @@ async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
         broker = cluster.brokers["a"]
         for body in (b"x", b"y"):
             broker.put("t", 0, body)
-        assigned_queues.hold(QUEUE, 0, TASTE)
+        assigned_queues.assign(QUEUE, 0, TASTE)
         message = await inbox.take()
         assert message is not None
         leaving = asyncio.create_task(assigned_queues.hand_over(assigned_queues.drop([QUEUE])))
@@ -181,8 +181,8 @@ async def test_a_queue_that_is_held_twice_is_read_once(fakes: Fakes, virtual: Fa
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster) as (assigned_queues, inbox),
     ):
-        first = assigned_queues.hold(QUEUE, 0, TASTE)
-        second = assigned_queues.hold(QUEUE, 0, TASTE)
+        first = assigned_queues.assign(QUEUE, 0, TASTE)
+        second = assigned_queues.assign(QUEUE, 0, TASTE)
         assert (first.is_held, second.is_held) == (False, True)
         cluster.brokers["a"].put("t", 0, b"x")
         await asyncio.sleep(1)
@@ -197,7 +197,7 @@ async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_sa
         offsets, commit, tell = (
             assigned_queues._offsets,
             assigned_queues._offsets.commit,
-            assigned_queues._offsets.tell,
+            assigned_queues._offsets.commit_nowait,
         )
         other = MessageQueue("t", "a", 1)
 
@@ -209,9 +209,9 @@ async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_sa
 
             return save
 
-        offsets.commit, offsets.tell = unless_garbled(commit), unless_garbled(tell)  # type: ignore[method-assign]
-        assigned_queues.hold(QUEUE, 3, TASTE)
-        assigned_queues.hold(other, 4, TASTE)
+        offsets.commit, offsets.commit_nowait = unless_garbled(commit), unless_garbled(tell)  # type: ignore[method-assign]
+        assigned_queues.assign(QUEUE, 3, TASTE)
+        assigned_queues.assign(other, 4, TASTE)
         await assigned_queues.save()
         await asyncio.sleep(0.1)
         assert cluster.brokers["a"].committed == {("g", "t", 1): 4}
@@ -232,7 +232,9 @@ async def test_a_topic_made_anew_is_read_from_its_beginning(
         broker.topic_ids["t"] = "1-1"
         broker.committed["g", "t", 0] = 0
         broker.put("t", 0, b"old 0", b"old 1")
-        old = assigned_queues.hold(QUEUE, await assigned_queues._offsets.begin(QUEUE), TASTE)
+        old = assigned_queues.assign(
+            QUEUE, await assigned_queues._offsets.start_offset(QUEUE), TASTE
+        )
         for _ in range(2):
             assert (await inbox.take()) is not None
         broker.queues["t", 0].clear()
@@ -253,7 +255,9 @@ async def test_a_topic_that_is_gone_for_a_while_is_waited_for(fakes: Fakes, virt
     ):
         broker = cluster.brokers["a"]
         broker.topic_ids["t"] = "1-1"
-        reader = assigned_queues.hold(QUEUE, await assigned_queues._offsets.begin(QUEUE), TASTE)
+        reader = assigned_queues.assign(
+            QUEUE, await assigned_queues._offsets.start_offset(QUEUE), TASTE
+        )
         gone = CallRefused(ResponseCode.TOPIC_NOT_EXIST, "not exist")
         broker.pull_faults += [gone, gone]
         broker.put("t", 0, b"x")

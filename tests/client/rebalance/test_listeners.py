@@ -15,9 +15,9 @@ async def test_watchers_hear_nothing_of_retry_topics(caplog: pytest.LogCaptureFi
     heard: list[Any] = []
     listeners = RebalanceListeners()
     listeners.lost = [lambda queues: 1 / 0, heard.append]
-    await listeners.tell(listeners.lost, [MessageQueue("%RETRY%g", "a", 0)])
+    await listeners.notify(listeners.lost, [MessageQueue("%RETRY%g", "a", 0)])
     assert heard == []
-    await listeners.tell(listeners.lost, [QUEUE, MessageQueue("%RETRY%g", "a", 0)])
+    await listeners.notify(listeners.lost, [QUEUE, MessageQueue("%RETRY%g", "a", 0)])
     assert heard == [(QUEUE,)]
     assert "a watcher of the assignment failed" in caplog.text
 
@@ -29,8 +29,8 @@ async def test_a_watcher_may_be_an_async_def_and_hears_in_turn() -> None:
         heard.append("slow")
 
     listeners = RebalanceListeners()
-    await listeners.tell([slow, lambda queues: heard.append("quick")], [QUEUE])
-    await listeners.tell([slow], [])
+    await listeners.notify([slow, lambda queues: heard.append("quick")], [QUEUE])
+    await listeners.notify([slow], [])
     assert heard == ["slow", "quick"]
 
 

@@ -137,16 +137,16 @@ async def test_a_look_that_fails_is_said_though_looks_before_it_did_not_end_well
         async def faulty(topic: str) -> Any:
             raise ZeroDivisionError("of a look")
 
-        find = one._rebalancer._allocator.of
-        one._rebalancer._allocator.of = faulty  # type: ignore[method-assign]
+        find = one._rebalancer._allocator.queues_of
+        one._rebalancer._allocator.queues_of = faulty  # type: ignore[method-assign]
         await asyncio.sleep(60)
         assert caplog.text.count("rebalance of g failed, all queues are kept") == 1
-        one._rebalancer._allocator.of = find  # type: ignore[method-assign]
+        one._rebalancer._allocator.queues_of = find  # type: ignore[method-assign]
         await cluster.add("a")
         cluster.topics["t"] = {"a": 1}
         await asyncio.sleep(60)
         assert one.assignment() == [QUEUE]
-        one._rebalancer._allocator.of = faulty  # type: ignore[method-assign]
+        one._rebalancer._allocator.queues_of = faulty  # type: ignore[method-assign]
         await asyncio.sleep(60)
         assert caplog.text.count("rebalance of g failed, all queues are kept") == 2
 
@@ -239,18 +239,18 @@ async def test_one_queue_whose_offset_cannot_be_read_holds_no_other_up(
     fakes: Fakes, virtual: Fakes
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
-        other, begin = MessageQueue("t", "a", 1), one._offsets.begin
+        other, begin = MessageQueue("t", "a", 1), one._offsets.start_offset
 
         async def garbled(queue: MessageQueue) -> int:
             if queue == QUEUE:
                 raise FieldError("offset: no number")
             return await begin(queue)
 
-        one._offsets.begin = garbled  # type: ignore[method-assign]
+        one._offsets.start_offset = garbled  # type: ignore[method-assign]
         await asyncio.sleep(1)
         assert one.assignment() == [other]
         assert list(cluster.brokers["a"].locked) == [other]
-        one._offsets.begin = begin  # type: ignore[method-assign]
+        one._offsets.start_offset = begin  # type: ignore[method-assign]
         await asyncio.sleep(21)
         assert one.assignment() == [QUEUE, other]
 
@@ -262,7 +262,7 @@ async def test_a_look_that_fails_leaves_no_lock(fakes: Fakes, virtual: Fakes) ->
         async def faulty(queue: MessageQueue) -> int:
             raise ZeroDivisionError
 
-        one._offsets.begin = faulty  # type: ignore[method-assign]
+        one._offsets.start_offset = faulty  # type: ignore[method-assign]
         with pytest.raises(ZeroDivisionError):
             await one.rebalance()
         assert cluster.brokers["a"].lock_calls

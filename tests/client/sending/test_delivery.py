@@ -9,7 +9,6 @@ import pytest
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.delivery import (
-    RETRYABLE_CODES,
     MessageDelivery,
     OutgoingBatch,
     build_receipts,
@@ -21,6 +20,7 @@ from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.model.subscription import HeartbeatData
+from roquet.rules.send_retry import OTHER_BROKER, TRANSIENT
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
@@ -86,7 +86,7 @@ async def test_a_refused_send_goes_to_another_broker_at_once(fakes: Fakes, virtu
         assert this_loop().clock.monotonic_ms() < 100
 
 
-@pytest.mark.parametrize("code", sorted(RETRYABLE_CODES))
+@pytest.mark.parametrize("code", sorted(TRANSIENT | OTHER_BROKER))
 def test_codes_that_java_tries_again_are_tried_again(
     fakes: Fakes, virtual: Fakes, code: int
 ) -> None:
@@ -193,13 +193,6 @@ async def test_one_way_is_sent_once_and_not_waited_for(fakes: Fakes, virtual: Fa
         cluster.brokers["a"].send_ms = 10_000
         await delivery.send_oneway(outgoing(b"x"))
         assert this_loop().clock.monotonic_ms() < 100
-
-
-def test_exactly_these_refusals_are_tried_again() -> None:
-    java = {17, 14, 1, 2, 16, 204, 205}  # DefaultMQProducer.retryResponseCodes
-    assert set(RETRYABLE_CODES) == java | {
-        1500
-    }  # and GO_AWAY, which its remoting client tries again
 
 
 @in_virtual_time
@@ -341,7 +334,7 @@ async def test_each_producer_begins_its_turns_somewhere(fakes: Fakes, virtual: F
         fakes(t={"a": 4}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
     ):
-        turns = [delivery.new_turn() for _ in range(200)]
+        turns = [delivery.new_round_robin() for _ in range(200)]
         first = [(await delivery.send(outgoing(b"x"), None, None, turn))[0].queue for turn in turns]
         assert {queue.queue_id for queue in first} == {0, 1, 2, 3}
         ten = [

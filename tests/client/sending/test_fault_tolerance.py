@@ -43,14 +43,14 @@ def producer_of(virtual: Fakes, address: str, **settings: Any) -> Producer:
 @in_virtual_time
 async def test_of_quick_brokers_nothing_is_remembered(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, tolerance_of(virtual, cluster.address) as known:
-        known.answered(A, 549)
+        known.record_success(A, 549)
         assert known.usable() is None
-        known.answered(A, 550)
+        known.record_success(A, 550)
         found = known.usable()
         assert found is not None
         assert found.out_of_use == {"a"}
         await asyncio.sleep(2)
-        known.answered(A, 1)  # healed
+        known.record_success(A, 1)  # healed
         assert known.faults == {}
 
 
@@ -72,7 +72,7 @@ def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
             fakes(t={"a": 1}) as cluster,
             tolerance_of(virtual, cluster.address, fault_detector=detector) as known,
         ):
-            known.failed(A, 3, error)
+            known.record_failure(A, 3, error)
             await asyncio.sleep(9.9)
             found = known.usable()
             assert found is not None
@@ -92,8 +92,8 @@ async def test_a_probe_finds_out_who_is_back_and_who_is_not(fakes: Fakes, virtua
         tolerance_of(virtual, cluster.address, fault_detector=True) as known,
     ):
         b = MessageQueue("t", "b", 0)
-        known.failed(A, 3, ConnectFailed("nobody"))
-        known.failed(b, 3, ConnectFailed("nobody"))
+        known.record_failure(A, 3, ConnectFailed("nobody"))
+        known.record_failure(b, 3, ConnectFailed("nobody"))
         await cluster.brokers["b"].server.stop(0)
         await asyncio.sleep(9)
         await known.probe()
@@ -110,7 +110,7 @@ async def test_a_broker_that_left_is_forgotten(fakes: Fakes, virtual: Fakes) -> 
         fakes(t={"a": 1}) as cluster,
         tolerance_of(virtual, cluster.address, fault_detector=True) as known,
     ):
-        known.failed(MessageQueue("t", "gone", 0), 3, CallRefused(2))
+        known.record_failure(MessageQueue("t", "gone", 0), 3, CallRefused(2))
         await known.probe()
         assert known.faults == {}
 

@@ -12,13 +12,13 @@ KEY = ("t", 1)
 
 
 async def pass_through(line: KeyOrder, name: str, seen: list[str], key: OrderKey = KEY) -> None:
-    ticket = await line.enter(key, 10_000)
+    ticket = await line.acquire(key, 10_000)
     try:
         seen.append(f"{name} in")
         await asyncio.sleep(1)
         seen.append(f"{name} out")
     finally:
-        line.leave(key, ticket)
+        line.release(key, ticket)
 
 
 @in_virtual_time
@@ -51,11 +51,11 @@ async def test_who_gives_up_lets_nobody_pass() -> None:
 @in_virtual_time
 async def test_who_waits_too_long_is_told_that_nothing_was_sent() -> None:
     line = KeyOrder(this_loop().clock)
-    first = await line.enter(KEY, 10_000)
+    first = await line.acquire(KEY, 10_000)
     with pytest.raises(CallError, match="it was not sent") as caught:
-        await line.enter(KEY, 2_000)
+        await line.acquire(KEY, 2_000)
     assert caught.value.definite
     assert this_loop().clock.monotonic_ms() == 2_000
-    line.leave(KEY, first)
+    line.release(KEY, first)
     await asyncio.sleep(0)
     assert len(line) == 0

@@ -85,7 +85,7 @@ def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\
         def finish(self, message: Any) -> None:
             """Hears it."""
 
-        def again(self, message: Any, delay_ms: int | None) -> None:
+        def retry(self, message: Any, delay_ms: int | None) -> None:
             """Hears it."""
 
     queue = MessageQueue(topic, "a", 0)

@@ -1,4 +1,4 @@
-"""What runs beside a client's calls: tasks that never die silently, and alarms that wake them."""
+"""Background tasks of a client: supervised loops, and a pause that can be cut short."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,29 +10,29 @@ from roquet.net.clock import Clock
 log = logger(__name__)
 
 RESTART_PAUSE_MS: Final = 1_000
-"""After a failure of a loop, before it begins anew: what failed once may fail at once again."""
+"""Pause before a failed loop is started again, since it may fail again at once."""
 
 
 class BackgroundTasks:
-    """Tasks with one owner: it sees that they end with it, and says so when one ends before."""
+    """Tasks with one owner, which cancels them at its end and logs the error of one that fails."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run a coroutine beside the others."""
+        """Run a coroutine as a background task."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def keep(
+    def supervise(
         self, work: Callable[[], Coroutine[Any, Any, None]], name: str, clock: Clock
     ) -> asyncio.Task[Any]:
-        """Run a loop beside the others: if it fails it is begun anew, and that is said once."""
-        return self.start(self._again_and_again(work, name, clock), name)
+        """Run a loop as a background task; restart it when it fails, and log the first failure."""
+        return self.start(self._supervised(work, name, clock), name)
 
-    async def _again_and_again(
+    async def _supervised(
         self, work: Callable[[], Coroutine[Any, Any, None]], name: str, clock: Clock
     ) -> None:
         is_said = False
@@ -53,22 +53,22 @@ class BackgroundTasks:
             log.error("%s ended with an error", task.get_name(), exc_info=error)
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing runs."""
+    def is_idle(self) -> bool:
+        """Whether no task runs."""
         return not self._tasks
 
     def cancel(self) -> None:
-        """End all but the one that calls."""
+        """Cancel all tasks except the calling one."""
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel all and wait until they have ended."""
+        """Cancel all tasks and wait until they have ended."""
         await cancel_and_wait(*self._tasks)
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended; how they end is not our concern."""
+    """Cancel tasks and wait until they have ended; their results and errors are dropped."""
     ending = [task for task in tasks if task is not asyncio.current_task()]
     for task in ending:
         task.cancel()
@@ -80,40 +80,40 @@ class Wakeup:
     """A pause that can be cut short."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._event = asyncio.Event()
 
-    def ring(self) -> None:
-        """Wake who waits; who comes next does not wait at all."""
-        self._rung.set()
+    def set(self) -> None:
+        """End the current wait, or else the next one."""
+        self._event.set()
 
     async def wait(self, ms: int) -> bool:
-        """Return after so many milliseconds, or when it rings: True then."""
+        """Wait for so many milliseconds, or until woken; True when woken."""
         try:
             async with asyncio.timeout(ms / 1000):
-                await self._rung.wait()
+                await self._event.wait()
         except TimeoutError:
             return False
-        self._rung.clear()
+        self._event.clear()
         return True
 
 
 class ErrorLogThrottle:
-    """Something that may fail many times in a row, told once, and once more when it has passed."""
+    """Logs the first of many failures in a row, and the recovery after them."""
 
     def __init__(self, what: str, patience: int = 0) -> None:
         self._what = what
         self._patience = patience
-        """So many failures in a row are not worth a word."""
+        """Number of failures in a row that are not logged."""
         self._failures = 0
 
-    def tell(self, error: object) -> None:
-        """It failed."""
+    def report(self, error: object) -> None:
+        """Count a failure; the first one above the patience is logged."""
         self._failures += 1
         if self._failures == self._patience + 1:
             log.warning("%s: %s; trying again, this is said once", self._what, error)
 
-    def over(self) -> None:
-        """It went well."""
+    def clear(self) -> None:
+        """Note a success; logged if failures were."""
         if self._failures > self._patience:
             log.info("%s: works again", self._what)
         self._failures = 0

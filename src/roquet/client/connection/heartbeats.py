@@ -1,7 +1,8 @@
-"""Heartbeats, and who else is in a group: who we are to the brokers.
+"""Heartbeats: tell brokers of this client, and ask them for the members of its group.
 
-Every broker that a followed topic lives on hears of us each 30 s, and at once when it is new, when
-a connection is made again, or when what we say has changed. Who did not hear is told again soon.
+Every broker of a known topic gets a heartbeat each 30 s, and at once when the broker is new, when a
+connection is opened or when the subscriptions change. Brokers that did not answer are tried again
+soon.
 """
 
 import asyncio
@@ -24,23 +25,23 @@ from roquet.wire.fastjson import codec
 log = logger(__name__)
 
 TRIGGERED_PAUSE_MS: Final = 1_000
-"""Between heartbeats that do not wait for their time."""
+"""Pause between heartbeats that are triggered."""
 
 INTRODUCTION_MS: Final = 1_000
-"""How long a request waits until brokers know who asks: most of them answer in a few."""
+"""Time that a request waits for brokers to know its client; most answer in a few milliseconds."""
 
 LEAVE_TIMEOUT_MS: Final = 1_000
-"""Saying good-bye is a courtesy: brokers notice a closed connection by themselves."""
+"""Timeout of an unregistration, which is optional: brokers notice a closed connection."""
 
 DenialListener = Callable[[CallRefused], object]
-"""What is told that no broker lets us in, and what one of them said."""
+"""Called when no broker grants access, with one broker's refusal."""
 
 HeartbeatSource = Callable[[], HeartbeatData]
-"""What a client says of itself, now."""
+"""Returns the client's current heartbeat data."""
 
 
 class Membership:
-    """One client's place in its group."""
+    """One client's registration with the brokers."""
 
     def __init__(
         self, pool: ChannelPool, routes: Routes, config: ClientConfig, data: HeartbeatSource
@@ -49,53 +50,54 @@ class Membership:
         self._routes = routes
         self._config = config
         self._data = data
-        self._alarm = Wakeup()
+        self._wakeup = Wakeup()
         self._known: set[str] = set()
-        self._troubles: dict[str, ErrorLogThrottle] = {}
-        self._told: set[str] = set()
-        """Those that were told of us since the connection to them stands."""
+        self._throttles: dict[str, ErrorLogThrottle] = {}
+        self._informed: set[str] = set()
+        """Addresses of brokers that got a heartbeat on their current connection."""
         self._joined: set[str] = set()
-        """Those that have heard of us since a connection was lost."""
+        """Addresses of brokers that acknowledged a heartbeat since a connection was last lost."""
         self._telling: asyncio.Task[bool] | None = None
         self._was_let_in = self._is_shut_out = False
         self._is_leaving = False
         self._denial: CallRefused | None = None
         self._on_denied: list[DenialListener] = []
         self.is_awaited: Callable[[], bool] = lambda: False
-        """Whether brokers may be about to call us: then a lost connection is made again at once."""
+        """Whether brokers may be about to call this client: then a lost connection is opened again
+        at once."""
         routes.on_change(lambda _: self._look())
         pool.on_connect(self._connected)
 
     def on_denied(self, callback: DenialListener) -> None:
-        """Call back when no broker lets us in, and none ever did: the keys must be wrong."""
+        """Add a callback for when no broker grants access and none ever did: wrong keys."""
         self._on_denied.append(callback)
 
-    async def introduce(self, topic: str) -> None:
-        """See that the brokers of a topic know us before they are to call us."""
+    async def ensure_known(self, topic: str) -> None:
+        """Make sure that a topic's brokers know this client before they have to call it."""
         wanted = {b.leader for b in self._routes.brokers_of(topic) if b.leader}
-        if not wanted <= self._told:
+        if not wanted <= self._informed:
             if self._telling is None or self._telling.done():
-                self._telling = asyncio.create_task(self.beat())
-            # All who ask at one time share it; a broker that is away holds nobody up for long.
+                self._telling = asyncio.create_task(self.send_heartbeats())
+            # Concurrent callers share one round; the timeout covers brokers that are down.
             await asyncio.wait({self._telling}, timeout=INTRODUCTION_MS / 1000)
 
     def trigger(self) -> None:
-        """Let the brokers hear of us now."""
-        self._alarm.ring()
+        """Send heartbeats now."""
+        self._wakeup.set()
 
-    async def keep(self) -> None:
-        """Beat, for ever, or until nobody lets us in and somebody takes that for the end."""
+    async def run(self) -> None:
+        """Send heartbeats for ever, or until access is denied and a callback handles that."""
         while True:
-            all_heard = await self.beat()
+            all_heard = await self.send_heartbeats()
             if self._is_shut_out and self._on_denied:
                 return
             hurried = not all_heard and self._denial is None
             pause_ms = TRIGGERED_PAUSE_MS if hurried else self._config.heartbeat_period_ms
-            if await self._alarm.wait(pause_ms):
+            if await self._wakeup.wait(pause_ms):
                 await self._config.clock.sleep(0)
 
-    async def beat(self) -> bool:
-        """One heartbeat to every broker; whether all heard it."""
+    async def send_heartbeats(self) -> bool:
+        """Send one heartbeat to every broker; return whether all of them acknowledged it."""
         data = self._data()
         body = codec.dumps(data)
         self._known = self._addresses(followers=bool(data.consumer_data_set))
@@ -109,7 +111,7 @@ class Membership:
         return all(heard)
 
     async def leave(self, *, producer: str | None = None, consumer: str | None = None) -> None:
-        """Tell every broker that we leave a group."""
+        """Tell every broker that this client leaves a group."""
         self._is_leaving = True
         call = Unregister(
             client_id=self._data().client_id, producer_group=producer, consumer_group=consumer
@@ -118,7 +120,7 @@ class Membership:
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def members(self, group: str, topic: str) -> Sequence[str]:
-        """The ids of a group's members, as a broker of the topic says; none when none could."""
+        """The ids of a group's members, by a broker of the topic; empty when none answers."""
         brokers = list(self._routes.brokers_of(topic))
         self._config.rng.shuffle(brokers)
         for broker in brokers:
@@ -129,31 +131,31 @@ class Membership:
                     self._config.timeout_ms,
                 )
                 return codec.loads(reply.body, ConsumerIdList).consumer_id_list
-            except RoquetError:  # not there, or it has not heard of the group
+            except RoquetError:  # the broker is down, or does not know the group
                 continue
         return ()
 
     async def _tell(self, address: str, body: bytes) -> bool:
-        trouble = self._troubles.setdefault(address, ErrorLogThrottle(f"heartbeat to {address}"))
+        throttle = self._throttles.setdefault(address, ErrorLogThrottle(f"heartbeat to {address}"))
         try:
             await self._pool.call(address, Heartbeat(body=body), self._config.timeout_ms)
-        except RoquetError as error:  # an address may be none, too
-            trouble.tell(error)
+        except RoquetError as error:  # the address may be invalid as well
+            throttle.report(error)
             self._routes.invalidate()
             if isinstance(error, CallRefused) and error.code == ResponseCode.NO_PERMISSION:
                 self._denial = error
             return False
         finally:
-            self._told.add(address)
-        trouble.over()
+            self._informed.add(address)
+        throttle.clear()
         if address not in self._joined:
             self._joined.add(address)
             log.info("%s is known to the broker at %s", self._data().client_id, address)
         return True
 
     def _connected(self, channel: Channel) -> None:
-        """A broker knows us on a connection: on a new one it has to hear of us again."""
-        self._told.clear()  # whose it is we cannot tell: routes may name hosts, it knows its ip
+        """Clear the known brokers after a connect: a broker knows a client by its connection."""
+        self._informed.clear()  # all of them: routes may name hosts where the channel has an ip
         channel.on_close(self._lost)
         self.trigger()
 
@@ -162,17 +164,17 @@ class Membership:
             log.info(
                 "the connection to %s is lost; it is made again when it is needed", channel.address
             )
-        self._joined.clear()  # whose it was we cannot tell, either
+        self._joined.clear()  # all of them, for the same reason
         if self.is_awaited():
             self.trigger()
 
     def _look(self) -> None:
-        """Hurry when there is a broker that has not heard of us."""
+        """Trigger a heartbeat when there is a broker that has got none."""
         if self._addresses(followers=False) - self._known:
             self.trigger()
 
     def _addresses(self, *, followers: bool) -> set[str]:
-        """Of all leaders; of those who follow them, too, when asked for."""
+        """The addresses of all leaders, and of their followers if asked for."""
         brokers = self._routes.brokers
         if followers:
             return {address for broker in brokers for address in broker.broker_addrs.values()}

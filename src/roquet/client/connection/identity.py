@@ -1,4 +1,4 @@
-"""Who a client is: its id in a group, and the ids that it gives to messages."""
+"""Client identity: the client id, and generated message ids."""
 
 import os
 from ipaddress import ip_address
@@ -15,7 +15,7 @@ _clients: Final = count(1)
 
 
 class ClientIdentity:
-    """One client of one process."""
+    """The id and address of one client of this process."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.pid = os.getpid()
@@ -25,7 +25,7 @@ class ClientIdentity:
         self.keys = MessageIdGenerator(self.ip, self.pid, config.rng.getrandbits(32))
 
     def check_process(self) -> None:
-        """Refuse to work in a forked child: the connections belong to its parent."""
+        """Raise UsageError in a forked child: the connections belong to the parent."""
         if os.getpid() != self.pid:
             raise UsageError(
                 "this client was made before a fork and cannot be used in the child: "
@@ -34,7 +34,7 @@ class ClientIdentity:
 
 
 class MessageIdGenerator:
-    """Ids for messages, no two alike: the machine, the process, the client, the time, a count."""
+    """Generates unique message ids from ip, process, client, time and a counter."""
 
     def __init__(self, ip: str, pid: int, client: int) -> None:
         self._head = unique_key(ip_address(ip).packed, pid, client, 0, 0)[:-12]
@@ -42,10 +42,10 @@ class MessageIdGenerator:
         self._month_ms = 0
         self._now_ms = -1
         self._prefix = ""
-        """All but the count, for the millisecond that it was made in: many messages share it."""
+        """The id without its counter; the same for all messages of one millisecond."""
 
     def make(self, now_ms: int) -> str:
-        """The next id."""
+        """Return the next id."""
         if now_ms != self._now_ms:
             self._begin(now_ms)
         self._count = count = self._count + 1 & 0xFFFF

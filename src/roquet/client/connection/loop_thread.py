@@ -1,4 +1,4 @@
-"""LoopThread: an event loop in a thread of its own, for callers that have none."""
+"""LoopThread: an event loop in a thread of its own, for the blocking client."""
 
 import asyncio
 import os
@@ -28,14 +28,14 @@ class LoopThread:
 
     @classmethod
     def shared(cls) -> "LoopThread":
-        """This process's: a fork gets one of its own."""
+        """The loop thread of this process; a forked child gets its own."""
         with cls._lock:
             if cls._one is None or cls._one.pid != os.getpid():
                 cls._one = cls()
             return cls._one
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there, and wait here until it has ended."""
+        """Run a coroutine on the loop, and block until it has ended."""
         if threading.current_thread() is self._thread:
             work.close()
             raise UsageError("this is the event loop's thread: use the async client there")
@@ -46,5 +46,5 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # nobody waits for it any more, as after Ctrl-C
+            future.cancel()  # the caller has given up, for example after Ctrl-C
             raise

@@ -1,7 +1,7 @@
-"""Members: the consumers of this process, of which no two may be the same member of a group.
+"""Open consumers of this process, of which no two may have the same client id and group.
 
-Two with one client id would be one member to the brokers: each would think that it has both
-shares, and each would be told of the other's.
+Brokers would take two consumers with one client id for one member: each of them would read the same
+share of the queues, and notices for one would reach the other.
 """
 
 import os
@@ -13,21 +13,21 @@ from roquet.model.errors import UsageError
 
 
 class OpenConsumer(Protocol):
-    """A consumer."""
+    """The properties of a consumer that identify it."""
 
     group: str
 
     @property
     def client_id(self) -> str:
-        """What brokers know it by."""
+        """The id by which brokers know this member."""
 
     @property
     def name_servers(self) -> Sequence[str]:
-        """Which cluster it belongs to."""
+        """The name servers' addresses, which identify the cluster."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it lives."""
+        """Whether the consumer has started and not ended."""
 
 
 _Key = tuple[int, tuple[str, ...], str, str]
@@ -36,7 +36,7 @@ _open: Final[WeakValueDictionary[_Key, OpenConsumer]] = WeakValueDictionary()
 
 
 def register(member: OpenConsumer) -> None:
-    """A consumer starts; UsageError when another one lives under its name."""
+    """Add a consumer; UsageError when an open one has the same client id and group."""
     other = _open.get(_key(member))
     if other is not None and other is not member and other.is_open:
         raise UsageError(
@@ -47,11 +47,11 @@ def register(member: OpenConsumer) -> None:
 
 
 def unregister(member: OpenConsumer) -> None:
-    """A consumer has ended."""
+    """Remove a consumer that has ended."""
     if _open.get(_key(member)) is member:
         del _open[_key(member)]
 
 
 def _key(member: OpenConsumer) -> _Key:
-    # A fork inherits the table, but not the consumers.
+    # A forked child inherits the table, but not the consumers.
     return os.getpid(), tuple(member.name_servers), member.client_id, member.group

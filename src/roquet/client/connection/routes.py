@@ -1,7 +1,7 @@
-"""The route cache: where topics live, as the name servers say.
+"""Routes: a cache of the brokers and queues of topics, refreshed from the name servers.
 
-One name server is asked at a time, the next one when it fails. Known topics are asked for again
-each 30 s, and at once when a call fails that a stale route may have caused.
+One name server is asked at a time, the next one when it fails. Known topics are refreshed each 30
+s, and soon after a call failed that a stale route may have caused.
 """
 
 import asyncio
@@ -23,30 +23,30 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 REFRESH_PAUSE_MS: Final = 1_000
-"""Between two rounds of questions, however many calls doubt their route."""
+"""Pause between two refreshes of all topics, however many calls invalidate the routes."""
 
 SEARCH_PAUSE_MS: Final = 200
-"""Between two tries to find a topic that a caller waits for."""
+"""Pause between two searches for a topic that a caller waits for."""
 
 _NOT_A_NAME_SERVER: Final = frozenset({ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
-"""Brokers know no request for routes."""
+"""Brokers refuse route requests with this code."""
 
 RouteListener = Callable[[str], object]
-"""What is told the name of a topic whose route is new or has changed."""
+"""Called with the name of a topic whose route is new or has changed."""
 
 
 class NameServers:
-    """Several that know the same: one is asked at a time, the next when it fails."""
+    """Equivalent name servers: one is asked at a time, the next one when it fails."""
 
     def __init__(self, pool: ChannelPool, addresses: Sequence[str], config: ClientConfig) -> None:
         self.addresses = addresses
         self._pool = pool
         self._timeout_ms = config.timeout_ms
-        # Not all clients at the first one.
+        # Clients start at different servers.
         self._current = config.rng.randrange(len(addresses))
 
     async def ask(self, call: Call[R]) -> R:
-        """The first answer; one that says that there is no such topic is an answer, too."""
+        """Return the first answer; TOPIC_NOT_EXIST is an answer too, and raises CallRefused."""
         for _ in self.addresses:
             try:
                 return await self._pool.call(self.addresses[self._current], call, self._timeout_ms)
@@ -67,7 +67,7 @@ class NameServers:
 
 
 class Routes:
-    """Where topics live."""
+    """Routes by topic."""
 
     def __init__(self, servers: NameServers, config: ClientConfig) -> None:
         self._servers = servers
@@ -79,26 +79,26 @@ class Routes:
         self._asking: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._changed: list[RouteListener] = []
         self._invalidated = Wakeup()
-        self._trouble = ErrorLogThrottle("routes")
+        self._throttle = ErrorLogThrottle("routes")
 
     def on_change(self, callback: RouteListener) -> None:
-        """Call back whenever the route of a topic is new or has changed."""
+        """Add a callback for each new or changed route."""
         self._changed.append(callback)
 
     @property
     def brokers(self) -> Sequence[BrokerData]:
-        """The brokers of all topics known."""
+        """The brokers of all known topics."""
         return list(self._brokers.values())
 
     def leader(self, broker_name: str) -> str:
-        """The address of the broker that takes writes; ConnectFailed when it is not known."""
+        """The address of a broker's leader, which takes writes; ConnectFailed if unknown."""
         broker = self._brokers.get(broker_name)
         if broker is None or broker.leader is None:
             raise ConnectFailed(f"no address of broker {broker_name} is known")
         return broker.leader
 
     def brokers_of(self, topic: str) -> Sequence[BrokerData]:
-        """The brokers that hold a topic, as far as known."""
+        """The known brokers of a topic."""
         route = self._routes.get(topic)
         return route.broker_datas if route else []
 
@@ -108,11 +108,11 @@ class Routes:
         return route.read_queues(topic) if route and topic not in self._borrowed else None
 
     def writable(self, topic: str) -> list[MessageQueue] | None:
-        """The queues to write to; None while none is known."""
+        """The queues to write to; None while there is none."""
         return self._writable.get(topic)
 
     async def find_readable(self, topic: str) -> list[MessageQueue]:
-        """The queues to read from, asked for when the topic is unknown; none if it stays so."""
+        """The queues to read from, refreshed if the topic is unknown; empty if it stays unknown."""
         found = self.readable(topic)
         if found is None:
             await self.refresh(topic)
@@ -120,10 +120,10 @@ class Routes:
         return found or []
 
     async def find_writable(self, topic: str, new_queues: int, deadline_ms: int) -> None:
-        """Return once there is a queue to write to; ConnectFailed when there is none in time.
+        """Wait until there is a queue to write to; ConnectFailed after the deadline.
 
-        A topic that nobody knows borrows the route of the one that brokers make new topics after:
-        the first send creates it, with so many queues on each broker.
+        An unknown topic borrows the route of AUTO_CREATE_TOPIC: the first send creates it, with up
+        to `new_queues` queues on each broker.
         """
         clock = self._config.clock
         while topic not in self._writable:
@@ -141,33 +141,33 @@ class Routes:
                 raise ConnectFailed(reason)
             await clock.sleep(min(SEARCH_PAUSE_MS, left_ms))
 
-    async def is_sure_of(self, queue: MessageQueue) -> bool:
-        """Whether name servers still say that this queue may be written to."""
+    async def is_still_writable(self, queue: MessageQueue) -> bool:
+        """Refresh the route; return whether it still has this queue for writing."""
         await self.refresh(queue.topic)
         return queue.topic not in self._borrowed and queue in self._writable.get(queue.topic, ())
 
     def invalidate(self) -> None:
-        """A call failed that a stale route may have caused: ask again soon."""
-        self._invalidated.ring()
+        """Refresh all routes soon: a call failed that a stale route may have caused."""
+        self._invalidated.set()
 
-    async def keep(self) -> None:
-        """Ask again for every known topic, for ever."""
+    async def refresh_forever(self) -> None:
+        """Refresh all known topics periodically, for ever."""
         while True:
             await self._invalidated.wait(self._config.route_period_ms)
             try:
                 await self.refresh_all()
-                self._trouble.over()
+                self._throttle.clear()
             except RoquetError as error:
-                self._trouble.tell(error)
+                self._throttle.report(error)
             await self._config.clock.sleep(REFRESH_PAUSE_MS)
 
     async def refresh_all(self) -> None:
-        """Ask once for every known topic; an answer that cannot be read holds no other up."""
+        """Refresh all known topics once; an unreadable answer for one does not stop the others."""
         fault: RoquetError | None = None
         for topic in list(self._routes):
             try:
                 await self.refresh(topic)
-            except CallError:  # nobody answers: the next topic would fare no better
+            except CallError:  # no name server answers: the next topic would fail as well
                 raise
             except RoquetError as error:
                 fault = error
@@ -175,8 +175,8 @@ class Routes:
             raise fault
 
     async def refresh(self, topic: str) -> TopicRoute | None:
-        """Ask for one topic; None when nobody knows it: what was known before stays then."""
-        # Everyone who asks for a topic at one time shares one question.
+        """Refresh one topic; None when no server knows it, and then the old route stays."""
+        # Concurrent callers share one request.
         if (task := self._asking.get(topic)) is None:
             task = self._asking[topic] = asyncio.create_task(self._ask(topic))
             task.add_done_callback(lambda done: self._asked(topic, done))
@@ -185,7 +185,7 @@ class Routes:
     def _asked(self, topic: str, task: asyncio.Task[TopicRoute | None]) -> None:
         del self._asking[topic]
         if not task.cancelled():
-            task.exception()  # is told to those who wait; it need not be told to nobody
+            task.exception()  # marks the error as retrieved: the callers get it from their shields
 
     async def _ask(self, topic: str) -> TopicRoute | None:
         route = await self._fetch(topic)
@@ -198,13 +198,13 @@ class Routes:
         route = await self._fetch(AUTO_CREATE_TOPIC)
         if route is not None:
             self._borrowed.add(topic)
-            self.invalidate()  # its own route is known a moment after the first send
+            self.invalidate()  # the topic's own route exists soon after the first send
             self._take(topic, _with_queues(route, new_queues))
 
     async def _fetch(self, topic: str) -> TopicRoute | None:
         try:
             reply = await self._servers.ask(GetRoute(topic=topic))
-        except CallRefused:  # only "no such topic" comes through
+        except CallRefused:  # NameServers.ask raises CallRefused only for TOPIC_NOT_EXIST
             return None
         return _sorted(codec.loads(reply.body, TopicRoute))
 
@@ -222,7 +222,7 @@ class Routes:
 
 
 def _sorted(route: TopicRoute) -> TopicRoute:
-    """The same in an order that does not depend on who answered."""
+    """The route in an order that does not depend on the server that answered."""
     return msgspec.structs.replace(
         route,
         queue_datas=sorted(route.queue_datas, key=lambda data: data.broker_name),
@@ -231,7 +231,7 @@ def _sorted(route: TopicRoute) -> TopicRoute:
 
 
 def _with_queues(route: TopicRoute, count_max: int) -> TopicRoute:
-    """The route that a topic will have which is made after this one."""
+    """The route of a topic that is created with this route as its template."""
     return msgspec.structs.replace(
         route,
         queue_datas=[

@@ -1,4 +1,4 @@
-"""Security: signed requests and TLS, from a client's settings and the environment."""
+"""Security: request signing and TLS, from a client's settings and the environment."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ TLS_SERVER_NAME_VARIABLE: Final = "ROCKETMQ_TLS_SERVER_NAME"
 
 
 def connection_security(config: ClientConfig, environ: Mapping[str, str]) -> Security:
-    """What a client's connections are made with; ConfigError when a setting cannot be used."""
+    """The security of a client's connections; ConfigError when a setting cannot be used."""
     found, tls = resolve_credentials(config, environ), resolve_tls(config, environ)
     return Security(
         context=tls.context() if tls else None,
@@ -32,12 +32,13 @@ def connection_security(config: ClientConfig, environ: Mapping[str, str]) -> Sec
 
 
 def resolve_credentials(config: ClientConfig, environ: Mapping[str, str]) -> Credentials | None:
-    """The keys that requests are signed with: as set, else the environment's; None without any."""
+    """The signing keys, from the settings or else from the environment; None without any."""
     access = _trimmed(config.access_key)
     token = _trimmed(config.security_token)
     if not access:
         access = _trimmed(environ.get(ACCESS_KEY_VARIABLE))
-        # A token belongs to its keys: one from elsewhere would spoil those that were set.
+        # A token belongs to its keys: do not combine one of the environment with keys of the
+        # settings.
         token = token or _trimmed(environ.get(SECURITY_TOKEN_VARIABLE))
     secret = _trimmed(config.secret_key) or _trimmed(environ.get(SECRET_KEY_VARIABLE))
     if not access and not secret:
@@ -50,7 +51,7 @@ def resolve_credentials(config: ClientConfig, environ: Mapping[str, str]) -> Cre
 
 
 def resolve_tls(config: ClientConfig, environ: Mapping[str, str]) -> Tls | None:
-    """How TLS is spoken: as set, else as the environment says; None without it."""
+    """The TLS settings, or else those of the environment; None without TLS."""
     match config.tls:
         case Tls():
             return config.tls
@@ -74,5 +75,5 @@ def resolve_tls(config: ClientConfig, environ: Mapping[str, str]) -> Tls | None:
 
 
 def _trimmed(text: str | None) -> str:
-    """Without the line break that a key out of a file ends with, as Java trims it."""
+    """The text without the line break at the end of a key file, as Java trims it."""
     return (text or "").strip()

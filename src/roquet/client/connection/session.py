@@ -1,4 +1,4 @@
-"""Session: what every client stands on: who it is, its connections, routes and heartbeats."""
+"""Session: the parts that every client has: identity, connections, routes and heartbeats."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from roquet.net.router import Router
 
 
 class Session:
-    """One client's life, from `start` to `close`."""
+    """One client's shared parts, from `start` to `close`."""
 
     pool: ChannelPool
     routes: Routes
@@ -32,12 +32,12 @@ class Session:
         self.background = BackgroundTasks()
         self.is_open = False
         self.is_closing = False
-        """Whether a close has begun: what is under way may end, nothing new may begin."""
+        """Whether a close has begun: calls under way may end, new ones are refused."""
         self.started_ms = 0
         self._is_over = False
 
     def start(self, data: HeartbeatSource) -> None:
-        """Open for work; nobody need be there yet."""
+        """Open for work; no server needs to be reachable yet."""
         self.identity.check_process()
         if self.is_open or self._is_over:
             raise UsageError("a client is started once: make a new one")
@@ -46,12 +46,12 @@ class Session:
         self.pool = ChannelPool(self.router, clock=config.clock, security=self.security)
         self.routes = Routes(NameServers(self.pool, self.addresses, config), config)
         self.membership = Membership(self.pool, self.routes, config, data)
-        self.background.keep(self.routes.keep, "routes", config.clock)
-        self.background.keep(self.membership.keep, "heartbeats", config.clock)
+        self.background.supervise(self.routes.refresh_forever, "routes", config.clock)
+        self.background.supervise(self.membership.run, "heartbeats", config.clock)
         self.is_open = True
 
     def check(self) -> None:
-        """UsageError unless the client may be used here and now."""
+        """Raise UsageError unless the client is open and was made in this process."""
         self.identity.check_process()
         if self._is_over or self.is_closing:
             raise UsageError("this client is closed: make a new one")
@@ -59,7 +59,7 @@ class Session:
             raise UsageError("this client is not started: use `async with`, or await start()")
 
     async def close(self) -> None:
-        """End all tasks and connections."""
+        """End all tasks and close all connections."""
         self._is_over, self.is_open = True, False
         await self.background.close()
         await self.pool.close()

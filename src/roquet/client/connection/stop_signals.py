@@ -1,9 +1,9 @@
-"""Signals: SIGTERM and Ctrl-C end consumers in good order, where nobody else handles them.
+"""Stop signals: SIGTERM and Ctrl-C stop consumers in good order, unless the program handles them.
 
-The first signal stops every open consumer: handlers at work may end, nothing new is begun. Then
-SIGTERM leaves the program to its own end, and Ctrl-C raises KeyboardInterrupt where messages are
-read, which ends a program that does not catch it with 130 and without a traceback. A second signal
-ends the process at once.
+The first signal stops every open consumer: running handlers may end, no new one starts. After
+SIGTERM the program continues to its own end. Ctrl-C raises KeyboardInterrupt where messages are
+read, which ends a program that does not catch it with status 130 and without a traceback. A second
+signal ends the process at once.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ from typing import Any, Final
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 INTERRUPTED: Final = 130
-"""What shells call the end by Ctrl-C."""
+"""Exit status after Ctrl-C, by the shells' convention."""
 
 
 class StopSignals:
-    """The signal that a consumer is told of between `open` and `close`, if any.
+    """One consumer's signal handling, between `open` and `close`.
 
-    `stop` is called in the main thread, between any two of its steps. `end` is called after it when
-    the main thread, or the main task, reads no messages by itself, and so would not notice.
+    `stop` is called in the main thread, between any two bytecodes. `end` is called after it if the
+    main thread, or the main task, does not read messages and so would not notice.
     """
 
     def __init__(
         self, stop: Callable[[], object], is_main: Callable[[], bool], end: Callable[[], object]
     ) -> None:
         self.number: int | None = None
-        """The signal that came; None while none has."""
+        """The signal received; None so far."""
         self.is_read_here = False
-        """Whether the main thread, or the main task, is where messages are read."""
+        """Whether messages are read in the main thread or the main task."""
         self.is_finished = False
         self._stop = stop
         self._is_main = is_main
@@ -43,65 +43,66 @@ class StopSignals:
         self._was_empty = False
 
     def open(self) -> None:
-        """Hear of signals from now on."""
+        """Start to handle signals."""
         _PROCESS.add(self)
 
     def close(self) -> None:
-        """Hear of no more signals."""
+        """Stop handling signals."""
         _PROCESS.remove(self)
 
     def receive(self, number: int) -> None:
-        """Stop; RuntimeError when the consumer's event loop has gone."""
+        """Stop the consumer; RuntimeError when its event loop is closed."""
         self.number = number
         self._stop()
 
     def end(self) -> None:
-        """End the program where no read does it."""
+        """End the program, unless a read will do so."""
         if not self.is_read_here:
             self._end()
 
-    def reading(self) -> None:
-        """Note where messages are read."""
+    def note_reader(self) -> None:
+        """Note that messages are read here."""
         self.is_read_here = self.is_read_here or self._is_main()
 
-    def ended(self) -> None:
-        """Raise KeyboardInterrupt when the messages have ended because of Ctrl-C."""
+    def raise_if_interrupted(self) -> None:
+        """Raise KeyboardInterrupt when Ctrl-C was the reason that the messages ended."""
         if self.number == signal.SIGINT and self._is_main():
             raise KeyboardInterrupt
 
-    def empty(self) -> None:
-        """End a program that reads again and again, when a signal is why a read gave nothing.
+    def note_empty_read(self) -> None:
+        """End a program that reads in a loop, when a signal is why a read returned nothing.
 
-        After SIGTERM one read gives nothing, as from a closed consumer, and the next one raises.
+        After SIGTERM the first read returns nothing, as from a closed consumer, and the next one
+        raises.
         """
         if self.number is None:
             return
-        self.ended()
+        self.raise_if_interrupted()
         if self._was_empty:
             raise SystemExit(0) if self._is_main() else asyncio.CancelledError
         self._was_empty = True
 
     def finish(self) -> None:
-        """Say that no handler is at work any more; the last consumer's word ends the main task."""
+        """Note that no handler runs any more; the last consumer to do so ends the main task."""
         self.is_finished = True
         _PROCESS.finish()
 
 
 class _Process:
-    """The signal handlers of this process, which are ours while a consumer is open."""
+    """The signal handlers of this process, installed while a consumer is open."""
 
     def __init__(self) -> None:
         self._open: list[StopSignals] = []
         self._before: dict[int, Any] = {}
         self._received: int | None = None
         self._interrupt: Any = None
-        """Does what Ctrl-C did before."""
+        """The former handler of Ctrl-C."""
 
     def add(self, watch: StopSignals) -> None:
-        """One more to tell; handlers that others have set stay."""
+        """Add a consumer; handlers that the program has installed stay."""
         if threading.current_thread() is not threading.main_thread() or is_interactive():
             return
-        if not self._open or self._received is None:  # a consumer may be left that nobody closed
+        if not self._open or self._received is None:  # one may have been dropped unclosed
             for number in STOP_SIGNALS:
                 if _is_default(before := signal.getsignal(number)):
                     self._before[number] = before
@@ -109,7 +110,7 @@ class _Process:
         self._open.append(watch)
 
     def remove(self, watch: StopSignals) -> None:
-        """One fewer; after the last one all is as it was before."""
+        """Remove a consumer; the last one restores the former handlers."""
         if watch not in self._open:
             return
         self._open.remove(watch)
@@ -117,12 +118,12 @@ class _Process:
             self._give_back()
 
     def main_task(self) -> "asyncio.Task[Any] | None":
-        """The task that `asyncio.run` was given; None where that is not how the loop runs."""
+        """The task that `asyncio.run` runs; None under other runners."""
         before = self._before.get(signal.SIGINT)
         return before.keywords.get("main_task") if isinstance(before, partial) else None
 
     def finish(self) -> None:
-        """Interrupt the main task once no consumer's handlers are at work."""
+        """Interrupt the main task once no consumer has running handlers."""
         if self._interrupt is not None and all(one.is_finished for one in self._open):
             interrupt, self._interrupt = self._interrupt, None
             interrupt(signal.SIGINT, None)
@@ -130,7 +131,7 @@ class _Process:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         told: list[StopSignals] = []
         for watch in tuple(self._open):
-            with suppress(RuntimeError):  # its loop has gone, and nobody has closed it
+            with suppress(RuntimeError):  # its loop is closed, but the consumer is not
                 watch.receive(number)
                 told.append(watch)
         if not told:
@@ -149,7 +150,7 @@ class _Process:
     def _show(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        """Show an error that ends the program; that of a signal is not worth a traceback."""
+        """Show an uncaught error; that of a stop signal needs no traceback."""
         if isinstance(error, KeyboardInterrupt):
             raise SystemExit(0 if self._received == signal.SIGTERM else INTERRUPTED)
         self._show_others(kind, error, trace)
@@ -162,27 +163,27 @@ class _Process:
 
 
 _PROCESS: Final = _Process()
-"""Signals are the whole process's, and so is what handles them."""
+"""Signal handlers are global to the process."""
 
 
 def is_main_task() -> bool:
-    """Whether this is the task that `asyncio.run` was given, as far as that is known."""
+    """Whether this is the task that `asyncio.run` runs, or that is unknown."""
     main = _PROCESS.main_task()
     return main is None or asyncio.current_task() is main
 
 
 def is_main_thread() -> bool:
-    """Whether this is the thread in which signals are handled."""
+    """Whether this is the main thread, where signals are handled."""
     return threading.current_thread() is threading.main_thread()
 
 
 def is_interactive() -> bool:
-    """Whether somebody types: there Ctrl-C ends a statement, not the process."""
+    """Whether this is an interactive interpreter, where Ctrl-C ends only a statement."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def _is_default(handler: object) -> bool:
-    """Whether nobody but Python, or `asyncio.run`, has said what a signal does."""
+    """Whether the handler is that of Python or of `asyncio.run`."""
     if isinstance(handler, partial):
         return isinstance(getattr(handler.func, "__self__", None), asyncio.Runner)
     return handler in {signal.SIG_DFL, signal.default_int_handler}

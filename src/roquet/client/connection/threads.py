@@ -1,7 +1,7 @@
-"""Threads of their own: for plain functions of users, which may block, and may never return.
+"""Threads for users' plain functions, which may block for ever.
 
-The event loop's own threads are few, look up hosts besides, and hold up the end of a program for
-as long as one of them hangs. Nobody waits for these.
+The event loop's executor has few threads, which also resolve host names, and a program cannot end
+while one of them hangs. These are daemon threads, which are never joined.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 async def run_in_thread(work: Callable[[], T], name: str) -> T:
-    """What a function gives, or raises, that runs in a thread of its own.
+    """Call a function in a thread of its own; return its result or raise its error.
 
-    Whoever is cancelled waits no more; the function runs on, and nobody hears how it ends.
+    After a cancellation the function runs on, and its result is dropped.
     """
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
@@ -35,7 +35,7 @@ async def run_in_thread(work: Callable[[], T], name: str) -> T:
             faults.append(error)
         try:
             loop.call_soon_threadsafe(tell)
-        except RuntimeError:  # the loop has gone
+        except RuntimeError:  # the loop is closed
             return
 
     threading.Thread(target=run, name=name, daemon=True).start()

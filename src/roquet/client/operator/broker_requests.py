@@ -1,4 +1,4 @@
-"""Notices: what brokers ask of a group's member on behalf of operators."""
+"""Broker requests: what brokers ask of a group's member on behalf of operators."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from roquet.wire.fastjson import codec
 
 
 class BrokerRequests:
-    """Answers for one consumer."""
+    """Handlers of one consumer's requests."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class BrokerRequests:
         self._direct_consumer = direct_consumer
         self._consumer_status = status
         self._wanted: dict[MessageQueue, int] = {}
-        """Offsets that an operator has set, and that are not looked at yet."""
+        """Offsets that an operator has set, and that are not applied yet."""
         session.router.add(ResetClientOffset, self._reset)
         session.router.add(GetClientStatus, self._status)
         session.router.add(GetRunningInfo, self._running_info)
         session.router.add(ConsumeDirectly, self._consume)
 
     def _reset(self, call: ResetClientOffset, _peer: Peer) -> HandlerReply:
-        """An operator has set the group's offsets."""
+        """Handle an operator's reset of the group's offsets."""
         if call.group != self._group:
             return None
         is_first = not self._wanted
@@ -57,12 +57,12 @@ class BrokerRequests:
             await self._rebalancer.reset(wanted)
 
     def _status(self, call: GetClientStatus, _peer: Peer) -> Reply:
-        """How far we are in the queues of a topic."""
+        """Return this member's offsets in the queues of a topic."""
         table = self._consumer_status.progress(call.topic) if call.group == self._group else {}
         return Reply(body=codec.dumps(ClientStatus(message_queue_table=table)))
 
     def _running_info(self, call: GetRunningInfo, _peer: Peer) -> Reply:
-        """How we are doing."""
+        """Return this member's running info."""
         self._check(call.consumer_group)
         return Reply(
             body=codec.dumps(
@@ -71,7 +71,7 @@ class BrokerRequests:
         )
 
     async def _consume(self, call: ConsumeDirectly, _peer: Peer) -> Reply:
-        """Our handler shall handle one message now."""
+        """Call the handler of `run` with one message now."""
         self._check(call.consumer_group)
         return Reply(body=codec.dumps(await self._direct_consumer.handle(call)))
 
@@ -84,7 +84,7 @@ class BrokerRequests:
 
 
 def decode_reset_offsets(body: bytes) -> Mapping[MessageQueue, int]:
-    """Queues and where to go on in them, in either of the forms that brokers send."""
+    """Decode queues and their new offsets, in either of the formats that brokers send."""
     try:
         return codec.loads(body, ResetOffsetBody).offset_table
     except FieldError:

@@ -1,7 +1,7 @@
-"""Directly: one stored message is given to a member's handler, because an operator wants to see.
+"""Direct consumption: a member's handler is called with one stored message for an operator.
 
-The handler runs beside all others. How it goes is told to the operator and changes nothing: the
-message is neither acknowledged nor sent back.
+The handler runs beside all others. Its result goes to the operator and changes nothing: the message
+is neither acknowledged nor sent back.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
 
 CONCURRENT_MAX: Final = 16
-"""Messages that operators may give a member at one time; its own work goes on beside them."""
+"""Limit of messages that operators may have handled at the same time."""
 
 
 class ResultRecorder:
-    """Holds one message, and hears how it went."""
+    """Owner of one message, which records how it was settled."""
 
     is_held = True
 
@@ -43,12 +43,12 @@ class ResultRecorder:
         self._replies = replies
 
     def finish(self, message: InboundMessage) -> None:
-        """The message is handled."""
+        """Record a success."""
         del message
         self.verdict = ConsumeResult.CR_SUCCESS
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
-        """The message failed."""
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
+        """Record a failure."""
         del message
         self.verdict = ConsumeResult.CR_LATER
         if delay_ms == DEAD_LETTER:
@@ -57,24 +57,24 @@ class ResultRecorder:
     async def reply(
         self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
     ) -> bool:
-        """Answer the message, which is a request."""
+        """Reply to a request."""
         return await self._replies.reply(message, body, properties)
 
 
 class DirectPoppedMessage(PoppedMessage):
-    """A message as a PopConsumer's handler knows it, which nobody popped."""
+    """A message for a PopConsumer's handler that was not popped."""
 
     async def extend(self, invisible_ms: int) -> None:
-        """There is no time that could pass."""
+        """Do nothing: the message has no time limit."""
 
     @property
     def first_popped_ms(self) -> int:
-        """When it was given out for the first time: now, unless it says otherwise."""
+        """Time of the first pop, else the time of storage."""
         return int(self.properties.get(names.FIRST_POP_TIME, self.stored_ms))
 
 
 class DirectConsumer:
-    """Gives messages to the handler of `run`, while there is one."""
+    """Calls the handler of `run`, while it is running."""
 
     def __init__(
         self, config: ConsumerConfig, replies: ReplySender, kind: type[ReceivedMessage]
@@ -85,8 +85,8 @@ class DirectConsumer:
         self._handler: MessageHandler | None = None
         self._count = 0
 
-    def ask(self, handler: MessageHandler, task: "asyncio.Task[None]") -> None:
-        """Ask this handler, until the task in which it works has ended."""
+    def use_handler(self, handler: MessageHandler, task: "asyncio.Task[None]") -> None:
+        """Use this handler until the task that runs it has ended."""
         self._handler = handler
         task.add_done_callback(partial(self._leave, handler))
 
@@ -95,7 +95,7 @@ class DirectConsumer:
             self._handler = None
 
     async def handle(self, call: ConsumeDirectly) -> ConsumeDirectlyResult:
-        """Give the handler one message; how that went."""
+        """Call the handler with one message; return its result."""
         if self._handler is None:
             raise CallRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -109,7 +109,7 @@ class DirectConsumer:
         message = self._message(call, recorder)
         self._count += 1
         try:
-            return await self._judged(self._handler, message, recorder)
+            return await self._result(self._handler, message, recorder)
         finally:
             self._count -= 1
 
@@ -123,7 +123,7 @@ class DirectConsumer:
                 ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}"
             ) from error
 
-    async def _judged(
+    async def _result(
         self, handler: MessageHandler, message: ReceivedMessage, recorder: ResultRecorder
     ) -> ConsumeDirectlyResult:
         clock = self._config.clock
@@ -148,7 +148,7 @@ class DirectConsumer:
 
 
 async def _called(handler: MessageHandler, message: ReceivedMessage) -> object:
-    """What the handler returns; a plain one runs in a thread of its own."""
+    """Call the handler; a plain `def` runs in a thread of its own."""
     call: Callable[[ReceivedMessage], Any] = handler
     if is_coroutine_function(handler):
         return await call(message)

@@ -1,4 +1,4 @@
-"""Running info: how a member is doing, as operators ask through brokers."""
+"""Running info: a member's settings, queues and rates, which operators ask for through brokers."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,14 +19,14 @@ from roquet.wire.calls.admin.client_forwarding import PopInfo, QueueInfo, Runnin
 MIB: Final = 1024 * 1024
 
 VERSION_NAME: Final = "V5_5_0"
-"""What genuine tools call the version that we say we are (wire.codes.VERSION)."""
+"""How Apache RocketMQ's tools name this client's version number (wire.codes.VERSION)."""
 
 HIDDEN_SETTINGS: Final = frozenset({"access_key", "secret_key", "security_token"})
-"""Settings that are nobody else's business."""
+"""Settings that are secret."""
 
 
 class ConsumerStatus:
-    """How one consumer is doing."""
+    """The status of one consumer."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class ConsumerStatus:
         self._rates = rates
         self._data = data
         self.popped: Callable[[], Mapping[MessageQueue, PopInfo]] = dict
-        """What is taken without owning a queue; a consumer that pops says so."""
+        """Prefetched messages by queue; set by consumers that pop."""
 
-    async def keep(self) -> None:
-        """Remember how quickly it went, for ever."""
+    async def sample_forever(self) -> None:
+        """Sample the consume rates periodically, for ever."""
         self._sample(self._clock.now_ms())
         await every(SAMPLE_MS, self._sample, self._clock)
 
@@ -52,12 +52,12 @@ class ConsumerStatus:
         self._rates.sample(now_ms, self._in_flight())
 
     def progress(self, topic: str) -> dict[MessageQueue, int]:
-        """How far it is in the queues of a topic that are its own."""
+        """The consumed offsets of a topic's assigned queues."""
         readers = self._assigned_queues.readers.items()
         return {q: reader.window.committable for q, reader in readers if q.topic == topic}
 
     def info(self, stacks: str | None) -> RunningInfo:
-        """How it is doing now; `stacks` say what its threads are at."""
+        """The running info now; `stacks` is the dump of threads, if wanted."""
         (data,) = self._data().consumer_data_set
         return RunningInfo(
             properties=_properties(self._session, data),
@@ -95,7 +95,7 @@ class ConsumerStatus:
 
 
 def _properties(session: Session, data: ConsumerData) -> dict[str, str]:
-    """The settings, without secrets, and what genuine tools look for."""
+    """The settings without secrets, and the properties that Apache RocketMQ's tools show."""
     config: Any = session.config
     settings = {name: getattr(config, name) for name in config.__struct_fields__}
     told = {_camel(n): _text(value) for n, value in settings.items() if n not in HIDDEN_SETTINGS}
@@ -117,7 +117,7 @@ def _camel(name: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    """A setting that can be told; functions, clocks and keys cannot."""
+    """A setting as text; None for functions, clocks and other objects."""
     match value:
         case bool():
             return str(value).lower()

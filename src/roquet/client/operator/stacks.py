@@ -1,4 +1,4 @@
-"""Stacks: what the threads and tasks of this process are at, as text."""
+"""Stacks: a dump of this process's threads and tasks as text."""
 
 import asyncio
 import sys
@@ -9,14 +9,14 @@ from types import FrameType
 from typing import Any, Final
 
 TASKS_MAX: Final = 500
-"""Of tasks that are told of: an answer is read by somebody, and has to fit a frame."""
+"""Limit of tasks in a dump, which has to fit into a frame."""
 
 DEPTH_MAX: Final = 50
-"""Of the calls of one stack: the innermost ones."""
+"""Limit of calls of one stack, from the innermost one."""
 
 
 def dump_stacks() -> str:
-    """All threads, then the tasks of this event loop."""
+    """All threads, then the tasks of the running event loop."""
     return "\n".join((*_threads(), *_tasks(asyncio.all_tasks())))
 
 
@@ -38,7 +38,7 @@ def _tasks(tasks: set[asyncio.Task[Any]]) -> Iterator[str]:
 
 
 def _waiting(task: asyncio.Task[Any]) -> list[FrameType]:
-    """The frames of a task that waits, the innermost one first."""
+    """The frames of a waiting task, the innermost one first."""
     found: list[FrameType] = []
     at: Any = task.get_coro()
     while len(found) < DEPTH_MAX and (frame := _first(at, "cr_frame", "gi_frame", "ag_frame")):
@@ -48,7 +48,7 @@ def _waiting(task: asyncio.Task[Any]) -> list[FrameType]:
 
 
 def _first(thing: object, *names: str) -> Any:
-    """The first of some attributes that a thing has; coroutines of each kind have their own."""
+    """The first attribute that an object has; coroutines of each kind have different ones."""
     return next((getattr(thing, name) for name in names if hasattr(thing, name)), None)
 
 
@@ -61,5 +61,5 @@ def _lines(frame: FrameType, depth: int = DEPTH_MAX) -> list[str]:
 
 
 def _told(title: str, name: str, lines: list[str]) -> str:
-    """One stack as Java writes it: each line begins with whose it is."""
+    """One stack in Java's format: each line begins with the thread's name."""
     return "".join((f"{title}\n", *(f"{name:<40} {line}\n" for line in lines)))

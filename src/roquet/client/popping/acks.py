@@ -1,7 +1,7 @@
-"""Outcomes: the brokers are told how popped messages went, those that are handled in bulk.
+"""Acks: tell brokers how popped messages were settled, acknowledgements in bulk.
 
-An acknowledgement waits a moment for others, and for the answer to those before it. One that the
-broker did not hear is told again as long as the message is ours.
+An acknowledgement waits a moment for others, and for the reply to the ones before it. After a
+failure it is sent again, as long as the message's invisible time lasts.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ from roquet.wire.receipt_handle import ReceiptHandle, stored_topic
 log = logger(__name__)
 
 LINGER_MS: Final = 2
-"""How long an acknowledgement waits for others."""
+"""Time that an acknowledgement waits for others."""
 
 PAUSE_MS: Final = 1_000
-"""After what the broker did not hear."""
+"""Pause after a failed acknowledgement."""
 
 BATCH_MAX: Final = 512
-"""Pops that one call acknowledges."""
+"""Pop batches that one call acknowledges."""
 
 RELEASE_MS: Final = 1
-"""Messages that a member gives back come again at once: there is no shorter time."""
+"""Invisible time of released messages, the shortest there is: they come again at once."""
 
 
 class PopAcks:
-    """What a member tells the brokers of the messages that it has popped."""
+    """Sends one member's acknowledgements, retries and extensions to the brokers."""
 
     def __init__(self, session: Session, config: ConsumerConfig, group: str) -> None:
         self._session = session
@@ -63,7 +63,7 @@ class PopAcks:
         self._pending: dict[str, list[PopBatch]] = {}
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._singly: set[str] = set()
-        """Brokers that do not know batches."""
+        """Brokers that do not support batches."""
         self._groups: dict[str, SubscriptionGroup] = {}
         self._changing: set[asyncio.Task[None]] = set()
         self._hurry = Wakeup()
@@ -72,13 +72,13 @@ class PopAcks:
     async def reply(
         self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
     ) -> bool:
-        """Answer a message, which is a request."""
+        """Reply to a request."""
         return await self._replies.reply(message, body, properties)
 
-    # -- handled -----------------------------------------------------------------------------
+    # -- acknowledged ------------------------------------------------------------------------
 
-    def done(self, batch: PopBatch) -> None:
-        """Some of its messages are handled."""
+    def ack(self, batch: PopBatch) -> None:
+        """Acknowledge the newly finished messages of a batch."""
         broker = batch.target.broker
         pending = self._pending.get(broker)
         if pending is None:
@@ -90,8 +90,8 @@ class PopAcks:
             )
 
     async def _tell(self, broker: str) -> None:
-        """Tell one broker, as long as there is something to tell."""
-        trouble = ErrorLogThrottle(f"acknowledgements to {broker}")
+        """Send acknowledgements to one broker while there are any."""
+        throttle = ErrorLogThrottle(f"acknowledgements to {broker}")
         pending = self._pending[broker]
         try:
             await self._hurry.wait(LINGER_MS)
@@ -101,9 +101,9 @@ class PopAcks:
                 acks = [batch.take_acks() for batch in some]
                 try:
                     await self._send(broker, acks)
-                    trouble.over()
+                    throttle.clear()
                 except CallError as error:
-                    trouble.tell(error)
+                    throttle.report(error)
                     self._session.routes.invalidate()
                     self._put_back(some, acks)
                     await self._hurry.wait(PAUSE_MS)
@@ -111,7 +111,7 @@ class PopAcks:
             del self._telling[broker]
 
     def _put_back(self, some: list[PopBatch], acks: list[PopAck]) -> None:
-        """Tell these again, unless that would be too late."""
+        """Queue acknowledgements again, unless the messages' invisible time has passed."""
         for batch, ack in zip(some, acks, strict=True):
             if batch.is_held:
                 batch.acked |= decode_bits(ack.bits)
@@ -139,14 +139,14 @@ class PopAcks:
             if bits & 1:
                 try:
                     await self._ask(broker, _single(broker, ack, offset))
-                except CallRefused as error:  # it would be again: those behind it must not wait
+                except CallRefused as error:  # a retry would be refused, too
                     log.info("offset %d of %s is not acknowledged: %s", offset, ack.topic, error)
             bits, offset = bits >> 1, offset + 1
 
-    # -- to come again -----------------------------------------------------------------------
+    # -- retried -----------------------------------------------------------------------------
 
-    def again(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
-        """A message shall come again after a time, or is given up."""
+    def retry(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
+        """Let a message come again after a delay, or give it up."""
         task = self._session.background.start(
             self._again(batch, message, delay_ms), f"next try of {message}"
         )
@@ -167,7 +167,7 @@ class PopAcks:
             log.warning("%r comes again when its time is over: %s", message, error)
 
     async def _bury(self, batch: PopBatch, message: InboundMessage) -> None:
-        """Put a message with the dead letters; only then is it acknowledged."""
+        """Send a message to the dead letters, and acknowledge it after that."""
         call = SendBack(
             offset=message.position,
             group=self._group,
@@ -195,7 +195,7 @@ class PopAcks:
         return await self._ask(batch.target.broker, call)
 
     async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:
-        """A message stays ours for longer; CallRefused when it is no longer."""
+        """Extend a message's invisible time; CallRefused when it has passed already."""
         reply = await self._change(batch, message, invisible_ms)
         if reply.code != ResponseCode.SUCCESS:
             raise CallRefused(reply.code, reply.remark or "its time has passed")
@@ -212,7 +212,7 @@ class PopAcks:
     # -- limits ------------------------------------------------------------------------------
 
     async def limit(self, broker: str) -> int:
-        """After how many tries a message is given up."""
+        """The number of retries before a message is given up."""
         return self._limit(await self._settings(broker))
 
     def _limit(self, group: SubscriptionGroup) -> int:
@@ -220,7 +220,7 @@ class PopAcks:
         return group.retry_max_times if asked is None else asked
 
     async def _settings(self, broker: str) -> SubscriptionGroup:
-        """The group's settings at a broker; those of a new group when it does not tell."""
+        """The group's settings at a broker; those of a new group when it does not answer."""
         if (found := self._groups.get(broker)) is None:
             try:
                 reply = await self._ask(broker, GetGroup(group=self._group))
@@ -231,15 +231,15 @@ class PopAcks:
             self._groups[broker] = found
         return found
 
-    # -- the end -----------------------------------------------------------------------------
+    # -- close -------------------------------------------------------------------------------
 
     async def close(self, timeout_ms: int) -> None:
-        """Tell what there is to tell."""
+        """Send everything that is pending, up to a timeout."""
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
-        # More than once: what was given up is acknowledged at last.
+        # In rounds: messages that were given up are acknowledged last.
         while tasks := {*self._telling.values(), *self._changing}:
-            self._hurry.ring()
+            self._hurry.set()
             left_ms = deadline_ms - clock.monotonic_ms()
             if left_ms <= 0:
                 break

@@ -1,4 +1,4 @@
-"""Popped: what one pop of one queue gave us, and which of its messages are handled."""
+"""PopBatch: the messages that one pop took from one queue, and their acknowledgements."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -20,21 +20,21 @@ from roquet.wire.records.record import Record, decode_properties
 
 
 class PopAcknowledger(Protocol):
-    """Who tells the broker how it went."""
+    """Tells the broker how messages were settled."""
 
-    def done(self, batch: "PopBatch") -> None:
-        """Some of its messages are handled."""
+    def ack(self, batch: "PopBatch") -> None:
+        """Acknowledge the newly finished messages of a batch."""
 
-    def again(self, batch: "PopBatch", message: InboundMessage, delay_ms: int | None) -> None:
-        """A message shall come again, or is given up."""
+    def retry(self, batch: "PopBatch", message: InboundMessage, delay_ms: int | None) -> None:
+        """Let a message come again after a delay, or give it up."""
 
     async def extend(self, batch: "PopBatch", message: "PoppedMessage", invisible_ms: int) -> None:
-        """A message stays ours for longer."""
+        """Extend a message's invisible time."""
 
     async def reply(
         self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
     ) -> bool:
-        """A message, which is a request, is answered."""
+        """Reply to a request."""
 
 
 class PopTarget:
@@ -54,7 +54,7 @@ class PopTarget:
 
 
 class PopBatch:
-    """Messages of one queue that nobody else gets until their time is over."""
+    """Messages of one queue that are invisible to other members for a time."""
 
     __slots__ = ("acked", "expires_ms", "handle", "is_listed", "queue", "target")
 
@@ -63,45 +63,46 @@ class PopBatch:
         self.handle = handle
         self.queue = MessageQueue(target.topic, target.broker, handle.queue_id)
         self.expires_ms = target.clock.monotonic_ms() + handle.invisible_ms
-        """By our own clock, from when we hear of it: a pop may have waited for long."""
+        """On this client's clock, from the arrival of the reply: a pop may have waited for long."""
         self.acked = 0
-        """Bit n: the message at offset `start + n` is handled, and the broker not told yet."""
+        """Bit n is set while the message at offset `start + n` is finished and not acknowledged
+        yet."""
         self.is_listed = False
 
     @property
     def namespace(self) -> str | None:
-        """What messages do not show of their topic's name."""
+        """The client's namespace, which is removed from topic names."""
         return self.target.namespace
 
     @property
     def is_held(self) -> bool:
-        """Whether the messages are still ours."""
+        """Whether the messages are still invisible to others."""
         return self.target.clock.monotonic_ms() < self.expires_ms
 
     def finish(self, message: InboundMessage) -> None:
-        """The message is handled."""
+        """Mark the message as finished."""
         self.acked |= 1 << message.queue_offset - self.handle.start
         if not self.is_listed:
             self.is_listed = True
-            self.target.acks.done(self)
+            self.target.acks.ack(self)
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
-        """The message comes again after a time; by its group's back-off when none is given."""
-        self.target.acks.again(self, message, delay_ms)
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
+        """Let the message come again after a delay; None takes the group's back-off."""
+        self.target.acks.retry(self, message, delay_ms)
 
     async def reply(
         self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
     ) -> bool:
-        """Answer a message, which is a request."""
+        """Reply to a request."""
         return await self.target.acks.reply(message, body, properties)
 
     @property
     def real_topic(self) -> str:
-        """The topic that the messages lie in."""
+        """The topic that stores the messages."""
         return stored_topic(self.target.topic, self.target.group, self.handle.retry)
 
     def take_acks(self) -> PopAck:
-        """What is handled and not told yet: told now."""
+        """Take the pending acknowledgements of the batch."""
         handle, bits = self.handle, self.acked
         self.acked, self.is_listed = 0, False
         return PopAck(
@@ -118,26 +119,26 @@ class PopBatch:
 
 
 class PoppedMessage(ReceivedMessage):
-    """A message that is ours for a time, and comes again when it is not acknowledged within it."""
+    """A message taken for a limited time; it comes again unless it is acknowledged within it."""
 
     _owner: PopBatch
 
     async def extend(self, invisible_ms: int) -> None:
-        """Keep it for so long from now on; CallRefused when its time has passed already."""
+        """Keep the message for this long from now; CallRefused when its time has passed already."""
         await self._owner.target.acks.extend(self._owner, self, invisible_ms)
 
     @cached_property
     def first_popped_ms(self) -> int:
-        """When it was given out for the first time, by the broker's clock."""
+        """Time of the first pop, by the broker's clock."""
         return int(self.properties.get(names.FIRST_POP_TIME, self._owner.handle.pop_ms))
 
     def moved(self, batch: PopBatch) -> None:
-        """It is another pop's now."""
+        """Move the message to another batch, after an extension."""
         self._owner = batch
 
 
 class PopReplyParser:
-    """The messages of one reply, each with the pop of its queue."""
+    """Builds the messages of one pop reply, each with the batch of its queue."""
 
     def __init__(self, target: PopTarget, reply: PopReply) -> None:
         self._target = target
@@ -146,7 +147,7 @@ class PopReplyParser:
         self._popped: dict[tuple[str, int], PopBatch] = {}
 
     def messages(self, found: Sequence[Record]) -> list[PoppedMessage]:
-        """The messages of the reply's records."""
+        """Build the messages of the reply's records."""
         return [self._message(record) for record in found]
 
     def _message(self, record: Record) -> PoppedMessage:
@@ -159,7 +160,7 @@ class PopReplyParser:
         return PoppedMessage(batch.queue, record, batch)
 
     def _from_handle(self, record: Record) -> PopBatch:
-        """A message of the retry topic, which brings its handle along."""
+        """The batch of a retry topic's message, which carries its own handle."""
         handle = decode_receipt_handle(decode_properties(record.properties)[names.POP_CK])
         key = (handle.retry, handle.queue_id)
         known = self._popped.get(key)
@@ -180,6 +181,6 @@ class PopReplyParser:
             offset=record.queue_offset,
         )
         batch = PopBatch(self._target, handle)
-        if self._starts:  # older brokers do not say: each message is its own pop then
+        if self._starts:  # older brokers do not say: each message is a batch of its own then
             self._popped[kind, record.queue_id] = batch
         return batch

@@ -1,4 +1,4 @@
-"""Popper: pops one topic of one broker, whenever there is room for more."""
+"""PopLoop: pops one topic of one broker whenever the prefetch buffer runs low."""
 
 import asyncio
 from collections.abc import Container, Sequence
@@ -27,18 +27,18 @@ log = logger(__name__)
 ANY_QUEUE: Final = -1
 
 POP_PAUSE_MS: Final = 1_000
-"""After a pop that failed: the broker may be starting again."""
+"""Pause after a failed pop: the broker may be restarting."""
 
 IDLE_PAUSE_MS: Final = 20
-"""After an empty answer that came at once: some brokers do not hold a pop."""
+"""Pause after an empty reply that came at once: some brokers do not hold pops."""
 
 FROM_MAX: Final = 1
 FROM_MIN: Final = 0
-"""Where a new group begins, as a pop says it."""
+"""Where a new group starts, as a field of the pop request."""
 
 
 class PopLoop:
-    """One topic of one broker, popped until it is left."""
+    """Pops one topic of one broker, until stopped."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class PopLoop:
         self._session = session
         self._config = config
         self._acks = acks
-        self._trouble = ErrorLogThrottle(f"pop of {target.topic} at {target.broker}")
+        self._throttle = ErrorLogThrottle(f"pop of {target.topic} at {target.broker}")
         self._task: asyncio.Task[None] | None = None
         self._is_asking = False
         self._is_left = False
 
     def start(self, background: BackgroundTasks) -> None:
-        """Pop from now on."""
+        """Start popping."""
         name = f"pop of {self._target.topic} at {self._target.broker}"
         self._task = background.start(self._run(), name)
 
     def leave(self) -> None:
-        """Pop no more; what a pop brings that is under way, others get at once.
+        """Stop popping, and release the messages of the pop under way at once.
 
-        It waits at the broker. Without anybody who hears the answer, the messages that it is given
-        would be nobody's for as long as they are invisible.
+        That pop waits at the broker. If nobody read its reply, its messages would be lost to all
+        members for their invisible time.
         """
         self._is_left = True
         if self._task is not None and not self._is_asking:
@@ -87,11 +87,11 @@ class PopLoop:
                 await clock.sleep(IDLE_PAUSE_MS)
 
     async def _ask(self, count: int) -> bool | None:
-        """Pop once: whether to ask again at once; None when it failed."""
+        """Pop once; whether to pop again at once, or None when it failed."""
         self._is_asking = True
         try:
             found = await self._take(await self._pop(count))
-            self._trouble.over()
+            self._throttle.clear()
         except Exception as error:
             self._say(error)
             self._session.routes.invalidate()
@@ -102,9 +102,9 @@ class PopLoop:
         return found
 
     def _say(self, error: Exception) -> None:
-        if not isinstance(error, RoquetError):  # a fault of our own: show where
+        if not isinstance(error, RoquetError):  # a bug: log its traceback
             log.error("pop of %s failed", self._target.topic, exc_info=error)
-        self._trouble.tell(error)
+        self._throttle.report(error)
 
     async def _pop(self, count: int) -> PopReply:
         config, wanted = self._config, self._message_filter.subscription
@@ -124,7 +124,7 @@ class PopLoop:
         return await self._session.pool.call(address, call, config.pull_timeout_ms)
 
     async def _take(self, reply: PopReply) -> bool:
-        """Put what was found into the stock; whether to ask again at once."""
+        """Put the reply's messages into the buffer; whether to pop again at once."""
         if reply.code != ResponseCode.SUCCESS:
             return False
         messages = self._messages(reply)
@@ -135,7 +135,7 @@ class PopLoop:
                 message.fail(RELEASE_MS)
             return True
         tags = self._message_filter.tags
-        if tags is not None:  # the broker compares hashes, we the texts
+        if tags is not None:  # brokers compare hashes of tags, clients texts
             messages = [message for message in messages if self._is_wanted(message, tags)]
         self._buffer.put(messages)
         return True
@@ -145,23 +145,23 @@ class PopLoop:
         parser = PopReplyParser(self._target, reply)
         try:
             return parser.messages(found)
-        except RecordError:  # of one of them: the others go on
+        except RecordError:  # one message is unreadable: decode the others one by one
             return [message for one in found for message in self._readable(parser, one)]
 
     def _readable(self, parser: PopReplyParser, found: Record) -> Sequence[PoppedMessage]:
-        """The message of a record; none when its body cannot be restored: that one is buried."""
+        """Build the message of a record; if its body cannot be decompressed, give it up instead."""
         try:
             return parser.messages([found])
         except RecordError as error:
             self._damaged(found.queue_offset, error)
         stored = msgspec.structs.replace(found, sys_flag=found.sys_flag & ~SysFlag.COMPRESSED)
-        with suppress(RecordError):  # no handle to be read, either: it comes again
+        with suppress(RecordError):  # its handle is unreadable as well: it comes again
             for message in parser.messages([stored]):
                 message.give_up()
         return ()
 
     def _is_wanted(self, message: PoppedMessage, tags: Container[str | None]) -> bool:
-        """Whether its tag is one of these; else it is acknowledged unseen."""
+        """Whether its tag is accepted; otherwise acknowledge the message unseen."""
         try:
             if message.tag in tags:
                 return True
@@ -171,7 +171,7 @@ class PopLoop:
         return False
 
     async def _alive(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
-        """Those that may be tried again: a broker that has no limit gives out others as well."""
+        """Give up messages over the retry limit: brokers without a limit return them as well."""
         limit = await self._acks.limit(self._target.broker)
         kept = []
         for message in messages:

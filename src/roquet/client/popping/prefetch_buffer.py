@@ -1,6 +1,7 @@
-"""Stock: an inbox that says when it runs low, and how quickly it is emptied.
+"""PrefetchBuffer: an inbox that asks for more messages when it runs low.
 
-What a slow member has taken nobody else can handle: it takes no more than it needs for a moment.
+It measures how fast it is emptied, and asks for no more than is needed for a moment: others cannot
+handle what a slow member has taken.
 """
 
 import asyncio
@@ -14,25 +15,25 @@ from roquet.rules.consumption.pop import next_batch_size
 
 
 class PrefetchBuffer(Inbox):
-    """Messages that were popped and wait for somebody who handles them."""
+    """Popped messages that wait for a handler or a read."""
 
     def __init__(self, clock: Clock, count_max: int) -> None:
         super().__init__()
         self._clock = clock
         self._count_max = count_max
         self.count = 1
-        """How many messages to take next."""
+        """Number of messages to take next."""
         self._low = 0
         self._taken = 0
         self._busy_ms = 0
         self._since_ms: int | None = None
-        """When there was something again to handle; None while there is nothing."""
+        """When the buffer last became non-empty; None while it is idle."""
         self._has_demand = asyncio.Event()
         self._has_demand.set()
         self.is_paused = False
 
     def put(self, messages: Iterable[ReceivedMessage]) -> None:
-        """More to handle."""
+        """Append messages."""
         super().put(messages)
         if self._messages and self._since_ms is None:
             self._since_ms = self._clock.monotonic_ms()
@@ -40,13 +41,13 @@ class PrefetchBuffer(Inbox):
             self._has_demand.clear()
 
     def put_first(self, message: ReceivedMessage) -> None:
-        """One that was here before; once closed, it is given back."""
+        """Put a message back to the front; once closed, release it."""
         if self.is_closed:
             message.fail(RELEASE_MS)
         super().put_first(message)
 
     def pop(self) -> ReceivedMessage | None:
-        """The next one, if one is there."""
+        """Return the next message; None when there is none now."""
         message = super().pop()
         left = len(self._messages)
         if message is not None:
@@ -59,24 +60,24 @@ class PrefetchBuffer(Inbox):
         return message
 
     def _idle(self) -> None:
-        """Somebody has nothing to do; whoever took the last one may still be at work on it."""
+        """Note that a handler is idle; that of the last message may still be running."""
         if self._since_ms is not None:
             self._busy_ms += self._clock.monotonic_ms() - self._since_ms
             self._since_ms = None
 
-    def rest(self) -> list[ReceivedMessage]:
-        """What nobody has begun with, taken out."""
+    def take_unstarted(self) -> list[ReceivedMessage]:
+        """Remove and return messages whose handlers have not started."""
         found = [message for message in self._messages if message.is_held]
         self._messages.clear()
         return found
 
     def pause(self) -> None:
-        """Want no more."""
+        """Ask for no more."""
         self.is_paused = True
         self._has_demand.clear()
 
     def resume(self) -> None:
-        """Want more, as soon as it runs low; once closed, never."""
+        """Ask for more as soon as the buffer runs low; never once closed."""
         if self.is_closed:
             return
         self.is_paused = False
@@ -84,14 +85,14 @@ class PrefetchBuffer(Inbox):
             self._has_demand.set()
 
     def close(self) -> None:
-        """Want nothing more, and give back what nobody has begun with: others get it at once."""
+        """Ask for no more; release messages whose handlers have not started to other members."""
         self.pause()
-        for message in self.rest():
+        for message in self.take_unstarted():
             message.fail(RELEASE_MS)
         super().close()
 
     async def wait_for_demand(self) -> int:
-        """Wait until it runs low; gives how many messages to take."""
+        """Wait until the buffer runs low; return how many messages to take."""
         await self._has_demand.wait()
         if self._taken:
             now_ms = self._clock.monotonic_ms()

@@ -1,6 +1,6 @@
-"""Rates: how quickly a member gets and handles its topics.
+"""Consume rates: how fast a member pulls and handles each topic, for operators.
 
-Nothing is counted for each message: pulls and failures are, and what was pulled, did not fail and
+Pulls and failures are counted, single messages are not: a message that was pulled, did not fail and
 is no longer in flight has been handled.
 """
 
@@ -11,17 +11,17 @@ from typing import Final, NamedTuple
 from roquet.wire.calls.admin.client_forwarding import TopicRates
 
 SAMPLE_MS: Final = 10_000
-"""Between two samples, as in Java."""
+"""Period between two samples, as in Java."""
 
 WINDOW_MS: Final = 60_000
-"""Over which rates are told."""
+"""Window of the rates."""
 
 HOUR_MS: Final = 3_600_000
-"""Over which failures are told."""
+"""Window of the failure count."""
 
 
 class ConsumeCounts(NamedTuple):
-    """All that has happened with a topic until a moment."""
+    """Cumulative counts of a topic at one moment."""
 
     pulls: int = 0
     pull_ms: int = 0
@@ -31,7 +31,7 @@ class ConsumeCounts(NamedTuple):
 
 
 class TopicCounters:
-    """What has happened with one topic."""
+    """Counters of one topic."""
 
     __slots__ = ("failed", "gone", "pull_ms", "pulled", "pulls")
 
@@ -39,37 +39,37 @@ class TopicCounters:
         self.pulls = self.pull_ms = self.pulled = self.failed = self.gone = 0
 
     def found(self, count: int, took_ms: int) -> None:
-        """A pull was answered; an empty one waited, so its time says nothing."""
+        """Count a pull; the duration of an empty one is its wait, and is not counted."""
         if count:
             self.pulls += 1
             self.pull_ms += took_ms
             self.pulled += count
 
     def counts(self, in_flight: int) -> ConsumeCounts:
-        """All of it, when so many messages are in flight."""
+        """The counts, given the number of messages in flight."""
         handled = max(self.pulled - self.gone - in_flight, 0)
         return ConsumeCounts(self.pulls, self.pull_ms, self.pulled, handled, self.failed)
 
 
 class ConsumeRates:
-    """The tallies of all topics, and what they were like before."""
+    """Counters of all topics, with samples of the last hour."""
 
     def __init__(self) -> None:
         self._tallies: dict[str, TopicCounters] = {}
         self._samples: deque[tuple[int, dict[str, ConsumeCounts]]] = deque()
 
     def of(self, topic: str) -> TopicCounters:
-        """The tally of a topic."""
+        """The counters of a topic."""
         return self._tallies.setdefault(topic, TopicCounters())
 
     def sample(self, now_ms: int, in_flight: Mapping[str, int]) -> None:
-        """Remember how it is now; what is older than an hour is forgotten."""
+        """Take a sample, and drop those older than an hour."""
         self._samples.append((now_ms, self._now(in_flight)))
         while self._samples[0][0] < now_ms - HOUR_MS:
             self._samples.popleft()
 
     def table(self, now_ms: int, in_flight: Mapping[str, int]) -> dict[str, TopicRates]:
-        """The rates of the last minute, and the failures of the last hour, by topic."""
+        """The rates of the last minute and the failures of the last hour, by topic."""
         now = self._now(in_flight)
         since_ms, before = self._before(now_ms)
         _, hour_ago = self._samples[0] if self._samples else (now_ms, {})

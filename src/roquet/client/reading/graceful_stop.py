@@ -1,4 +1,4 @@
-"""GracefulStop: how a consumer's handlers end, on a signal or when it is closed."""
+"""GracefulStop: lets a consumer's handlers end on a signal or a close."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ log = logger(__name__)
 
 
 class GracefulStop:
-    """The calls of `run` at work in one consumer, and the signals that end them."""
+    """One consumer's running calls of `run`, and the signals that end them."""
 
     def __init__(self, config: ConsumerConfig, stop_reading: Callable[[], object]) -> None:
         self._config = config
@@ -21,7 +21,7 @@ class GracefulStop:
         self.signals = StopSignals(self._signalled, is_main_task, self._end_program)
         self._running: set[asyncio.Task[None]] = set()
         self._late: set[asyncio.Task[None]] = set()
-        """Those that were left behind, because their handlers took too long."""
+        """Tasks that were abandoned because their handlers took too long."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._program_end: asyncio.Task[None] | None = None
@@ -29,48 +29,48 @@ class GracefulStop:
         self._closed = asyncio.Event()
 
     def open(self) -> None:
-        """Hear of signals from now on, in the loop that runs."""
+        """Start to handle signals, in the running event loop."""
         self._loop = asyncio.get_running_loop()
         self.signals.open()
 
     def begin_close(self) -> None:
-        """The consumer is about to be closed: nothing may interrupt that."""
+        """Note that a close has begun, which no signal may interrupt."""
         self._is_closing = True
 
     def close(self) -> None:
-        """The consumer is closed."""
+        """Note that the consumer is closed."""
         self._closed.set()
         if self.signals.number == signal.SIGINT and not self.signals.is_read_here:
             self.signals.finish()
         self.signals.close()
 
     async def wait_for(self, task: asyncio.Task[None]) -> None:
-        """Wait until handlers have ended, or are left behind after a signal."""
+        """Wait until handlers have ended, or are abandoned after a signal."""
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        self.signals.reading()
+        self.signals.note_reader()
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             if not self._was_left_behind(task):
                 raise
-        self.signals.ended()
+        self.signals.raise_if_interrupted()
 
     def _was_left_behind(self, task: asyncio.Task[None]) -> bool:
-        """Whether a signal has ended the handlers, and nobody the one who waited for them."""
+        """Whether a signal ended the handlers, and the waiting task was not cancelled itself."""
         ours = asyncio.current_task()
         is_cancelled = ours is not None and ours.cancelling() > 0
         return self._finishing is not None and task in self._late and not is_cancelled
 
     def finish(self) -> None:
-        """Read nothing more, and give handlers the time of a close to end."""
+        """Stop reading, and give handlers `close_timeout_ms` to end."""
         if self._finishing is None:
             self._stop_reading()
             self._finishing = asyncio.create_task(self.finish_running(), name="end of handlers")
 
     async def finish_running(self) -> None:
-        """Let handlers end; those who take too long are left behind."""
+        """Wait for running handlers, and abandon those that take too long."""
         running = self._running - {asyncio.current_task()}
         if running:
             _, late = await asyncio.wait(running, timeout=self._config.close_timeout_ms / 1000)
@@ -80,12 +80,12 @@ class GracefulStop:
             await cancel_and_wait(*late)
 
     def _signalled(self) -> None:
-        """A signal came; this is between any two steps of the main thread."""
+        """Handle a signal; called between any two bytecodes of the main thread."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self.finish)
 
     def _end_program(self) -> None:
-        """No read in the main task will notice the signal: end that task after the handlers."""
+        """End the main task after the handlers: no read in it would notice the signal."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._start_program_end)
 

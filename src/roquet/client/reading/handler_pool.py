@@ -1,8 +1,8 @@
-"""Handling: messages to a user's function, so many at one time, and the outcome back.
+"""Handler pool: calls a user's function with messages, a limited number at a time.
 
-An `async def` runs on the event loop; a plain `def` in threads, which are handed their messages
-and report the outcomes in bulk: a hop between threads for each message would cost more than most
-handlers do.
+An `async def` runs on the event loop. A plain `def` runs in threads, which get their messages in
+advance and report results in bulk: a switch between threads for each message would cost more than
+most handlers.
 """
 
 import asyncio
@@ -32,32 +32,32 @@ from roquet.model.errors import UsageError
 log = logger(__name__)
 
 YIELD_AFTER: Final = 64
-"""Messages that one worker handles before others on the event loop have their turn."""
+"""Messages that one worker handles before it yields to others on the event loop."""
 
 QUEUED_PER_THREAD: Final = 4
-"""Messages for each thread that are handed over in advance."""
+"""Messages that wait for each thread."""
 
 HUNG_THREADS_MAX: Final = 64
-"""Threads that hang and are replaced: each costs memory, and a handler that hangs for so many
-messages will hang for the next one, too."""
+"""Limit of hung threads that are replaced. Each costs memory, and a handler that hangs for so many
+messages will hang for the next one too."""
 
 TIMEOUT_DELAY_MS: Final = 10_000
-"""Before a message whose handler took too long comes again: level 3, as in Java."""
+"""Pause before a message whose handler timed out comes again: delay level 3, as in Java."""
 
 AsyncMessageHandler: TypeAlias = Callable[[ReceivedMessage], Awaitable[object]]
 MessageHandler: TypeAlias = AsyncMessageHandler | Callable[[ReceivedMessage], object]
-"""What a user does with a message: returning means that it is handled, raising that it is not."""
+"""A user's function of a message: a return acknowledges the message, an exception fails it."""
 
 
 class HandlerPool(Protocol):
-    """Those who call the handler."""
+    """Workers that call the handler."""
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
 
 
 def create_pool(handler: MessageHandler, inbox: Inbox, config: ConsumerConfig) -> HandlerPool:
-    """The right kind for this handler."""
+    """Create the pool for this kind of handler."""
     if not callable(handler):
         raise UsageError(f"a handler is a function, not {type(handler).__name__}")
     if is_coroutine_function(handler):
@@ -66,14 +66,14 @@ def create_pool(handler: MessageHandler, inbox: Inbox, config: ConsumerConfig) -
 
 
 def is_coroutine_function(handler: MessageHandler) -> bool:
-    """Whether a handler is an `async def`, or an object that is called like one."""
+    """Whether a handler is an `async def`, or an object whose `__call__` is one."""
     if inspect.iscoroutinefunction(handler):
         return True
     return inspect.iscoroutinefunction(type(handler).__call__)
 
 
 class CoroutinePool:
-    """So many coroutines that take from the inbox."""
+    """A pool of coroutines that take messages from the inbox."""
 
     def __init__(self, handler: AsyncMessageHandler, inbox: Inbox, config: ConsumerConfig) -> None:
         self._handler = handler
@@ -118,23 +118,23 @@ class CoroutinePool:
                 await _others_turn(slot)
 
     async def _take(self, slot: WorkerSlot) -> ReceivedMessage | None:
-        slot.message = None  # only a worker that waits need say that it is at nothing
+        slot.message = None  # only needed while idle: a busy worker overwrites it
         return await self._inbox.take()
 
     def _leave(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
-        """Its handler hangs: end it, and have the message tried again elsewhere."""
+        """Cancel a timed-out handler, and let its message come again."""
         message.fail(TIMEOUT_DELAY_MS)
         slot.is_left = True
         if slot.task is not None:
             slot.task.cancel()
 
     def _goes_on(self, slot: WorkerSlot, message: ReceivedMessage, error: BaseException) -> bool:
-        """Whether only the handler was cancelled, and not its worker."""
+        """Whether only the handler was cancelled, and its worker continues."""
         task = asyncio.current_task()
         cancellations = 0 if task is None else task.cancelling()
         if slot.is_left and cancellations == 1:
             return True
-        if cancellations == 0:  # something that the handler waited for was
+        if cancellations == 0:  # the handler awaited something that was cancelled
             fail_message(message, error)
             return True
         if message.is_held and not message.is_settled:
@@ -145,7 +145,7 @@ class CoroutinePool:
 
 
 async def _others_turn(slot: WorkerSlot) -> None:
-    """Let others work; then a worker goes on whose handler was ended, too."""
+    """Yield to others; reset a worker whose handler was cancelled."""
     slot.message = None
     if slot.is_left:
         slot.is_left = False
@@ -155,7 +155,7 @@ async def _others_turn(slot: WorkerSlot) -> None:
 
 
 class ThreadPool:
-    """So many threads; the event loop hands messages to them and hears how it went."""
+    """A pool of threads, which get messages from the event loop and report results to it."""
 
     def __init__(
         self,
@@ -173,9 +173,9 @@ class ThreadPool:
         self._is_reported = False
         self._out = 0
         self._late: set[ReceivedMessage] = set()
-        """Those whose handlers hang: nobody waits for them any more."""
+        """Messages whose handlers hang, and for which nothing waits any more."""
         self._missing = 0
-        """Threads that hang and have not been replaced."""
+        """Hung threads that have not been replaced."""
         self._back = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._results = HandlerResults()
@@ -198,14 +198,14 @@ class ThreadPool:
             await cancel_and_wait(watching)
 
     def _withdraw(self) -> None:
-        """Take back what was handed over and not begun: the inbox is closed."""
+        """Take queued messages back from the threads: the inbox is closed."""
         with suppress(Empty):
             while (message := self._todo.get_nowait()) is not None:
                 self._out -= 1
                 self._inbox.put_first(message)
 
     def _begin(self) -> None:
-        """One thread more."""
+        """Start one more thread."""
         slot = WorkerSlot()
         self._slots.append(slot)
         threading.Thread(
@@ -213,14 +213,14 @@ class ThreadPool:
         ).start()
 
     async def _until(self, ahead: int) -> None:
-        """Wait until no more than so many are handed over for each thread."""
+        """Wait until at most `ahead` messages are queued for each thread."""
         while self._out > len(self._slots) * ahead:
             self._back.clear()
             await self._back.wait()
 
     def _leave(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
-        """Its handler hangs: a thread cannot be ended, so another one takes its place."""
-        if slot.message is not message:  # it has just ended
+        """Replace the thread of a timed-out handler: a thread cannot be ended."""
+        if slot.message is not message:  # the handler has just ended
             return
         message.fail(TIMEOUT_DELAY_MS)
         slot.is_left = True
@@ -244,7 +244,7 @@ class ThreadPool:
                 return
 
     def _outcome(self, message: ReceivedMessage) -> object:
-        """What the handler returned, or raised."""
+        """Call the handler; return its result, or its exception as a HandlerError."""
         if not message.is_held:
             return SKIPPED
         try:
@@ -253,7 +253,7 @@ class ThreadPool:
             return HandlerError(error)
 
     def _report(self, message: ReceivedMessage, outcome: object) -> bool:
-        """Tell the event loop; whether it has gone."""
+        """Report a result to the event loop; True when the loop is closed."""
         self._done.append((message, outcome))
         if not self._is_reported:
             self._is_reported = True
@@ -264,7 +264,7 @@ class ThreadPool:
         return False
 
     def _hear(self) -> None:
-        self._is_reported = False  # before looking: what comes from now on is reported again
+        self._is_reported = False  # later results are reported again
         while self._done:
             message, outcome = self._done.popleft()
             if self._late and message in self._late:
@@ -279,9 +279,9 @@ class ThreadPool:
             elif isinstance(outcome, HandlerError):
                 fail_message(message, outcome.error)
             elif outcome is SKIPPED:
-                message.fail()  # which its queue, no longer ours, takes for "not handled"
+                message.fail()  # of a lost queue: this only ends the try
             elif outcome is ALREADY_SETTLED:
-                pass  # on its way to the event loop: a settle from here could overtake it
+                pass  # its settlement is on the way to the loop
             else:
                 self._results.settle(message, outcome)
         self._back.set()

@@ -1,4 +1,4 @@
-"""Outcome: what a handler returned or raised, and what that means for its message."""
+"""Handler result: settles a message by what its handler returned or raised."""
 
 import inspect
 from typing import Final
@@ -11,7 +11,7 @@ log = logger(__name__)
 
 
 class HandlerError:
-    """What a handler raised, told from what it returned."""
+    """A handler's exception, to distinguish it from a returned one."""
 
     __slots__ = ("error",)
 
@@ -20,21 +20,21 @@ class HandlerError:
 
 
 SKIPPED: Final = object()
-"""The outcome of a message whose queue was given away before its turn came."""
+"""Result of a message whose queue was revoked before its handler started."""
 
 
 ALREADY_SETTLED: Final = object()
-"""The outcome of a message that was told by its own methods how it went."""
+"""Result of a message that was settled by its own methods."""
 
 
 class HandlerResults:
-    """What handlers return should be nothing."""
+    """Settles messages whose handlers returned something other than None."""
 
     def __init__(self) -> None:
         self._is_said = False
 
     def settle(self, message: ReceivedMessage, result: object) -> None:
-        """Something was returned: what might mean a failure is one, all else is said once."""
+        """Fail the message if the value looks like a failure; else settle it, and warn once."""
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -57,7 +57,7 @@ class HandlerResults:
 
 
 def fail_message(message: ReceivedMessage, error: BaseException) -> None:
-    """A handler raised: say so; what becomes of the message is logged once that is known."""
+    """Log a handler's exception and fail the message; the retry policy logs what follows."""
     log.warning(
         "the handler failed on %r (try %d): %r",
         message, message.tries + 1, error,

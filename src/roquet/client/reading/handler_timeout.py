@@ -1,4 +1,4 @@
-"""Time limit: handlers that hang are seen by looks at their workers, which cost these nothing."""
+"""Handler timeout: workers are polled for handlers that hang, which costs the handlers nothing."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,26 +11,26 @@ from roquet.log_records import logger
 log = logger(__name__)
 
 CHECKS_PER_LIMIT: Final = 15
-"""Within the time limit of a handler: so exact is the limit."""
+"""Polls within one time limit, which set its precision."""
 
 
 class WorkerSlot:
-    """The place of one worker, and the message that it is at."""
+    """One worker, and the message that it handles."""
 
     __slots__ = ("is_left", "message", "seen_ms", "seen_with", "task")
 
     def __init__(self) -> None:
         self.message: ReceivedMessage | None = None
         self.is_left = False
-        """Whether its message took too long and was taken from it."""
+        """Whether its handler timed out and its message was failed."""
         self.seen_with: ReceivedMessage | None = None
         self.seen_ms = 0
         self.task: asyncio.Task[None] | None = None
 
     def late(self, now_ms: int, limit_ms: int) -> ReceivedMessage | None:
-        """The message at which it has been seen for so long; None where all is well.
+        """Return the message that the worker has handled for too long; None if there is none.
 
-        It is looked at once: a handler in a thread may end meanwhile, and begin with another.
+        Read once: a handler in a thread may end meanwhile and start with another message.
         """
         message = self.message
         if message is not self.seen_with:
@@ -43,9 +43,9 @@ async def watch_timeouts(
     late: Callable[[WorkerSlot, ReceivedMessage], None],
     config: ConsumerConfig,
 ) -> None:
-    """Take messages away that are worked at for too long; a look now and then costs them nothing.
+    """Poll workers, and call `late` for messages that are handled for too long.
 
-    Ordered handlers have no limit, as in Java: what comes after them must wait anyway.
+    Ordered handlers have no limit, as in Java: the next message would have to wait anyway.
     """
     limit_ms, clock = config.handler_limit_ms, config.clock
     while not config.ordered:

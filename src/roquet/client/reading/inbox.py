@@ -1,4 +1,4 @@
-"""Inbox: messages that were pulled and wait for somebody who handles them."""
+"""Inbox: pulled messages that wait for a handler or a read."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ from roquet.client.reading.message import MessageOwner, ReceivedMessage
 
 
 class Inbox:
-    """First in, first out; messages of queues that were given away meanwhile are left out."""
+    """A first-in first-out queue, which skips messages of revoked queues."""
 
     def __init__(self) -> None:
         self._messages: deque[ReceivedMessage] = deque()
@@ -20,26 +20,26 @@ class Inbox:
         return len(self._messages)
 
     def put(self, messages: Iterable[ReceivedMessage]) -> None:
-        """More to handle."""
+        """Append messages."""
         if not self.is_closed:
             self._messages.extend(messages)
             self._wake(len(self._messages))
 
     def put_first(self, message: ReceivedMessage) -> None:
-        """One that was here before: it goes before those behind it."""
+        """Put a message that was taken before back to the front."""
         if not self.is_closed:
             self._messages.appendleft(message)
             self._wake(1)
 
     def withdraw(self, owner: MessageOwner) -> list[ReceivedMessage]:
-        """Take the messages of one queue out, in their order: they are not to be handled now."""
+        """Remove and return the messages of one owner, in their order."""
         found = [message for message in self._messages if message.owner is owner]
         if found:
             self._messages = deque(m for m in self._messages if m.owner is not owner)
         return found
 
     def pop(self) -> ReceivedMessage | None:
-        """The next one, if one is there."""
+        """Return the next message; None when there is none now."""
         messages = self._messages
         while messages:
             message = messages.popleft()
@@ -48,7 +48,7 @@ class Inbox:
         return None
 
     async def take(self) -> ReceivedMessage | None:
-        """The next one; None once nothing more will come, the error when nothing ever could."""
+        """Wait for the next message; None once closed. Raises the error given to `fail`."""
         while (message := self.pop()) is None:
             if self.is_closed:
                 return None
@@ -60,18 +60,18 @@ class Inbox:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake(1)  # it was meant for us: somebody else shall look
+                    self._wake(1)  # the wakeup was for this reader: pass it on
                 raise
         return message
 
     def close(self) -> None:
-        """Nothing more will come, and what waits is left to others."""
+        """Drop all messages and accept no more."""
         self.is_closed = True
         self._messages.clear()
         self._wake(len(self._waiting))
 
     def fail(self, error: Exception) -> None:
-        """Nothing can come: who waits, and who will, is told why."""
+        """Make current and later reads raise an error: no message can come."""
         self._fault = error
         self._wake(len(self._waiting))
 

@@ -1,7 +1,7 @@
-"""LocalOffsets: the progress of a broadcasting member, in a file of its own.
+"""LocalOffsets: the committed offsets of a broadcasting member, in a file.
 
-Every member of a broadcasting group gets every message, so no broker keeps its progress. The file
-is written as Java's is: {"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5}}
+Every member of a broadcasting group gets every message, so brokers keep no offsets for it. The file
+has Java's format: {"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5}}
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from roquet.wire.fastjson import codec
 log = logger(__name__)
 
 SHARED_INSTANCE: Final = "DEFAULT"
-"""The name of a member that was given none: the same after each start, as in Java."""
+"""Default instance name of a broadcasting member: the same after each start, as in Java."""
 
 
 class OffsetFile(msgspec.Struct, frozen=True, rename="camel"):
-    """What the file holds."""
+    """Content of the file."""
 
     offset_table: dict[MessageQueue, int] = {}
     topic_ids: dict[MessageQueue, str] | None = None
-    """Of which topic of its name each offset is (rules.topic_id); Java passes it over."""
+    """The topic id that each offset belongs to (rules.topic_id); Java ignores it."""
 
 
 def state_folder(platform: str, environ: Mapping[str, str]) -> Path:
-    """Where this user's programs keep what they must remember, by the platform's custom."""
+    """The user's folder for application state; ConfigError for a user without a home folder."""
     if platform == "win32" and (local := environ.get("LOCALAPPDATA")):
         return Path(local) / "roquet"
     if home := environ.get("HOME") or environ.get("USERPROFILE"):
@@ -48,7 +48,7 @@ def state_folder(platform: str, environ: Mapping[str, str]) -> Path:
 
 
 class LocalOffsets(GroupOffsets):
-    """One member's progress, and the bounds of queues."""
+    """One member's committed offsets, and the offset range of queues."""
 
     def __init__(self, session: Session, config: ConsumerConfig, group: str, folder: Path) -> None:
         super().__init__(session, config, group)
@@ -60,7 +60,7 @@ class LocalOffsets(GroupOffsets):
         self._lock: DirectoryLock | None = None
 
     def open(self) -> None:
-        """Read the file; UsageError when another member on this machine works with it."""
+        """Lock and read the file; UsageError when another member on this machine uses it."""
         lock = self._path.with_name("lock")
         try:
             self._lock = self._files.lock(lock, "another consumer")
@@ -73,32 +73,32 @@ class LocalOffsets(GroupOffsets):
         self._table, self._ids = dict(found.offset_table), dict(found.topic_ids or {})
 
     def close(self) -> None:
-        """Leave the file to others."""
+        """Release the file's lock."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The progress in the file."""
-        self._heard[queue] = self._ids.get(queue)
+        """The offset in the file; None when there is none."""
+        self._latest_topic_ids[queue] = self._ids.get(queue)
         return self._table.get(queue)
 
-    async def begin(self, queue: MessageQueue) -> int:
-        """Where to read on; progress of before topics had ids is taken for the topic's that is."""
-        offset = await super().begin(queue)
+    async def start_offset(self, queue: MessageQueue) -> int:
+        """Find the offset to start at; one without a topic id counts for the current topic."""
+        offset = await super().start_offset(queue)
         if queue not in self.topic_ids:
             with contextlib.suppress(RoquetError):
-                await self.first(queue)
-                self._know(queue)
+                await self.min_offset(queue)
+                self._adopt_topic_id(queue)
         return offset
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Save progress now."""
-        await self.tell(queue, offset)
+        """Write an offset to the file now."""
+        await self.commit_nowait(queue, offset)
         self.flush()
 
-    async def tell(self, queue: MessageQueue, offset: int) -> None:
-        """Note progress, to be saved at the next flush."""
+    async def commit_nowait(self, queue: MessageQueue, offset: int) -> None:
+        """Note an offset, to be written by the next flush."""
         topic_id = self.topic_ids.get(queue)
         if self._table.get(queue) != offset or self._ids.get(queue) != topic_id:
             self._table[queue] = offset
@@ -108,7 +108,7 @@ class LocalOffsets(GroupOffsets):
             self._is_new = True
 
     def flush(self) -> None:
-        """Save what was noted."""
+        """Write noted offsets to the file."""
         if self._is_new:
             self._is_new = False
             self._write()
@@ -123,7 +123,7 @@ class LocalOffsets(GroupOffsets):
 
 
 def _read(path: Path) -> OffsetFile:
-    """The progress in a file, or in the one before it when that one is damaged; none if new."""
+    """Read the file, or its backup if it is damaged; empty when neither exists."""
     for one in (path, path.with_name(path.name + ".bak")):
         with contextlib.suppress(FileNotFoundError):
             try:
@@ -134,7 +134,7 @@ def _read(path: Path) -> OffsetFile:
 
 
 def offsets_folder(config: ConsumerConfig, environ: Mapping[str, str]) -> Path:
-    """Where broadcast progress is kept."""
+    """The folder of broadcast offsets."""
     if config.offsets_dir is not None:
         return Path(config.offsets_dir).expanduser()
     return state_folder(sys.platform, environ) / "offsets"

@@ -1,4 +1,4 @@
-"""Where progress is kept: at the broker. And where a queue begins and ends."""
+"""Offsets: a group's committed offsets at the brokers, and the first and last offset of queues."""
 
 from typing import Final
 
@@ -20,25 +20,25 @@ from roquet.wire.calls.offset import (
 from roquet.wire.codes import ResponseCode
 
 HALF_AN_HOUR_MS: Final = 30 * 60_000
-"""How far back TIMESTAMP begins when no time is given, as in Java."""
+"""How far back TIMESTAMP starts by default, as in Java."""
 
 
 class GroupOffsets:
-    """One group's progress, and the bounds of queues."""
+    """One group's committed offsets, and the offset range of queues."""
 
     def __init__(self, session: Session, config: ConsumerConfig, group: str) -> None:
         self._session = session
         self._config = config
         self._group = group
         self.topic_ids: dict[MessageQueue, str] = {}
-        """Which topic of its name each queue is read of, where that is known."""
-        self._heard: dict[MessageQueue, str | None] = {}
-        """What came with the latest offset of each queue."""
+        """The topic id of each queue that is read, where it is known."""
+        self._latest_topic_ids: dict[MessageQueue, str | None] = {}
+        """The topic id in the latest reply about each queue."""
         since_ms = config.consume_timestamp_ms
         self._since_ms = config.clock.now_ms() - HALF_AN_HOUR_MS if since_ms is None else since_ms
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress as the broker holds it; None when there is none."""
+        """The group's offset as committed at the broker; None when there is none."""
         call = QueryOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
         try:
             return await self._offset(queue, call)
@@ -48,74 +48,74 @@ class GroupOffsets:
             raise
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Save progress, and return when the broker has it."""
+        """Commit an offset, and wait for the broker's acknowledgement."""
         await self._ask(queue, self._update(queue, offset))
 
-    async def tell(self, queue: MessageQueue, offset: int) -> None:
-        """Save progress without waiting for an answer."""
+    async def commit_nowait(self, queue: MessageQueue, offset: int) -> None:
+        """Commit an offset without waiting for an acknowledgement."""
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._update(queue, offset))
 
     def flush(self) -> None:
-        """What was told is kept now: brokers see to that by themselves."""
+        """Do nothing: brokers write offsets to disk by themselves."""
 
-    async def first(self, queue: MessageQueue) -> int:
-        """The offset of the oldest message that the queue holds."""
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's oldest message."""
         return await self._offset(queue, MinOffset(topic=queue.topic, queue_id=queue.queue_id))
 
-    async def end(self, queue: MessageQueue) -> int:
-        """The offset that the next message of the queue will get."""
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will get."""
         return await self._offset(queue, MaxOffset(topic=queue.topic, queue_id=queue.queue_id))
 
     async def by_time(self, queue: MessageQueue, stored_ms: int) -> int:
-        """The offset of the first message stored at a time or later."""
+        """The offset of the first message stored at or after a time."""
         call = OffsetByTime(topic=queue.topic, queue_id=queue.queue_id, timestamp=stored_ms)
         return await self._offset(queue, call)
 
-    async def begin(self, queue: MessageQueue) -> int:
-        """Where to read on: at the progress, else where a new group begins."""
-        self._heard.pop(queue, None)
-        offset = await self._begin(queue)
-        self._know(queue)
+    async def start_offset(self, queue: MessageQueue) -> int:
+        """Find the offset to start at: the committed one, else where a new group starts."""
+        self._latest_topic_ids.pop(queue, None)
+        offset = await self._find_start(queue)
+        self._adopt_topic_id(queue)
         return offset
 
-    async def recreated(self, queue: MessageQueue) -> int | None:
-        """Where a queue begins whose topic was deleted and made anew; None when it was not."""
-        known, first = self.topic_ids.get(queue), await self.first(queue)
-        if not is_other_topic(known, self._heard[queue]):
+    async def restart_offset(self, queue: MessageQueue) -> int | None:
+        """The first offset of a queue whose topic was deleted and created again, or None."""
+        known, first = self.topic_ids.get(queue), await self.min_offset(queue)
+        if not is_other_topic(known, self._latest_topic_ids[queue]):
             return None
-        self._know(queue)
+        self._adopt_topic_id(queue)
         return first
 
-    def heard(self, queue: MessageQueue) -> str | None:
-        """Which topic of its name told the latest offset of a queue; None while nobody has said."""
-        return self._heard.get(queue)
+    def latest_topic_id(self, queue: MessageQueue) -> str | None:
+        """The topic id in the latest reply about a queue; None while unknown."""
+        return self._latest_topic_ids.get(queue)
 
-    def _know(self, queue: MessageQueue) -> None:
-        """What is read of a queue from now on is of the topic that was heard of last."""
-        topic_id = self._heard.get(queue)
+    def _adopt_topic_id(self, queue: MessageQueue) -> None:
+        """Take the topic id of the latest reply as that of the queue's reads from now on."""
+        topic_id = self._latest_topic_ids.get(queue)
         if topic_id is None:
             self.topic_ids.pop(queue, None)
         else:
             self.topic_ids[queue] = topic_id
 
-    async def _begin(self, queue: MessageQueue) -> int:
-        """Where a group reads on.
+    async def _find_start(self, queue: MessageQueue) -> int:
+        """Find the offset to start at, by Java's rules.
 
-        Java's rules. A retry topic holds nothing but this group's own messages, so LAST begins at
-        its start; the broker, too, answers 0 for a young queue that it still holds from the start.
+        A retry topic has nothing but this group's own messages, so LAST starts at its beginning.
+        Brokers do the same for a young queue that still has all its messages: they answer 0.
         """
         if (committed := await self.committed(queue)) is not None:
             return committed
         match self._config.consume_from:
             case ConsumeFrom.LAST:
-                return 0 if is_retry(queue.topic) else await self.end(queue)
+                return 0 if is_retry(queue.topic) else await self.max_offset(queue)
             case ConsumeFrom.FIRST:
-                await self.first(queue)  # for the topic's id
+                await self.min_offset(queue)  # to learn the topic id
                 return 0
             case ConsumeFrom.TIMESTAMP:
                 if is_retry(queue.topic):
-                    return await self.end(queue)
+                    return await self.max_offset(queue)
                 return await self.by_time(queue, self._since_ms)
 
     def _update(self, queue: MessageQueue, offset: int) -> UpdateOffset:
@@ -124,12 +124,12 @@ class GroupOffsets:
             topic=queue.topic,
             queue_id=queue.queue_id,
             commit_offset=offset,
-            topic_id=self.topic_ids.get(queue) or self.heard(queue),
+            topic_id=self.topic_ids.get(queue) or self.latest_topic_id(queue),
         )
 
     async def _offset(self, queue: MessageQueue, call: Call[OffsetReply]) -> int:
         reply = await self._ask(queue, call)
-        self._heard[queue] = reply.topic_id
+        self._latest_topic_ids[queue] = reply.topic_id
         return reply.offset
 
     async def _ask(self, queue: MessageQueue, call: Call[R]) -> R:

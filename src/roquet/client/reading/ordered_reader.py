@@ -22,36 +22,36 @@ class OrderedReader(QueueReader):
     ) -> None:
         self._backlog: deque[ReceivedMessage] = deque()
         self._out: int | None = None
-        """The offset of the message that was handed out."""
+        """The offset of the message that is handed out; None when none is."""
         self._is_over = asyncio.Event()
-        """Whether no message is in somebody's hands."""
+        """Set while no message is handed out."""
         self._is_over.set()
         self._former: OrderedReader | None = None
-        """The reader before this one, while its last message is in somebody's hands."""
+        """The queue's former reader, while its last message is handed out."""
         self._rests = False
         """Whether the message waits for its next try."""
         super().__init__(queue, offset, message_filter, context)
 
     def release(self) -> None:
-        """Hand out nothing more; a message that is being handled may still be finished."""
+        """Hand out nothing more; the message that is handed out may still be finished."""
         super().release()
-        if self._inbox.withdraw(self) or self._parked or self._rests:  # it has not been begun
+        if self._inbox.withdraw(self) or self._parked or self._rests:  # its handler has not started
             self._ended()
 
     @property
-    def is_over(self) -> bool:
-        """Whether no message of the queue is in somebody's hands."""
-        return self._is_over.is_set() and (self._former is None or self._former.is_over)
+    def is_idle(self) -> bool:
+        """Whether no message of the queue is handed out."""
+        return self._is_over.is_set() and (self._former is None or self._former.is_idle)
 
     async def ended(self) -> None:
-        """Return once no message of the queue is in somebody's hands."""
+        """Wait until no message of the queue is handed out."""
         if self._former is not None:
             await self._former.ended()
         await self._is_over.wait()
 
     def begin_after(self, other: "OrderedReader") -> None:
-        """Hand nothing out before the last message of another reader of this queue has ended."""
-        # One that still waits has handed nothing out, and never will.
+        """Hand nothing out before the last message of the queue's former reader has ended."""
+        # A former reader that still waits itself has handed nothing out, and never will.
         self._former = other._former or other
         self._background.start(
             self._begin_after(self._former), f"end of the former reader of {self.queue}"
@@ -63,7 +63,7 @@ class OrderedReader(QueueReader):
         self._hand_out()
 
     def resume(self) -> None:
-        """Go on."""
+        """Read and hand out messages again."""
         super().resume()
         self._hand_out()
 
@@ -72,7 +72,7 @@ class OrderedReader(QueueReader):
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """The next message, when it is its turn."""
+        """Hand out the next message when none is out."""
         if self._out is None and self._backlog and self.is_held and not self.is_paused:
             if self._former is not None:
                 return
@@ -85,10 +85,10 @@ class OrderedReader(QueueReader):
         self._out = None
         self._is_over.set()
 
-    # received.Holder
+    # reading.message.MessageOwner
 
     def finish(self, message: InboundMessage) -> None:
-        """The message is handled: it is the next one's turn."""
+        """Note that the message is handled, and hand out the next one."""
         super().finish(message)
         if message.queue_offset == self._out:
             self._ended()

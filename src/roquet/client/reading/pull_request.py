@@ -1,4 +1,4 @@
-"""Pulling: one pull of one queue, for consumers of all kinds."""
+"""Pull requests: subscription filters, and one pull of one queue."""
 
 from collections.abc import Iterable
 
@@ -23,15 +23,16 @@ log = logger(__name__)
 
 
 class SubscriptionFilter(msgspec.Struct, frozen=True):
-    """Which messages of a topic are wanted."""
+    """The messages of a topic that are subscribed to."""
 
     subscription: Subscription
     tags: frozenset[str] | None
-    """Their tags; None when the broker alone chooses: it compares hashes of tags, we the texts."""
+    """The accepted tags; None when only the broker filters. Brokers compare hashes of tags, clients
+    texts."""
 
     @classmethod
-    def of(cls, topic: str, expression: str, version: int) -> "SubscriptionFilter":
-        """What an expression like `TagA || TagB` wants; `version` grows with each change."""
+    def by_tags(cls, topic: str, expression: str, version: int) -> "SubscriptionFilter":
+        """Filter by a tag expression like `TagA || TagB`; `version` grows with each change."""
         wanted = parse_tags(expression)
         names = sorted(wanted or ())
         subscription = Subscription(
@@ -44,18 +45,18 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
         return cls(subscription, wanted)
 
     @classmethod
-    def chosen(
+    def from_user(
         cls, topic: str, expression: str, sql: str | None, config: ConsumerConfig
     ) -> "SubscriptionFilter":
-        """What a user said: tags, or a filter expression on properties. UsageError for both."""
+        """Filter by a user's tags or SQL expression; UsageError for both, or an invalid one."""
         version = config.clock.now_ms()
         if not isinstance(expression, str):
             raise UsageError(f"tags are one text, as 'new || paid', not {expression!r:.100}")
         if sql is None:
-            return cls.of(topic, expression, version)
+            return cls.by_tags(topic, expression, version)
         if expression != ALL:
             raise UsageError(f"topic {topic}: choose messages by tags or by sql, not by both")
-        sql92.parse(sql, genuine=config.sql_compatibility)
+        sql92.parse(sql, compatible=config.sql_compatibility)
         subscription = Subscription(
             topic=topic, sub_string=sql, sub_version=version, expression_type=SQL92
         )
@@ -63,14 +64,14 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
 
 
 class Puller:
-    """Pulls for one group."""
+    """Sends pull requests of one group."""
 
     def __init__(
         self, session: Session, config: ConsumerConfig, group: str, *, saves_progress: bool
     ) -> None:
         self.config = config
         self.saves_progress = saves_progress
-        """Whether each pull tells the broker how far the group is."""
+        """Whether pulls commit offsets at the broker."""
         self._session = session
         self._group = group
 
@@ -85,9 +86,9 @@ class Puller:
         progress: int | None = None,
         topic_id: str | None = None,
     ) -> PullReply:
-        """What the broker finds; it may wait so long for something new.
+        """Pull messages from an offset on; the broker may wait up to `suspend_ms` for new ones.
 
-        With an id it refuses when the topic was deleted since and another has its name.
+        With a `topic_id` the broker refuses if the topic was deleted and created again.
         """
         wanted = message_filter.subscription
         flags = PullFlag.SUBSCRIPTION
@@ -114,7 +115,7 @@ class Puller:
         return await self._session.pool.call(address, call, self.config.pull_timeout_ms)
 
     def invalidate(self) -> None:
-        """A pull failed: the route may be stale, and the broker may have forgotten us."""
+        """Refresh routes and heartbeats after a failed pull: either may be stale."""
         self._session.routes.invalidate()
         self._session.membership.trigger()
 
@@ -122,9 +123,9 @@ class Puller:
 async def check_filters(
     session: Session, group: str, filters: Iterable[SubscriptionFilter]
 ) -> None:
-    """See that brokers can filter by what we want, as far as any can be asked now.
+    """Ask brokers whether they support the SQL filters; CallRefused when one does not.
 
-    CallRefused says that one cannot. Tags are not asked about: every broker knows them.
+    Brokers that cannot be reached are skipped. Tags need no check: every broker supports them.
     """
     for message_filter in filters:
         if message_filter.subscription.expression_type != SQL92:

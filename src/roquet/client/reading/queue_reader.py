@@ -1,4 +1,4 @@
-"""QueueReader: reads one queue on, as far as flow control lets it, and knows its progress."""
+"""QueueReader: pulls one queue within the limits of flow control, and tracks its offset."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,26 +23,26 @@ from roquet.wire.codes import ResponseCode
 log = logger(__name__)
 
 PULL_PAUSE_MS: Final = 1_000
-"""After a pull that failed: the broker may be starting again."""
+"""Pause after a failed pull: the broker may be restarting."""
 
 IDLE_PAUSE_MS: Final = 20
-"""After an empty answer that came at once: some brokers do not hold a pull."""
+"""Pause after an empty reply that came at once: some brokers do not hold pulls."""
 
 
 class ReaderContext(msgspec.Struct, frozen=True):
-    """What all readers of a consumer share."""
+    """Objects that all readers of a consumer share."""
 
     inbox: Inbox
     puller: Puller
     failures: FailurePolicy
     background: BackgroundTasks
     replies: ReplySender | None = None
-    """None for readers that nobody can answer through."""
+    """None for readers that cannot reply to requests."""
     rates: ConsumeRates = msgspec.field(default_factory=ConsumeRates)
 
 
 class QueueReader:
-    """One queue that a consumer holds, until it is released."""
+    """One queue that a consumer reads, until it is released."""
 
     def __init__(
         self,
@@ -54,14 +54,15 @@ class QueueReader:
         self.queue = queue
         self.window = ConsumeWindow(offset)
         self.saved: int | None = None
-        """The progress that the broker was told last."""
+        """The offset that was last committed at the broker."""
         self.is_held = True
         self.topic_id: str | None = None
-        """Which topic of that name is read, where that is known."""
+        """The topic id of the messages that are read; None while unknown."""
         self.on_recreated: Callable[[QueueReader], Awaitable[bool]] | None = None
-        """Asked when the broker does not know the topic: whether another reader reads it now."""
+        """Called when the broker does not know the topic: whether another reader has taken the
+        queue over."""
         self.settling: set[asyncio.Task[None]] = set()
-        """What is on its way back to the broker."""
+        """Tasks that settle failed messages."""
         self.message_filter = message_filter
         self._inbox = context.inbox
         self._puller = context.puller
@@ -75,25 +76,25 @@ class QueueReader:
         self._room = Wakeup()
         self._is_waiting = False
         self._parked: list[ReceivedMessage] | None = None
-        """What waits while the queue is paused."""
+        """Messages held back while the queue is paused; None otherwise."""
         self._abandoned = 0
-        """Messages that failed once the queue had gone."""
-        self._trouble = ErrorLogThrottle(f"pull of {queue}")
+        """Messages that failed after the release."""
+        self._throttle = ErrorLogThrottle(f"pull of {queue}")
         self._clock = self._config.clock
         self.last_pull_ms = self.last_progress_ms = self._clock.monotonic_ms()
-        """When the queue was last pulled, or had no room: silence since then is a fault."""
+        """Time of the last pull, or of the last wait for room; silence since then is a fault."""
         self._seen_done = offset
         self._task = self._start()
 
     def release(self) -> None:
-        """The queue is no longer ours: nothing that is in flight counts from now on."""
+        """Stop reading: the queue is revoked, and messages in flight do not count from now on."""
         if self.is_held:
             self._tally.gone += self.window.count
         self.is_held = False
         self._task.cancel()
 
     async def wait_for_handlers(self, timeout_ms: int) -> None:
-        """Once released: wait until handlers at work have ended, so long at most."""
+        """After a release: wait until running handlers have ended, up to a timeout."""
         idle = len(self._inbox.withdraw(self)) + len(self._parked or ())
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while self.window.count > idle + self._abandoned:
@@ -103,14 +104,14 @@ class QueueReader:
             await self._room.wait(left_ms)
 
     def change(self, message_filter: SubscriptionFilter) -> None:
-        """Want other messages from now on: a pull under way asks for the wrong ones."""
+        """Use another filter: a pull under way, with the old one, is cancelled."""
         self.message_filter = message_filter
         if self.is_held and not self.is_paused:
             self._task.cancel()
             self._task = self._start()
 
     def moved(self) -> int:
-        """When messages were last seen to be handled: this look is one, each save is another."""
+        """When handling last made progress, as observed here: at this call and at each commit."""
         done = self.window.next_offset - self.window.count
         if done != self._seen_done:
             self._seen_done, self.last_progress_ms = done, self._clock.monotonic_ms()
@@ -118,24 +119,24 @@ class QueueReader:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is handed out for now."""
+        """Whether the queue is paused."""
         return self._parked is not None
 
     def pause(self) -> None:
-        """Pull nothing more, and hand nothing more out, until `resume`."""
+        """Pull and hand out nothing more until `resume`."""
         if self._parked is None:
             self._parked = self._inbox.withdraw(self)
             self._task.cancel()
 
     def resume(self) -> None:
-        """Go on."""
+        """Pull and hand out messages again."""
         parked, self._parked = self._parked, None
         if parked is not None and self.is_held:
             self._inbox.put(parked)
             self._task = self._start()
 
     def is_silent(self, now_ms: int, limit_ms: int) -> bool:
-        """Whether nothing was heard of the pulls for too long."""
+        """Whether the last pull is too long ago, although the queue is not paused."""
         return not self.is_paused and now_ms - self.last_pull_ms > limit_ms
 
     def _start(self) -> asyncio.Task[None]:
@@ -143,14 +144,14 @@ class QueueReader:
         return self._background.start(self._run(), f"reader of {self.queue}")
 
     async def _run(self) -> None:
-        """Pull, for ever."""
+        """Pull for ever."""
         clock = self._clock
         while True:
             await self._until_there_is_room()
             self.last_pull_ms = before_ms = clock.monotonic_ms()
             try:
                 found = self._take(await self._pull())
-                self._trouble.over()
+                self._throttle.clear()
             except Exception as error:
                 if await self._is_recreated(error):
                     return
@@ -162,7 +163,7 @@ class QueueReader:
                 await clock.sleep(IDLE_PAUSE_MS)
 
     async def _is_recreated(self, error: Exception) -> bool:
-        """Whether the topic was deleted, and another reader has begun the one made anew."""
+        """Whether the topic was created again, and another reader has begun to read it."""
         is_unknown = isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
         if not is_unknown or self.topic_id is None or self.on_recreated is None:
             return False
@@ -172,9 +173,9 @@ class QueueReader:
             return False
 
     def _say(self, error: Exception) -> None:
-        if not isinstance(error, RoquetError):  # a fault of our own: show where
+        if not isinstance(error, RoquetError):  # a bug: log its traceback
             log.error("pull of %s failed", self.queue, exc_info=error)
-        self._trouble.tell(error)
+        self._throttle.report(error)
 
     async def _until_there_is_room(self) -> None:
         window, limits = self.window, self._limits
@@ -200,7 +201,7 @@ class QueueReader:
         return reply
 
     def _take(self, reply: PullReply) -> bool:
-        """Put what was found into the inbox; whether to ask again at once."""
+        """Put the reply's messages into the inbox; whether to pull again at once."""
         window = self.window
         next_offset = reply.next_begin_offset
         match reply.code:
@@ -227,14 +228,14 @@ class QueueReader:
             found = [
                 ReceivedMessage(self.queue, one, self)
                 for one in read_records(body, self._damaged)
-                if one.queue_offset >= begin  # a batch stored as one comes from its start on
+                if one.queue_offset >= begin  # a stored batch comes whole
             ]
             return found if tags is None else [message for message in found if message.tag in tags]
         except RecordError:
             return self._readable(body)
 
     def _readable(self, body: bytes) -> Sequence[ReceivedMessage]:
-        """Those that are wanted, one by one: some cannot be read although their records can."""
+        """Decode messages one by one, and skip those with unreadable content."""
         begin, tags = self.window.next_offset, self.message_filter.tags
         found = []
         for one in read_records(body, self._damaged):
@@ -251,20 +252,20 @@ class QueueReader:
         log.error("%s offset %d cannot be read and is passed over: %s", self.queue, offset, error)
 
     def _offer(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Messages that may be handled."""
+        """Hand out messages."""
         self._inbox.put(messages)
 
-    # received.Holder
+    # reading.message.MessageOwner
 
     def finish(self, message: InboundMessage) -> None:
-        """The message is handled."""
+        """Note that the message is handled."""
         self.window.finish(message.queue_offset)
         if self._is_waiting:
             self._is_waiting = False
-            self._room.ring()
+            self._room.set()
 
-    def again(self, message: InboundMessage, delay_ms: int | None) -> None:
-        """The message failed: it leaves, or comes again after a pause."""
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
+        """Settle a failed message by the retry policy."""
         if not self.is_held:
             self._abandon(message)
             return
@@ -275,7 +276,7 @@ class QueueReader:
     async def reply(
         self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
     ) -> bool:
-        """Answer the message, which is a request."""
+        """Reply to a request."""
         assert self._replies is not None
         return await self._replies.reply(message, body, properties)
 
@@ -297,14 +298,14 @@ class QueueReader:
             self._abandon(message)
 
     def _once_more(self, message: ReceivedMessage) -> None:
-        """A message whose next try is due."""
+        """Hand out a message whose next try is due."""
         if self._parked is None:
             self._inbox.put_first(message)
         else:
             self._parked.insert(0, message)
 
     def _abandon(self, message: InboundMessage) -> None:
-        """A message failed whose queue has gone: who holds it now will get it."""
+        """Drop a failed message of a revoked queue: the queue's new owner gets it."""
         del message
         self._abandoned += 1
-        self._room.ring()
+        self._room.set()

@@ -1,7 +1,7 @@
-"""Request and reply: a message that is answered, and the answer to one.
+"""Request-reply: requests that wait for a reply, and the replies of consumers.
 
-The answer goes to the broker that holds the request, which pushes it to the client that waits. It
-is not looked for in any topic: who is not there when it comes, does not get it.
+A reply goes to the broker that has the request, which pushes it to the waiting client. It is in no
+topic to be read later: a client that is not connected when the reply comes does not get it.
 """
 
 import asyncio
@@ -36,43 +36,43 @@ from roquet.wire.records.property_text import decode_properties
 log = logger(__name__)
 
 REPLY: Final = "reply"
-"""What the message type of an answer is."""
+"""Message type of a reply."""
 
 PUSH_FAILED: Final = "push reply message"
-"""How a broker begins to say that it could not hand an answer over."""
+"""Start of a broker's remark when it could not push a reply to the requester."""
 
 REPLY_PAUSES_MS: Final = (100, 200)
-"""Before an answer is sent again: who waits for it may just be connecting again."""
+"""Pauses before a reply is sent again: the requester may just be connecting again."""
 
 SendFunction = Callable[[PreparedMessage], Awaitable[object]]
 """Sends a request; returns when a broker has stored it."""
 
 
 class ReplyMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request."""
+    """The reply to a request."""
 
     body: bytes
     properties: Mapping[str, str]
     topic: str = ""
-    """Where the broker keeps answers, if it does."""
+    """The topic where the broker keeps replies, if it does."""
     flag: int = 0
     born_ms: int = 0
     born_host: str = ""
-    """From where it was sent."""
+    """Address of the sender."""
 
     @property
     def message_id(self) -> str:
-        """The id that its sender gave."""
+        """The id that the sender gave."""
         return self.properties.get(names.UNIQUE_KEY, "")
 
     @property
     def correlation_id(self) -> str:
-        """Which request it answers."""
+        """The id of the request."""
         return self.properties.get(names.CORRELATION_ID, "")
 
 
 class PendingRequests:
-    """The requests of one producer that wait for their answers."""
+    """One producer's requests that wait for a reply."""
 
     def __init__(self, session: Session, config: ClientConfig) -> None:
         self._session = session
@@ -86,7 +86,7 @@ class PendingRequests:
     async def ask(
         self, prepared: PreparedMessage, timeout_ms: int, send: SendFunction
     ) -> ReplyMessage:
-        """Send a request, and wait for its answer: together so long at most."""
+        """Send a request and wait for its reply, both within the timeout."""
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         correlation_id = str(UUID(int=self._config.rng.getrandbits(128), version=4))
@@ -94,7 +94,7 @@ class PendingRequests:
         answer: asyncio.Future[ReplyMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         try:
-            await self._session.membership.introduce(prepared.topic)
+            await self._session.membership.ensure_known(prepared.topic)
             await send(asked)
             async with asyncio.timeout(max(deadline_ms - clock.monotonic_ms(), 0) / 1000):
                 return await answer
@@ -107,7 +107,7 @@ class PendingRequests:
             self._waiting.pop(correlation_id, None)
 
     def close(self) -> None:
-        """No answer can come any more."""
+        """Fail all requests: no reply can come any more."""
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(ConnectFailed("the producer was closed: no reply can come"))
@@ -125,7 +125,7 @@ class PendingRequests:
         )
 
     def _take(self, call: PushReply, _peer: Peer) -> None:
-        """A broker pushes an answer."""
+        """Handle a reply that a broker pushes."""
         found = decode_properties(call.properties.encode("utf-8", "surrogatepass"))
         answer = self._waiting.get(found.get(names.CORRELATION_ID, ""))
         if answer is None or answer.done():
@@ -144,7 +144,7 @@ class PendingRequests:
 
 
 class ReplySender:
-    """The answers that one consumer gives."""
+    """Sends one consumer's replies."""
 
     def __init__(self, session: Session, config: ClientConfig, group: str) -> None:
         self._session = session
@@ -156,7 +156,7 @@ class ReplySender:
     async def reply(
         self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
     ) -> bool:
-        """Answer a request; whether who asked has got it."""
+        """Reply to a request; whether the requester has got the reply."""
         call = self._call(message, body, properties)
         pauses_ms = list(REPLY_PAUSES_MS)
         while True:
@@ -203,7 +203,7 @@ class ReplySender:
 
 
 def with_system_properties(prepared: PreparedMessage, system: Mapping[str, str]) -> PreparedMessage:
-    """The same with properties that users may not set."""
+    """A copy with system properties added, which users may not set themselves."""
     text = prepared.properties + "".join(
         [f"{name}\x01{value}\x02" for name, value in system.items()]
     )

@@ -1,8 +1,8 @@
-"""What becomes of messages that failed: sent back to the broker, tried again here, or dropped.
+"""Retry of failed messages: sent back to the broker, tried again locally, or dropped.
 
-A group's failed message goes back to its broker, which stores it in the group's retry topic once a
-delay is over, or with the dead letters after the last try. When the broker cannot be asked, another
-one is handed the message itself; when nobody can, it is tried again here: it is never lost.
+A group's failed message goes back to its broker, which stores it in the group's retry topic after a
+delay, or as a dead letter after the last try. When that broker cannot be reached, the message
+itself is sent to another one; when none can, it is tried again locally. It is never lost.
 """
 
 from bisect import bisect_left
@@ -26,16 +26,16 @@ from roquet.wire.records.record import encode_properties
 log = logger(__name__)
 
 SEND_BACK_TIMEOUT_MS: Final = 5_000
-"""Of one send-back, as in Java."""
+"""Timeout of one send-sender, as in Java."""
 
 LOCAL_RETRY_MS: Final = 5_000
-"""Before a message that could not be sent back is tried again here, as in Java."""
+"""Pause before a message that could not be sent back is tried again locally, as in Java."""
 
 BROKERS_TRIED: Final = 2
-"""That are handed a message which its own broker does not take back."""
+"""Number of brokers to try when a message's own broker does not take it sender."""
 
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
-"""The producer group that genuine consumers send under."""
+"""The producer group under which RocketMQ's consumers send."""
 
 _NOT_PASSED_ON: Final = frozenset(
     {
@@ -47,11 +47,11 @@ _NOT_PASSED_ON: Final = frozenset(
         names.DELAY,
     }
 )
-"""Properties of one stay at a broker, which would mislead the next."""
+"""Properties that belong to one stored copy, and would be wrong for the next one."""
 
 
 def log_dead_letter(message: InboundMessage, group: str) -> None:
-    """Say that a message has left for good; `roquet dlq` shows and resends it."""
+    """Log that a message has become a dead letter; `roquet dlq` shows and resends it."""
     log.warning(
         "%r is a dead letter of group %s after %d %s", message, group, message.tries + 1,
         "try" if message.tries == 0 else "tries",
@@ -59,14 +59,14 @@ def log_dead_letter(message: InboundMessage, group: str) -> None:
 
 
 class FailurePolicy(Protocol):
-    """What a consumer does with messages that failed."""
+    """Decides what happens to a consumer's failed messages."""
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """Do it. None when the message has gone, else the ms until it is tried again here."""
+        """Settle a failed message; return None when it has left, or the ms before a local retry."""
 
 
 def delay_level(delay_ms: int | None) -> int:
-    """The first delay level that is at least so long; 0 lets the broker choose, DEAD stays -1."""
+    """The first delay level of at least this time; 0, the broker's choice, for None."""
     if delay_ms is None:
         return 0
     if delay_ms < 0:
@@ -75,7 +75,7 @@ def delay_level(delay_ms: int | None) -> int:
 
 
 class RetrySender:
-    """The ways back to the brokers."""
+    """Sends failed messages to the brokers."""
 
     def __init__(self, session: Session, config: ConsumerConfig, group: str) -> None:
         self._session = session
@@ -84,11 +84,11 @@ class RetrySender:
 
     @property
     def retries_max(self) -> int | None:
-        """Tries after the first one; None leaves them to the group's settings."""
+        """Retries of a message; None leaves the number to the group's settings."""
         return self._config.retries_max
 
     async def send_back(self, message: InboundMessage, level: int) -> None:
-        """Have the message's broker keep it for another try; CallError when it does not."""
+        """Ask the message's broker to store it for another try; CallError when it does not."""
         call = SendBack(
             offset=message.position,
             group=self.group,
@@ -104,7 +104,7 @@ class RetrySender:
     async def send_again(
         self, message: InboundMessage, times: int, level: int, retries_max: int | None
     ) -> None:
-        """Store the message itself in the retry topic, as tried so many times; or CallError."""
+        """Store the message itself in the retry topic with its number of tries; or CallError."""
         topic = retry_topic(self.group)
         routes, clock = self._session.routes, self._config.clock
         deadline_ms = clock.monotonic_ms() + self._config.timeout_ms
@@ -149,30 +149,30 @@ class RetrySender:
 
 
 class RetryByBroker:
-    """A sharing group's: back to the broker."""
+    """Policy of a clustering group: send the message back to the broker."""
 
-    def __init__(self, back: RetrySender, sent: Callable[[], object]) -> None:
-        self._back = back
+    def __init__(self, sender: RetrySender, sent: Callable[[], object]) -> None:
+        self._sender = sender
         self._sent = sent
-        self._trouble = ErrorLogThrottle("sending failed messages back")
+        self._throttle = ErrorLogThrottle("sending failed messages back")
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """See Failures."""
+        """See FailurePolicy."""
         level = delay_level(delay_ms)
         try:
             await self._away(message, level)
         except RoquetError as error:
-            self._trouble.tell(f"{error}; failed messages are tried again here")
+            self._throttle.report(f"{error}; failed messages are tried again here")
             return LOCAL_RETRY_MS
-        self._trouble.over()
+        self._throttle.clear()
         self._sent()
         self._log(message, level)
         return None
 
     def _log(self, message: InboundMessage, level: int) -> None:
-        most = self._back.retries_max
+        most = self._sender.retries_max
         if level == DEAD_LETTER or (most is not None and message.tries >= most):
-            log_dead_letter(message, self._back.group)
+            log_dead_letter(message, self._sender.group)
         elif most is None:
             log.info("%r is sent back: it comes again, while its group allows more tries", message)
         else:
@@ -180,30 +180,30 @@ class RetryByBroker:
 
     async def _away(self, message: InboundMessage, level: int) -> None:
         try:
-            await self._back.send_back(message, level)
+            await self._sender.send_back(message, level)
         except RoquetError as error:
             log.info("%r is handed to another broker, its own does not take it: %s", message, error)
         else:
             return
         times = message.tries + 1
-        if level == DEAD_LETTER:  # more tries than are allowed: it is put with the dead letters
-            await self._back.send_again(message, times, 0, retries_max=0)
+        if level == DEAD_LETTER:  # more tries than allowed: the broker stores it as a dead letter
+            await self._sender.send_again(message, times, 0, retries_max=0)
         else:
             level = level or retry_level(message.tries)
-            await self._back.send_again(message, times, level, self._back.retries_max)
+            await self._sender.send_again(message, times, level, self._sender.retries_max)
 
 
 class RetryOrdered:
-    """An ordered queue's: the same message again, before any behind it; after its last try away."""
+    """Policy of ordered queues: retry in place; send the message away after its last try."""
 
-    def __init__(self, config: ConsumerConfig, back: RetrySender | None) -> None:
+    def __init__(self, config: ConsumerConfig, sender: RetrySender | None) -> None:
         self._config = config
-        self._back = back
-        """None when broadcasting: then the last try is the end."""
-        self._trouble = ErrorLogThrottle("giving up ordered messages")
+        self._sender = sender
+        """None when broadcasting: the message is dropped after its last try."""
+        self._throttle = ErrorLogThrottle("giving up ordered messages")
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """See Failures."""
+        """See FailurePolicy."""
         most = self._config.retries_max
         is_last = delay_ms == DEAD_LETTER or (most is not None and message.tries >= most)
         if is_last and await self._has_left(message, is_dead=delay_ms == DEAD_LETTER):
@@ -213,47 +213,47 @@ class RetryOrdered:
         return delay_ms
 
     async def _has_left(self, message: InboundMessage, *, is_dead: bool) -> bool:
-        if self._back is None:
+        if self._sender is None:
             log.error("%r is dropped after %d tries", message, message.tries + 1)
             return True
         try:
             if is_dead:
-                await self._back.send_back(message, DEAD_LETTER)
-            else:  # as Java does: the broker sees by the group's locks that its tries are over
+                await self._sender.send_back(message, DEAD_LETTER)
+            else:  # as in Java: the broker sees by the group's locks that its tries are over
                 times, level = message.tries, retry_level(message.tries)
-                await self._back.send_again(message, times, level, self._config.retries_max)
+                await self._sender.send_again(message, times, level, self._config.retries_max)
         except RoquetError as error:
-            self._trouble.tell(error)
+            self._throttle.report(error)
             return False
-        self._trouble.over()
-        log_dead_letter(message, self._back.group)
+        self._throttle.clear()
+        log_dead_letter(message, self._sender.group)
         return True
 
 
 class RetryLocally:
-    """Of a consumer that is in no sharing group: again after a growing pause."""
+    """Policy without a clustering group: retry locally after a growing pause."""
 
-    def __init__(self, back: RetrySender) -> None:
-        self._back = back
+    def __init__(self, sender: RetrySender) -> None:
+        self._sender = sender
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """See Failures."""
+        """See FailurePolicy."""
         if delay_ms == DEAD_LETTER:
             try:
-                await self._back.send_back(message, DEAD_LETTER)
+                await self._sender.send_back(message, DEAD_LETTER)
             except RoquetError as error:
                 log.warning("%r is no dead letter yet: %s", message, error)
                 return LOCAL_RETRY_MS
-            log_dead_letter(message, self._back.group)
+            log_dead_letter(message, self._sender.group)
             return None
         return retry_pause_ms(message.tries) if delay_ms is None else delay_ms
 
 
 class DropFailed:
-    """A broadcasting group's, where nobody keeps a member's failures: logged and gone, as Java."""
+    """Policy of a broadcasting group: log the failure and drop the message, as in Java."""
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """See Failures."""
+        """See FailurePolicy."""
         del delay_ms
         log.error("%r failed and is dropped: a broadcast message is not sent back", message)
         return None

@@ -1,4 +1,4 @@
-"""Shares: which queues of a topic are this member's, worked out here or by a broker."""
+"""Allocation: the queues of a topic that are this member's, computed here or by a broker."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,34 +22,34 @@ log = logger(__name__)
 
 CHECK_ATTEMPTS: Final = 3
 CHECK_PAUSE_MS: Final = 500
-"""How often, and after which pause, a broker that cannot tell is asked at the start."""
+"""Number of attempts, and pause between them, when a broker cannot answer yet at the start."""
 
 UNSUPPORTED_CODES: Final = frozenset(
     {ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.INVALID_PARAMETER}
 )
-"""Refusals that mean: this broker does not know the strategy, or the whole request."""
+"""Refusals that mean that the broker does not support the strategy, or the request."""
 
 
 class QueueAllocator:
-    """One member's share of each topic."""
+    """Allocates each topic's queues to this member."""
 
     def __init__(self, session: Session, config: ConsumerConfig, group: str) -> None:
         self._session = session
         self._config = config
         self._group = group
         self._strategy = config.find_strategy()
-        self._shares_all = config.message_model is MessageModel.CLUSTERING
+        self._is_shared = config.message_model is MessageModel.CLUSTERING
 
-    async def of(self, topic: str) -> Sequence[MessageQueue]:
-        """Our queues of a topic; a RoquetError when that cannot be told now."""
+    async def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """This member's queues of a topic; RoquetError when they cannot be determined now."""
         routes = self._session.routes
         queues = await routes.find_readable(topic)
         if routes.readable(topic) is None:
             raise UsageError(f"topic {topic} does not exist yet")
-        if not queues or not self._shares_all:
+        if not queues or not self._is_shared:
             return queues
         if self._config.broker_strategy:
-            return await self._decided(topic)
+            return await self._broker_allocation(topic)
         members = await self._members(topic)
         mine = member_queues(self._client_id, queues, members, self._strategy or average)
         if mine is None:
@@ -57,25 +57,25 @@ class QueueAllocator:
         return mine
 
     async def check(self, topics: Sequence[str]) -> None:
-        """ConfigError when the brokers of these topics cannot decide and should.
+        """Raise ConfigError when the strategy needs brokers that support it, and these do not.
 
-        A cluster that is not there yet is not judged: the looks that follow will tell.
+        Brokers that cannot be reached are skipped: the rebalances that follow will tell.
         """
         self._warn_of_retries(topics)
-        if not self._config.broker_strategy or not self._shares_all:
+        if not self._config.broker_strategy or not self._is_shared:
             return
         routes, membership = self._session.routes, self._session.membership
         known = [topic for topic in topics if not is_retry(topic)]
         found = await asyncio.gather(*map(routes.find_readable, known), return_exceptions=True)
         if any(queues for queues in found if isinstance(queues, list)):
-            await membership.beat()
+            await membership.send_heartbeats()
         for topic, queues in zip(known, found, strict=True):
             if isinstance(queues, list) and queues:
                 await self._check(topic)
 
     def _warn_of_retries(self, topics: Sequence[str]) -> None:
-        """A fixed list seldom names the retry topic; ordered messages do not need it."""
-        if not self._shares_all or self._config.ordered:
+        """Warn that a CONFIG list seldom names the retry topic; ordered messages do not need it."""
+        if not self._is_shared or self._config.ordered:
             return
         for topic in topics:
             if is_retry(topic) and leaves_out(self._strategy, topic):
@@ -94,7 +94,7 @@ class QueueAllocator:
                 log.info("nobody has decided on %s yet: %s", topic, error)
                 return
             await self._config.clock.sleep(CHECK_PAUSE_MS)
-        # Genuine brokers that know nothing of a strategy answer with nothing.
+        # Apache RocketMQ's brokers return no queues for a strategy that they do not know.
         raise self._incapable(topic)
 
     @property
@@ -105,17 +105,18 @@ class QueueAllocator:
         membership = self._session.membership
         members = await membership.members(self._group, topic)
         if self._client_id not in members:
-            # The broker has not heard of us: it will, and tells all members so.
-            await membership.beat()
+            # The broker has not got a heartbeat from this client yet; once it has, it notifies all
+            # members.
+            await membership.send_heartbeats()
             members = await membership.members(self._group, topic)
         return members
 
-    async def _decided(self, topic: str) -> Sequence[MessageQueue]:
-        """What the first broker by name that holds the topic says."""
+    async def _broker_allocation(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues that the topic's first broker by name allocates to this member."""
         found = await self._ask(topic)
         if not found:
-            # There may be nothing left for us, or the broker has not heard of us.
-            await self._session.membership.beat()
+            # Either no queue is left for this member, or the broker has got no heartbeat from it.
+            await self._session.membership.send_heartbeats()
             found = await self._ask(topic)
         if found is None:
             raise UsageError(f"broker {self._first(topic)} cannot tell yet")
@@ -138,13 +139,13 @@ class QueueAllocator:
             if error.code in UNSUPPORTED_CODES:
                 raise self._incapable(topic) from error
             if error.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
-                routes.invalidate()  # another broker has come that our route does not name yet
+                routes.invalidate()  # there is a new broker, which the route does not name yet
             raise
         found = codec.loads(reply.body, QueueAssignments).message_queue_assignments
         return None if found is None else [one.message_queue for one in found]
 
     def _first(self, topic: str) -> str:
-        """The broker that decides on a topic."""
+        """The broker that allocates a topic's queues."""
         names = [one.broker_name for one in self._session.routes.brokers_of(topic)]
         if not names:
             raise UsageError(f"no broker of topic {topic} is known")

@@ -1,4 +1,4 @@
-"""Holding: the queues that a consumer reads: begun, paused, moved, saved and given away."""
+"""Assigned queues: read, paused, moved to other offsets, committed and released."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ from roquet.model.queue import MessageQueue
 log = logger(__name__)
 
 HANDOVER_MS: Final = 800
-"""How long handlers may hold up a queue that goes to another member: our brokers let that one
-wait for 1 s."""
+"""Longest wait for running handlers before a queue goes to another member, which Roquet's brokers
+let wait for 1 s."""
 
 
 class AssignedQueues:
@@ -35,17 +35,17 @@ class AssignedQueues:
         return queue in self.readers
 
     def reader(self, queue: MessageQueue) -> QueueReader:
-        """The reader of a queue; UsageError when it is not ours."""
+        """The reader of a queue; UsageError when the queue is not assigned."""
         if (reader := self.readers.get(queue)) is None:
             raise UsageError(
                 f"{queue} is not assigned to this consumer: `assignment()` says what is"
             )
         return reader
 
-    def hold(
+    def assign(
         self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter
     ) -> QueueReader:
-        """Read a queue from an offset on; a reader that it has already ends."""
+        """Read a queue from an offset on; its former reader, if any, ends."""
         if (old := self.readers.get(queue)) is not None:
             old.release()
         kind = OrderedReader if self._config.ordered else QueueReader
@@ -57,61 +57,61 @@ class AssignedQueues:
         return new
 
     def seek(self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter) -> None:
-        """Read on at another offset: what is in flight does not count any more."""
+        """Continue at another offset; messages in flight do not count any more."""
         if offset < 0:
             raise UsageError(f"there is no offset {offset}")
         old = self.reader(queue)
-        new = self.hold(queue, offset, message_filter)
+        new = self.assign(queue, offset, message_filter)
         if old.is_paused:
             new.pause()
 
     async def _restart_recreated(self, reader: QueueReader) -> bool:
-        """Read a topic that was deleted and made anew from its beginning.
+        """Read a topic that was deleted and created again from its first offset.
 
-        What is in flight of the one before does not count. False when it is the same topic, or
-        there is none.
+        Messages in flight do not count. Returns False when it is the same topic, or there is none.
         """
         queue = reader.queue
-        first = await self._offsets.recreated(queue)
+        first = await self._offsets.restart_offset(queue)
         if first is None or self.readers.get(queue) is not reader:
             return False
         log.warning(
             "topic %s was deleted and made anew: %s is read from offset %d on; of the one before it"
             " was read up to %d", queue.topic, queue, first, reader.window.next_offset,
         )  # fmt: skip
-        self.hold(queue, first, reader.message_filter)
+        self.assign(queue, first, reader.message_filter)
         return True
 
     def change(self, topic: str, message_filter: SubscriptionFilter) -> None:
-        """Want other messages of a topic from now on."""
+        """Change the filter of a topic."""
         for queue, reader in self.readers.items():
             if queue.topic == topic:
                 reader.change(message_filter)
 
     def drop(self, queues: Iterable[MessageQueue]) -> Sequence[QueueReader]:
-        """Read these no more, and say what they were."""
+        """Stop reading queues; return their readers."""
         dropped = [self.readers.pop(queue) for queue in queues if queue in self.readers]
         for reader in dropped:
             reader.release()
         return dropped
 
     async def release(self, queues: Iterable[MessageQueue], *, save: bool) -> None:
-        """Read these no more; save how far they are."""
+        """Stop reading queues, and commit their offsets if asked to."""
         dropped = self.drop(queues)
         if save:
             await self.save_last(dropped)
 
     async def hand_over(self, readers: Iterable[QueueReader]) -> None:
-        """Save how far queues are that go to other members, once handlers at work have ended.
+        """Commit the offsets of queues for their next owners, once running handlers have ended.
 
-        The taker begins behind what is finished by then. Those who take longer are not waited for.
+        The next owner starts after what is finished by then. Handlers that take longer are not
+        awaited.
         """
         going = list(readers)
         await asyncio.gather(*(reader.wait_for_handlers(HANDOVER_MS) for reader in going))
         await self.save_last(going)
 
     async def save_last(self, readers: Iterable[QueueReader]) -> None:
-        """Save how far queues are that were dropped."""
+        """Commit the offsets of dropped queues."""
         await asyncio.gather(*map(self._save_last, readers))
 
     async def _save_last(self, reader: QueueReader) -> None:
@@ -121,13 +121,13 @@ class AssignedQueues:
             log.warning("progress of %s is not saved, it comes again: %s", reader.queue, error)
 
     async def save(self) -> None:
-        """Tell how far each queue is, where that has changed."""
+        """Commit the offset of each queue whose offset has changed."""
         for reader in list(self.readers.values()):
             reader.moved()
             progress = reader.window.committable
             if reader.is_held and progress != reader.saved:
                 try:
-                    await self._offsets.tell(reader.queue, progress)
+                    await self._offsets.commit_nowait(reader.queue, progress)
                 except RoquetError as error:
                     log.debug("progress of %s will be saved later: %s", reader.queue, error)
                     continue
@@ -135,15 +135,15 @@ class AssignedQueues:
         self._offsets.flush()
 
     async def settled(self, timeout_ms: int) -> None:
-        """Wait until failed messages have left, so long at most."""
+        """Wait until failed messages are settled, up to a timeout."""
         leaving = [task for reader in self.readers.values() for task in reader.settling]
         if leaving:
             await asyncio.wait(leaving, timeout=timeout_ms / 1000)
 
     async def lag(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
-        """Messages of each queue that are not handled yet."""
+        """Unhandled messages of each queue."""
         wanted = list(queues)
-        ends = await asyncio.gather(*map(self._offsets.end, wanted), return_exceptions=True)
+        ends = await asyncio.gather(*map(self._offsets.max_offset, wanted), return_exceptions=True)
         found: dict[MessageQueue, int] = {}
         for queue, end in zip(wanted, ends, strict=True):
             reader = self.readers.get(queue)

@@ -1,4 +1,4 @@
-"""Watchers: who is told of queues that become a consumer's, and of those that are no longer."""
+"""Rebalance listeners: callbacks for assigned, revoked and lost queues."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -11,21 +11,21 @@ from roquet.model.queue import MessageQueue
 log = logger(__name__)
 
 RebalanceListener: TypeAlias = Callable[[Sequence[MessageQueue]], Awaitable[object] | object]
-"""What is told of queues that came or went; a plain function or an `async def`."""
+"""Called with queues that were assigned, revoked or lost; a plain function or an `async def`."""
 
 
 class RebalanceListeners:
-    """Who is told of queues that come and go. Retry topics are our own affair."""
+    """Callbacks of one consumer. They do not see retry topics."""
 
     def __init__(self) -> None:
         self.assigned: list[RebalanceListener] = []
         self.revoked: list[RebalanceListener] = []
         self.lost: list[RebalanceListener] = []
 
-    async def tell(
+    async def notify(
         self, listeners: Sequence[RebalanceListener], queues: Iterable[MessageQueue]
     ) -> None:
-        """Tell them of some queues; one that raises does not keep the others from hearing."""
+        """Call listeners one after the other; log the exception of one, and go on."""
         visible = tuple(queue for queue in queues if not is_retry(queue.topic))
         for listener in listeners if visible else ():
             try:

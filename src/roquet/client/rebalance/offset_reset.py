@@ -1,7 +1,7 @@
-"""Resetting: a group's offsets are set by an operator, and its members go on there.
+"""Offset reset: an operator sets a group's offsets, and its members continue there.
 
-What is in flight does not count any more. Handlers at work may end, so that a message is not in
-two of them at one time; Java's members wait for 10 s, whatever their handlers do.
+Messages in flight do not count any more. Running handlers may end, so that no message is in two
+handlers at a time. Java's members wait for 10 s in any case.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from roquet.model.queue import MessageQueue
 log = logger(__name__)
 
 HANDLERS_END_MS: Final = 10_000
-"""How long handlers at work may take, as in Java."""
+"""Longest wait for running handlers, as in Java."""
 
 
 async def reset_offsets(
@@ -30,11 +30,11 @@ async def reset_offsets(
     filters: Mapping[str, SubscriptionFilter],
     is_ours: Callable[[MessageQueue], bool],
 ) -> None:
-    """Go on at other offsets in those of some queues that are held."""
+    """Continue at other offsets in the queues that are assigned."""
     found = {q: offset for q, offset in wanted.items() if offset >= 0 and q in assigned_queues}
     dropped = {reader.queue: reader for reader in assigned_queues.drop(found)}
     try:
-        # First of all: whoever takes the queues over, if we die or leave now, begins there.
+        # Before anything else: if this member dies or leaves now, the next owner starts there.
         await asyncio.gather(*(_commit(offsets, queue, found[queue]) for queue in dropped))
         await asyncio.gather(*map(_ended, dropped.values()))
     finally:
@@ -51,7 +51,7 @@ def _take_again(
     message_filter: SubscriptionFilter,
 ) -> None:
     log.info("%s goes on at offset %d, as an operator wants it", former.queue, offset)
-    new = assigned_queues.hold(former.queue, offset, message_filter)
+    new = assigned_queues.assign(former.queue, offset, message_filter)
     if isinstance(former, OrderedReader) and isinstance(new, OrderedReader):
         new.begin_after(former)
     if former.is_paused:
@@ -61,12 +61,12 @@ def _take_again(
 async def _commit(offsets: GroupOffsets, queue: MessageQueue, offset: int) -> None:
     try:
         await offsets.commit(queue, offset)
-    except RoquetError as error:  # saved with the next progress
+    except RoquetError as error:  # committed with the next change
         log.warning("offset %d of %s is not saved yet: %s", offset, queue, error)
 
 
 async def _ended(reader: QueueReader) -> None:
-    """Return when no message of a reader is in a handler, or after a time."""
+    """Wait until no message of a reader is in a handler, up to a timeout."""
     if not isinstance(reader, OrderedReader):
         await reader.wait_for_handlers(HANDLERS_END_MS)
         return

@@ -1,7 +1,7 @@
-"""QueueLocks: the queues that brokers hold for this member alone, for ordered consumption.
+"""QueueLocks: locks of queues at the brokers, for ordered consumption.
 
-A lock is renewed each 20 s and regarded as dead when that failed for 30 s. A broker that starts
-again, or whose connection to us ended, may have given it to another member.
+A lock is renewed each 20 s, and counts as lost when that has failed for 30 s. A broker that
+restarts, or whose connection to this client has ended, may have given it to another member.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from roquet.wire.calls.lock import LockQueues, UnlockQueues
 from roquet.wire.fastjson import codec
 
 RENEW_MS: Final = 20_000
-"""Between two renewals, as in Java."""
+"""Period between two renewals, as in Java."""
 
 LOCK_LIFE_MS: Final = 30_000
-"""Of a lock that could not be renewed, as in Java: brokers hold it for 60 s."""
+"""Life of a lock without a renewal, as in Java: brokers keep it for 60 s."""
 
 RENEW_RETRY_MS: Final = 1_000
-"""After a renewal that a broker did not answer."""
+"""Pause after a renewal that a broker did not answer."""
 
 UNLOCK_TIMEOUT_MS: Final = 1_000
-"""Giving back is a courtesy: what is not given back ends by itself."""
+"""Timeout of an unlock, which is optional: locks expire."""
 
 LockLossListener = Callable[[Sequence[MessageQueue]], object]
-"""What is told of queues whose lock is lost."""
+"""Called with queues whose lock is lost."""
 
 
 class QueueLocks:
@@ -42,29 +42,29 @@ class QueueLocks:
         self._lost = lost
         self._clock = session.config.clock
         self._held: dict[MessageQueue, int] = {}
-        """Each queue, and when its lock was last known to be ours."""
-        self._alarm = Wakeup()
-        self._trouble = ErrorLogThrottle(f"locks of {group}")
+        """Each queue, with the last time at which its lock was known to be held."""
+        self._wakeup = Wakeup()
+        self._throttle = ErrorLogThrottle(f"locks of {group}")
 
     def start(self) -> None:
-        """Renew what is held, for ever; at once when a connection is made again."""
-        self._session.pool.on_connect(lambda _: self._alarm.ring())
-        self._session.background.keep(self._keep, f"locks of {self._group}", self._clock)
+        """Renew the locks periodically, for ever, and at once after a connect."""
+        self._session.pool.on_connect(lambda _: self._wakeup.set())
+        self._session.background.supervise(self._run, f"locks of {self._group}", self._clock)
 
     @property
     def held(self) -> Sequence[MessageQueue]:
-        """The queues whose locks are ours, as far as known."""
+        """The queues whose locks this member holds, as far as known."""
         return list(self._held)
 
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Those of the queues that are ours alone now."""
+        """Lock queues; return those that are locked for this member now."""
         asked_ms = self._clock.monotonic_ms()
-        got, _ = await self._ask(queues)
+        got, _ = await self._lock(queues)
         self._held.update(dict.fromkeys(got, asked_ms))
         return got
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:
-        """Give queues back."""
+        """Unlock queues."""
         for queue in queues:
             self._held.pop(queue, None)
         calls = [
@@ -78,16 +78,16 @@ class QueueLocks:
         ]
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         pause_ms = RENEW_MS
         while True:
-            await self._alarm.wait(pause_ms)
+            await self._wakeup.wait(pause_ms)
             pause_ms = RENEW_MS if await self._renew() else RENEW_RETRY_MS
 
     async def _renew(self) -> bool:
-        """Whether every broker answered."""
+        """Renew all locks; return whether every broker answered."""
         held, asked_ms = list(self._held), self._clock.monotonic_ms()
-        got, refused = await self._ask(held)
+        got, refused = await self._lock(held)
         self._held.update((queue, asked_ms) for queue in got if queue in self._held)
         dead_ms = self._clock.monotonic_ms() - LOCK_LIFE_MS
         dead = [queue for queue, since_ms in self._held.items() if since_ms <= dead_ms]
@@ -98,12 +98,12 @@ class QueueLocks:
             self._lost(lost)
         return len(got) + len(refused) == len(held)
 
-    async def _ask(
+    async def _lock(
         self, queues: Sequence[MessageQueue]
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
-        """Lock them; which are ours, and which are another member's. Others are not known of."""
+        """Lock queues; return those granted and those refused. Others got no answer."""
         brokers = _by_broker(queues)
-        answers = await asyncio.gather(*(self._ask_one(b, some) for b, some in brokers.items()))
+        answers = await asyncio.gather(*(self._lock_at(b, some) for b, some in brokers.items()))
         got: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
         for some, answer in zip(brokers.values(), answers, strict=True):
@@ -112,10 +112,10 @@ class QueueLocks:
                 refused |= set(some) - answer
         return got, refused
 
-    async def _ask_one(
+    async def _lock_at(
         self, broker: str, queues: Sequence[MessageQueue]
     ) -> set[MessageQueue] | None:
-        """What one broker says; None when it says nothing."""
+        """Lock one broker's queues; None when it does not answer."""
         try:
             reply = await self._session.pool.call(
                 self._session.routes.leader(broker),
@@ -124,9 +124,9 @@ class QueueLocks:
             )
             ours = set(codec.loads(reply.body, LockedQueues).lock_ok_mq_set) & set(queues)
         except RoquetError as error:
-            self._trouble.tell(error)
+            self._throttle.report(error)
             return None
-        self._trouble.over()
+        self._throttle.clear()
         return ours
 
     def _is_known(self, broker: str) -> bool:

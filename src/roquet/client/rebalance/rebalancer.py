@@ -1,7 +1,7 @@
-"""Assignment: sees to it that a consumer holds its share of its topics' queues.
+"""Rebalancer: keeps a consumer reading its share of its topics' queues.
 
-It looks at the start, at a broker's notice, when a route changes and every 20 s, and sooner while
-a look does not end well. What cannot be found out leaves all as it is.
+It rebalances at the start, after a broker's notice, when a route changes and every 20 s, and sooner
+after a failure. While the queues of a topic cannot be determined, its assignment stays.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from roquet.wire.calls.heartbeat import ConsumersChanged
 log = logger(__name__)
 
 QUIET_FAILURES: Final = 3
-"""Looks without an answer before a word is said: a topic may be new, its route not known yet."""
+"""Failed rebalances of a topic that are not logged: a new topic's route may not be known yet."""
 
 RETRY_TOPIC_LOOKUPS: Final = 8
-"""Looks in quick succession for a retry topic: brokers make it when they first hear of a group."""
+"""Quick rebalances while a retry topic is missing; brokers create it at a first heartbeat."""
 
 
 class Rebalancer:
-    """Takes and gives queues, for ever."""
+    """Assigns and revokes queues, for ever."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Rebalancer:
         offsets: GroupOffsets,
         filters: Mapping[str, SubscriptionFilter],
         *,
-        saves: bool,
+        commits: bool,
     ) -> None:
         self.group = group
         self.listeners = RebalanceListeners()
@@ -63,79 +63,79 @@ class Rebalancer:
         self._assigned_queues = assigned_queues
         self._offsets = offsets
         self._filters = filters
-        self._saves = saves
+        self._commits = commits
         self._allocator = QueueAllocator(session, config, group)
-        self._look = Wakeup()
-        self._turn = asyncio.Lock()
-        self._looking: asyncio.Task[Any] | None = None
-        """Whose turn it is to look."""
-        self._troubles: dict[str, ErrorLogThrottle] = {}
+        self._wakeup = Wakeup()
+        self._rebalance_lock = asyncio.Lock()
+        self._rebalancing: asyncio.Task[Any] | None = None
+        """The task that rebalances now."""
+        self._throttles: dict[str, ErrorLogThrottle] = {}
         self._retry_looks = 0
         self._is_begun = False
         self._is_locked_out = False
         self._locks: QueueLocks | None = None
         self._leaving: dict[MessageQueue, tuple[OrderedReader, asyncio.Task[None]]] = {}
-        """Ordered queues that are not ours any more, with a message still in somebody's hands."""
+        """Revoked ordered queues whose last message is still being handled."""
         if config.ordered and config.message_model is MessageModel.CLUSTERING:
-            self._locks = QueueLocks(session, group, self._lose)
+            self._locks = QueueLocks(session, group, self._drop_lost)
         session.router.add(ConsumersChanged, self._members_changed)
 
     def trigger(self) -> None:
-        """Look now."""
-        self._look.ring()
+        """Rebalance now."""
+        self._wakeup.set()
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin; ConfigError when the brokers cannot do what the strategy wants."""
+        """Start rebalancing; ConfigError when the brokers do not support the strategy."""
         await self._allocator.check(list(self._filters))
-        self._session.routes.on_change(lambda _: self._look.ring())
+        self._session.routes.on_change(lambda _: self._wakeup.set())
         self._is_begun = True
         if self._locks is not None:
             self._locks.start()
-        return self._session.background.start(self._keep(), f"rebalance of {self.group}")
+        return self._session.background.start(self._run(), f"rebalance of {self.group}")
 
-    async def end(self, queues: Sequence[MessageQueue]) -> None:
-        """These were ours to the end: give every lock back, nothing is handled any more."""
+    async def release_all(self, queues: Sequence[MessageQueue]) -> None:
+        """Release all locks, and tell listeners that the queues held to the end are revoked."""
         await self._unlock_all()
         if not self._is_begun:
             return
         limit_ms = self._config.close_timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                await self.listeners.tell(self.listeners.revoked, queues)
+                await self.listeners.notify(self.listeners.revoked, queues)
         except TimeoutError:
             log.warning("a watcher of revoked queues is still at work after %d ms", limit_ms)
 
     async def _unlock_all(self) -> None:
         if self._locks is None:
             return
-        ending = [task for reader, task in self._leaving.values() if reader.is_over]
-        if ending:  # they save progress, then unlock
+        ending = [task for reader, task in self._leaving.values() if reader.is_idle]
+        if ending:  # they commit offsets, then unlock
             await asyncio.wait(ending, timeout=self._config.timeout_ms / 1000)
         if held := self._locks.held:
             await self._locks.unlock(held)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at other offsets in those of some queues that are ours; no look meanwhile."""
-        async with self._turn:
+        """Continue at other offsets in assigned queues; no rebalance runs meanwhile."""
+        async with self._rebalance_lock:
             await reset_offsets(
                 offsets, self._assigned_queues, self._offsets, self._filters, self._is_ours
             )
 
     def _is_ours(self, queue: MessageQueue) -> bool:
-        """Whether a queue may be read, also when that needs its lock."""
+        """Whether a queue may be read: ordered queues need their lock."""
         return self._session.is_open and (self._locks is None or queue in self._locks.held)
 
     def _members_changed(self, call: ConsumersChanged, peer: Peer) -> None:
-        """The broker's notice that somebody came or went."""
+        """Handle a broker's notice that a member came or went."""
         del peer
         if call.consumer_group == self.group:
-            self._look.ring()
+            self._wakeup.set()
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         failures, is_said = 0, False
         while True:
             try:
-                failures = 0 if await self.look() else failures + 1
+                failures = 0 if await self.rebalance() else failures + 1
                 is_said = is_said and failures > 0
             except Exception:
                 failures += 1
@@ -143,33 +143,33 @@ class Rebalancer:
                     log.exception("rebalance of %s failed, all queues are kept", self.group)
                 is_said = True
             period_ms = self._config.rebalance_period_ms
-            await self._look.wait(
+            await self._wakeup.wait(
                 next_rebalance_ms(failures, period_ms, is_locked_out=self._is_locked_out)
             )
 
-    async def look(self) -> bool:
-        """Look once who is there and whose the queues are; whether that went well.
+    async def rebalance(self) -> bool:
+        """Rebalance all topics once; return whether that succeeded.
 
-        One look at a time: two would both take a queue. A watcher that asks for one is part of one,
-        so it is told False, and the look comes once this one is over.
+        Only one runs at a time: two would both assign a queue. A listener that calls this is part
+        of a rebalance, so it gets False, and another rebalance follows this one.
         """
-        if self._looking is asyncio.current_task():
-            self._look.ring()
+        if self._rebalancing is asyncio.current_task():
+            self._wakeup.set()
             return False
-        async with self._turn:
-            self._looking = asyncio.current_task()
+        async with self._rebalance_lock:
+            self._rebalancing = asyncio.current_task()
             try:
-                return await self._look_once()
+                return await self._rebalance_all()
             finally:
-                self._looking = None
+                self._rebalancing = None
 
-    async def _look_once(self) -> bool:
+    async def _rebalance_all(self) -> bool:
         self._is_locked_out = False
         held = list(self._assigned_queues.readers)
         gone = [queue for queue in held if queue.topic not in self._filters]
         await self._apply(AssignmentDiff(tuple(gone), ()))
         await self._drop_silent()
-        outcomes = [await self._look_at(topic) for topic in list(self._filters)]
+        outcomes = [await self._rebalance_topic(topic) for topic in list(self._filters)]
         return all(outcomes)
 
     async def _drop_silent(self) -> None:
@@ -180,24 +180,24 @@ class Rebalancer:
             log.warning("pulls of %s went silent: taken again", ", ".join(map(str, silent)))
             await self._apply(AssignmentDiff(silent, ()))
 
-    async def _look_at(self, topic: str) -> bool:
-        """One topic's part of it."""
+    async def _rebalance_topic(self, topic: str) -> bool:
+        """Rebalance one topic."""
         if is_retry(topic) and await self._is_missing(topic):
             return self._retry_looks > RETRY_TOPIC_LOOKUPS
-        trouble = self._troubles.setdefault(
+        throttle = self._throttles.setdefault(
             topic, ErrorLogThrottle(f"share of {topic}", QUIET_FAILURES)
         )
         try:
-            assigned = await self._allocator.of(topic)
+            assigned = await self._allocator.queues_of(topic)
         except RoquetError as error:
-            trouble.tell(error)
+            throttle.report(error)
             return False
-        trouble.over()
+        throttle.clear()
         held = [queue for queue in self._assigned_queues.readers if queue.topic == topic]
         return await self._apply(difference(held, assigned))
 
     async def _is_missing(self, topic: str) -> bool:
-        """Whether a retry topic does not exist: groups may be without one."""
+        """Whether a retry topic does not exist: a group may have none."""
         if not self._session.routes.brokers:
             return True
         try:
@@ -209,27 +209,27 @@ class Rebalancer:
         return missing
 
     async def _apply(self, change: AssignmentDiff) -> bool:
-        """Give away and take; whether all was taken."""
+        """Revoke and assign queues; return whether all were assigned."""
         if change.drop:
-            await self._give(change.drop)
+            await self._revoke(change.drop)
         if not change.start:
             return True
         free = [queue for queue in change.start if queue not in self._leaving]
-        ours = await self._locked(free)
+        ours = await self._lock_if_ordered(free)
         try:
-            return await self._take(ours) == len(change.start)
+            return await self._assign(ours) == len(change.start)
         finally:
             await self._unlock_unread(ours)
 
-    async def _take(self, queues: Sequence[MessageQueue]) -> int:
-        """Read queues that are ours, where their brokers can say from where on; how many."""
-        begins = await asyncio.gather(*map(self._begin, queues))
+    async def _assign(self, queues: Sequence[MessageQueue]) -> int:
+        """Start reading queues whose start offset is known; return their number."""
+        begins = await asyncio.gather(*map(self._start_offset, queues))
         taken = {q: offset for q, offset in zip(queues, begins, strict=True) if offset >= 0}
-        await self.listeners.tell(self.listeners.assigned, taken)
+        await self.listeners.notify(self.listeners.assigned, taken)
         for queue, offset in taken.items():
-            # A look may take long: the topic may have been left meanwhile.
+            # The topic may have been unsubscribed meanwhile.
             if (message_filter := self._filters.get(queue.topic)) is not None:
-                self._assigned_queues.hold(queue, offset, message_filter)
+                self._assigned_queues.assign(queue, offset, message_filter)
         self._log("has gained", taken)
         return len(taken)
 
@@ -242,15 +242,15 @@ class Rebalancer:
             )  # fmt: skip
 
     async def _unlock_unread(self, queues: Sequence[MessageQueue]) -> None:
-        """Locked and not read a queue would be nobody's, for as long as the lock is renewed."""
+        """Release locks of unread queues, which would be renewed and keep other members out."""
         if self._locks is not None:
             unread = (
                 set(self._locks.held).intersection(queues).difference(self._assigned_queues.readers)
             )
             await self._locks.unlock(sorted(unread))
 
-    async def _locked(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Those that are ours alone, when that matters."""
+    async def _lock_if_ordered(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """Lock queues if they are ordered; return those that may be read."""
         if self._locks is None:
             return queues
         locked = await self._locks.lock(queues) if queues else set()
@@ -258,52 +258,52 @@ class Rebalancer:
         self._is_locked_out |= len(ours) < len(queues)
         return ours
 
-    async def _begin(self, queue: MessageQueue) -> int:
-        """Where to read on; -1 when the broker cannot say."""
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        """The offset to start at; -1 when the broker does not answer."""
         try:
-            return await self._offsets.begin(queue)
+            return await self._offsets.start_offset(queue)
         except RoquetError as error:
             log.info("%s cannot be taken yet: %s", queue, error)
             return -1
 
-    async def _give(self, queues: Sequence[MessageQueue]) -> None:
-        """Queues go to others: save first how far they are, then say so."""
+    async def _revoke(self, queues: Sequence[MessageQueue]) -> None:
+        """Revoke queues: commit their offsets, then call the listeners."""
         dropped = self._assigned_queues.drop(queues)
         self._log("has given away", [reader.queue for reader in dropped])
         if self._locks is not None:
             for reader in dropped:
                 assert isinstance(reader, OrderedReader)
-                self._retire(reader, is_ours=True)
-        elif self._saves:
+                self._start_release(reader, is_ours=True)
+        elif self._commits:
             await self._assigned_queues.hand_over(dropped)
-        await self.listeners.tell(self.listeners.revoked, queues)
+        await self.listeners.notify(self.listeners.revoked, queues)
 
-    def _lose(self, queues: Sequence[MessageQueue]) -> None:
-        """Locks are lost: whoever has them now goes on, so we stop and save nothing."""
+    def _drop_lost(self, queues: Sequence[MessageQueue]) -> None:
+        """Stop reading queues with lost locks, without a commit: others may read them already."""
         lost = self._assigned_queues.drop(queues)
         for reader in lost:
             log.warning("the lock of %s is lost", reader.queue)
             if isinstance(reader, OrderedReader):
-                self._retire(reader, is_ours=False)
-        told = self.listeners.tell(self.listeners.lost, [reader.queue for reader in lost])
+                self._start_release(reader, is_ours=False)
+        told = self.listeners.notify(self.listeners.lost, [reader.queue for reader in lost])
         self._session.background.start(told, "watchers of lost queues")
-        self._look.ring()
+        self._wakeup.set()
 
-    def _retire(self, reader: OrderedReader, *, is_ours: bool) -> None:
-        """See an ordered queue off once the message in somebody's hands has ended."""
+    def _start_release(self, reader: OrderedReader, *, is_ours: bool) -> None:
+        """Release an ordered queue once its last message has ended."""
         seeing_off = self._session.background.start(
-            self._see_off(reader, is_ours=is_ours), f"end of {reader.queue}"
+            self._release_when_idle(reader, is_ours=is_ours), f"end of {reader.queue}"
         )
         self._leaving[reader.queue] = reader, seeing_off
 
-    async def _see_off(self, reader: OrderedReader, *, is_ours: bool) -> None:
+    async def _release_when_idle(self, reader: OrderedReader, *, is_ours: bool) -> None:
         assert self._locks is not None
         try:
             await reader.ended()
             if is_ours and reader.queue in self._locks.held:
-                if self._saves:
+                if self._commits:
                     await self._assigned_queues.save_last([reader])
                 await self._locks.unlock([reader.queue])
         finally:
             self._leaving.pop(reader.queue, None)
-            self._look.ring()
+            self._wakeup.set()

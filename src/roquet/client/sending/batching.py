@@ -1,10 +1,10 @@
-"""Gathering: awaited sends that are under way together leave as batches.
+"""Batching: concurrent awaited sends leave as batches.
 
-    send ──▶ group of the topic      ▣▣▣▣ ──▶ a batch to the queue whose turn it is ──▶ receipts
-    send ──▶ group of a key's queue  ▣▣   ──▶ one batch at a time, so that none overtakes another
+    send ──▶ queue of the topic      ▣▣▣▣ ──▶ a batch to the next queue in turn ──▶ receipts
+    send ──▶ queue of an order key   ▣▣   ──▶ one batch at a time, in order     ──▶ receipts
 
-A batch leaves when it has gathered for `linger_ms`, or is full. Each message has its own receipt
-or error. Delayed messages and other groups' failed ones cannot be part of a batch.
+A batch is sent after `linger_ms`, or when it is full. Each message has its own receipt or error.
+Delayed messages, and retries of other groups' messages, cannot be part of a batch.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from typing import Final, NamedTuple, TypeAlias
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.sending.delivery import (
-    RETRYABLE_CODES,
     MessageDelivery,
     OutgoingBatch,
     RoundRobin,
 )
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.client.sending.send_many import BATCH_COUNT_MAX
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, ConnectionLost
+from roquet.model.errors import CallError, ConnectFailed, ConnectionLost
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
+from roquet.rules.send_retry import is_retryable
 
 DEADLINE_SPREAD_MS: Final = 500
-"""Of messages in one batch: it has the time of the first one, and the last one loses as much."""
+"""Largest difference of deadlines in one batch, which has the deadline of its first message."""
 
 CLOSED_MEANWHILE: Final = "the producer was closed before the answer came: it may be stored"
 
@@ -35,7 +35,7 @@ ReceiptFuture: TypeAlias = asyncio.Future[SendReceipt]
 
 
 class PendingSend(NamedTuple):
-    """One message that waits, who waits for its receipt, and until when."""
+    """A message that waits, the future of its receipt, and its deadline."""
 
     prepared: PreparedMessage
     answer: ReceiptFuture
@@ -43,7 +43,7 @@ class PendingSend(NamedTuple):
 
 
 class BatchAccumulator:
-    """All groups of one producer."""
+    """The waiting messages of one producer, by topic or by queue."""
 
     def __init__(
         self, delivery: MessageDelivery, config: ProducerConfig, background: BackgroundTasks
@@ -54,12 +54,12 @@ class BatchAccumulator:
         self._loop = asyncio.get_running_loop()
         self._groups: dict[str | MessageQueue, BatchQueue] = {}
         self.lingers = True
-        """Whether messages wait for company; not while the producer is being closed."""
+        """Whether messages wait for a batch; False while the producer is closing."""
 
     async def send(
         self, prepared: PreparedMessage, deadline_ms: int, turn: RoundRobin
     ) -> SendReceipt:
-        """The receipt of one message, which goes with others."""
+        """Send one message as part of a batch; return its receipt."""
         if prepared.selection is None and prepared.order_hash is None:
             if self.is_sent_alone(prepared):
                 return (
@@ -67,7 +67,7 @@ class BatchAccumulator:
                 )[0]
             key: str | MessageQueue = prepared.topic
         else:
-            key = await self.delivery.choose_in_line(prepared, deadline_ms, turn)
+            key = await self.delivery.choose_in_order(prepared, deadline_ms, turn)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = BatchQueue(self, key)
@@ -84,11 +84,11 @@ class BatchAccumulator:
         )
 
     def is_sent_alone(self, prepared: PreparedMessage) -> bool:
-        """Whether a message is no part of a batch; nothing is squeezed there."""
+        """Whether a message is sent by itself; only then its body is compressed."""
         return prepared.is_unbatchable or len(prepared.body) >= self.config.compress_from
 
     def start(self, batch: Sequence[PendingSend], group: "BatchQueue") -> None:
-        """Send a batch beside the others."""
+        """Send a batch in the background."""
         self._background.start(self._deliver(batch, group), f"batch of {group.key}")
 
     async def _deliver(self, batch: Sequence[PendingSend], group: "BatchQueue") -> None:
@@ -96,7 +96,7 @@ class BatchAccumulator:
         try:
             await self._send(batch, queue)
         finally:
-            for entry in batch:  # those without an answer: the producer is being closed
+            for entry in batch:  # without an answer: the producer is being closed
                 if not entry.answer.done():
                     entry.answer.set_exception(ConnectionLost(CLOSED_MEANWHILE))
             group.sent()
@@ -106,11 +106,7 @@ class BatchAccumulator:
         try:
             receipts = await self.delivery.send(outgoing, batch[0].deadline_ms, queue)
         except Exception as error:
-            if (
-                len(batch) > 1
-                and isinstance(error, CallRefused)
-                and error.code not in RETRYABLE_CODES
-            ):
+            if len(batch) > 1 and isinstance(error, CallError) and not is_retryable(error):
                 await self._one_by_one(batch, queue)
                 return
             for entry in batch:
@@ -118,28 +114,28 @@ class BatchAccumulator:
                     entry.answer.set_exception(_twin(error))
             return
         for entry, receipt in zip(batch, receipts, strict=True):
-            if not entry.answer.done():  # who waited may have been cancelled
+            if not entry.answer.done():  # the sender may have been cancelled
                 entry.answer.set_result(receipt)
 
     async def _one_by_one(self, batch: Sequence[PendingSend], queue: MessageQueue | None) -> None:
-        """Find out which message of a refused batch it was: the others are sent all the same."""
+        """Send the messages of a refused batch one by one, so that only the faulty one fails."""
         for entry in batch:
             if not entry.answer.done():
                 await self._send([entry], queue)
 
     def flush(self) -> None:
-        """Send now what waits for company."""
+        """Send all waiting messages now."""
         for group in self._groups.values():
             group.flush()
 
     def close(self) -> None:
-        """Nothing more will be sent."""
+        """Fail all waiting messages."""
         for group in self._groups.values():
             group.close()
 
 
 class BatchQueue:
-    """Messages that may share a batch: those of a topic for any queue, or those of one queue."""
+    """Messages that may share a batch: of one topic for any queue, or of one fixed queue."""
 
     def __init__(self, owner: BatchAccumulator, key: str | MessageQueue) -> None:
         self.key = key
@@ -154,12 +150,12 @@ class BatchQueue:
         self._timer: asyncio.Handle | None = None
 
     def put(self, entry: PendingSend) -> None:
-        """One more."""
+        """Add a message."""
         waiting = self._waiting
         waiting.append(entry)
         self._size += entry.prepared.batch_size
         if self._is_bound and self._under_way:
-            return  # it leaves with all that gathers meanwhile
+            return  # it leaves with the next batch, after the one under way
         is_full = self._size >= self._size_max or len(waiting) >= BATCH_COUNT_MAX
         if is_full or not self._owner.lingers:
             self._leave()
@@ -171,18 +167,18 @@ class BatchQueue:
             )
 
     def sent(self) -> None:
-        """A batch has its answers."""
+        """Note that a batch has its receipts."""
         self._under_way -= 1
         if self._is_bound and self._waiting:
             self._leave()
 
     def flush(self) -> None:
-        """Send now what waits for company."""
+        """Send the waiting messages now."""
         if self._waiting and not (self._is_bound and self._under_way):
             self._leave()
 
     def close(self) -> None:
-        """Those that wait learn that nobody will send them."""
+        """Fail the waiting messages with a definite error."""
         self._stop_timer()
         while self._waiting:
             answer = self._waiting.popleft().answer
@@ -190,7 +186,7 @@ class BatchQueue:
                 answer.set_exception(ConnectFailed("the producer was closed; it was not sent"))
 
     def _leave(self) -> None:
-        """Send what has gathered: all of it, or the first batch of a queue."""
+        """Send the waiting messages: all of them, or the first batch of a fixed queue."""
         self._stop_timer()
         while self._waiting and not (self._is_bound and self._under_way):
             if batch := self._batch():
@@ -203,7 +199,7 @@ class BatchQueue:
             self._timer = None
 
     def _batch(self) -> list[PendingSend]:
-        """The next messages that may go together; none when those who sent them gave up."""
+        """Take the next messages that may share a batch; empty when all their senders gave up."""
         waiting, batch = self._waiting, list[PendingSend]()
         room = self._size_max
         now_ms = self._owner.config.clock.monotonic_ms()
@@ -220,7 +216,7 @@ class BatchQueue:
 
 
 def _is_in_time(entry: PendingSend, now_ms: int) -> bool:
-    """Whether somebody still waits for the message; who waits too long is told so."""
+    """Whether the sender still waits; a message past its deadline gets an error."""
     if entry.answer.done():
         return False
     if entry.deadline_ms > now_ms:
@@ -231,7 +227,7 @@ def _is_in_time(entry: PendingSend, now_ms: int) -> bool:
 
 
 def _twin(error: Exception) -> Exception:
-    """The same for somebody else: of one error that many raise the traceback would grow."""
+    """Copy an error: raising one object in many tasks would make its traceback grow."""
     twin = type(error).__new__(type(error))
     twin.args = error.args
     twin.__dict__.update(error.__dict__)

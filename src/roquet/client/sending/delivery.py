@@ -1,8 +1,8 @@
-"""Delivery: one parcel of messages to a queue, and to another one when that fails.
+"""Delivery: send a batch to a queue, and retry it on that queue or on another one.
 
-A parcel that is bound (by an order key, or by a selector that chose its queue) is tried again on
-its own queue or fails: so a retry never overtakes, and its receipt or error names that queue. All
-others go to another broker, when there is one. A message keeps its unique key in every try.
+A batch with a fixed queue (by an order key, or by a selector that chose it) is retried on that
+queue or fails: a retry never overtakes, and its receipt or error names that queue. Other batches go
+to another broker, if there is one. A message keeps its unique key in every attempt.
 """
 
 from collections.abc import Sequence
@@ -16,33 +16,16 @@ from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.client.sending.key_order import KeyOrder
 from roquet.client.sending.outstanding_sends import OutstandingSends
 from roquet.client.sending.prepare import PreparedMessage
-from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.model.errors import CallError, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.rules.queue_selection import by_hash, next_queue
+from roquet.rules.send_retry import Retry, backoff_ms, is_retryable, needs_fresh_route, retry_of
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 
-RETRYABLE_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Refusals that another broker may not share: Java tries these again (DefaultMQProducer's
-retryResponseCodes; GO_AWAY one floor below, in its remoting client)."""
-
-STALE_ROUTE_CODES: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
-"""Refusals that a route may have caused which is no longer true."""
-
 RETRY_PAUSE_MS: Final = 100
-"""Before the first further try on the same broker; it doubles. Another one is tried at once."""
+"""Pause before the first retry on the same broker; it doubles. Another broker is tried at once."""
 
 SEND_STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -53,15 +36,15 @@ SEND_STATUSES: Final[dict[int, SendStatus]] = {
 
 
 class OutgoingBatch(msgspec.Struct, frozen=True):
-    """Messages of one topic that go to one queue together."""
+    """Messages of one topic that are sent to one queue in one request."""
 
     items: Sequence[PreparedMessage]
     lead: PreparedMessage
-    """The one that says to which queue."""
+    """The message that decides on the queue."""
 
     @classmethod
     def of(cls, items: Sequence[PreparedMessage]) -> "OutgoingBatch":
-        """A parcel whose queue is that of its bound messages."""
+        """A batch led by its first message with a fixed queue, if it has one."""
         lead = items[0]
         if len(items) > 1 and not lead.is_bound:
             lead = next((item for item in items if item.is_bound), lead)
@@ -69,12 +52,12 @@ class OutgoingBatch(msgspec.Struct, frozen=True):
 
     @property
     def topic(self) -> str:
-        """The topic of all."""
+        """The topic of all messages."""
         return self.lead.topic
 
 
 class SendTracer(Protocol):
-    """Who writes down what was sent."""
+    """Records sends in the trace."""
 
     def sent(
         self,
@@ -84,11 +67,11 @@ class SendTracer(Protocol):
         region: str | None,
         began_ms: int,
     ) -> None:
-        """A broker has taken a parcel."""
+        """Record a stored batch; `began_ms` is on the monotonic clock."""
 
 
 class RoundRobin:
-    """Whose turn it is, for one who sends: any start will do, and it only grows."""
+    """A sender's round-robin position: starts anywhere, and only grows."""
 
     __slots__ = ("value",)
 
@@ -97,38 +80,38 @@ class RoundRobin:
 
 
 class MessageDelivery:
-    """Sends parcels to the queue that a key, a selector or a turn says."""
+    """Sends batches to the queue that a key, a selector or round robin chooses."""
 
     def __init__(self, session: Session, config: ProducerConfig, group: str) -> None:
         self._session = session
         self._config = config
         self._group = group
-        self._turn = self.new_turn()
+        self._turn = self.new_round_robin()
         self.tracer: SendTracer | None = None
         self.tolerance = FaultTolerance(session, config)
         self.outstanding = OutstandingSends()
         self._routing = KeyOrder(config.clock)
-        """Bound messages that wait for their topic's route: a later one must not pass them."""
+        """Messages with a fixed queue whose route is unknown wait here, in order."""
 
-    def new_turn(self) -> RoundRobin:
-        """A count of its own, from a start that chance gives."""
+    def new_round_robin(self) -> RoundRobin:
+        """A round-robin position that starts at a random queue."""
         return RoundRobin(self._config.rng.getrandbits(16))
 
     def known_queues(self, topic: str) -> Sequence[MessageQueue] | None:
-        """The queues of a topic that may be written to, as far as known; another list when new."""
+        """The known queues of a topic for writing; a new list whenever the route has changed."""
         return self._session.routes.writable(topic)
 
     async def queues_in_time(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic, within the time of one send."""
+        """The queues of a topic for writing, waited for at most the time of one send."""
         return await self.queues(topic, self.deadline_ms())
 
     def deadline_ms(self, timeout_ms: int | None = None) -> int:
-        """When a send that begins now is over."""
+        """The deadline of a send that begins now, on the monotonic clock."""
         timeout_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
         return self._config.clock.monotonic_ms() + timeout_ms
 
     async def queues(self, topic: str, deadline_ms: int) -> Sequence[MessageQueue]:
-        """The queues of a topic that may be written to; waits for the first one."""
+        """The queues of a topic for writing; waits for the first one until the deadline."""
         routes = self._session.routes
         found = routes.writable(topic)
         while not found:
@@ -143,28 +126,28 @@ class MessageDelivery:
         avoid: str | None = None,
         turn: RoundRobin | None = None,
     ) -> MessageQueue:
-        """The queue that the selector says, or that of the key, or the one whose turn it is."""
+        """Choose a queue by the message's selector, its order key, or round robin."""
         usable = self.tolerance.usable() if self.tolerance.faults else None
         if prepared.selection is not None:
             return prepared.selection.among(queues, avoid, usable)
         if prepared.order_hash is not None:
             return queues[by_hash(prepared.order_hash, len(queues))]
         turn = turn or self._turn
-        queue, turn.value = next_queue(queues, turn.value, avoid=avoid, usable=usable)
+        queue, turn.value = next_queue(queues, turn.value, avoid=avoid, at_fault=usable)
         return queue
 
-    async def choose_in_line(
+    async def choose_in_order(
         self, prepared: PreparedMessage, deadline_ms: int, turn: RoundRobin | None = None
     ) -> MessageQueue:
-        """The same for messages whose order counts, also while their topic's route is unknown."""
+        """Choose a queue for an ordered message, also while its topic's route is unknown."""
         queues = self.known_queues(prepared.topic)
         line = (prepared.topic, 0)
         if queues is None or line in self._routing:
-            ticket = await self._routing.enter(line, deadline_ms)
+            ticket = await self._routing.acquire(line, deadline_ms)
             try:
                 queues = await self.queues(prepared.topic, deadline_ms)
             finally:
-                self._routing.leave(line, ticket)
+                self._routing.release(line, ticket)
         return self.choose(queues, prepared, turn=turn)
 
     async def send(
@@ -174,7 +157,7 @@ class MessageDelivery:
         queue: MessageQueue | None = None,
         turn: RoundRobin | None = None,
     ) -> Sequence[SendReceipt]:
-        """A receipt for each message; `queue` says where to try first."""
+        """Send a batch; return one receipt for each message. `queue` is the one to try first."""
         if deadline_ms is None:
             deadline_ms = self.deadline_ms()
         if queue is None:
@@ -185,19 +168,19 @@ class MessageDelivery:
         try:
             found = await self._try(outgoing, queue, deadline_ms)
         except CallError as error:
-            return await self._again(outgoing, queue, deadline_ms, turn, error)
+            return await self._retry(outgoing, queue, deadline_ms, turn, error)
         if self._config.retry_less_durable and not found[0].ok:
-            return await self._elsewhere(outgoing, queue, deadline_ms, turn, found)
+            return await self._send_more_durably(outgoing, queue, deadline_ms, turn, found)
         return found
 
     async def send_oneway(self, outgoing: OutgoingBatch, turn: RoundRobin | None = None) -> None:
-        """Hand a parcel to the network."""
+        """Hand a batch to the network without an acknowledgement."""
         queues = await self.queues_in_time(outgoing.topic)
         queue = self.choose(queues, outgoing.lead, turn=turn)
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._call(outgoing, queue))
 
-    async def _again(
+    async def _retry(
         self,
         outgoing: OutgoingBatch,
         queue: MessageQueue,
@@ -205,41 +188,38 @@ class MessageDelivery:
         turn: RoundRobin | None,
         error: CallError,
     ) -> Sequence[SendReceipt]:
-        """Further tries after the first one failed."""
+        """Retry after the first attempt failed."""
         clock = self._config.clock
-        pause_ms = RETRY_PAUSE_MS
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS)
         for tries in range(1, self._config.retry_times + 1):
             left_ms = deadline_ms - clock.monotonic_ms()
             if left_ms <= 0 or not (
-                is_retryable(error) or await self._was_misled(error, outgoing, queue)
+                is_retryable(error) or await self._has_stale_queue(error, outgoing, queue)
             ):
-                raise _told(error, outgoing, queue, tries)
+                raise _with_attempts(error, outgoing, queue, tries)
             failed = queue
             if not outgoing.lead.is_bound:
-                queue = await self._other(outgoing, failed, deadline_ms, turn)
+                queue = await self._another_queue(outgoing, failed, deadline_ms, turn)
             if queue.broker_name == failed.broker_name:
-                await clock.sleep(min(pause_ms, left_ms))
-                pause_ms *= 2
+                await clock.sleep(min(next(pauses_ms), left_ms))
             try:
                 return await self._try(outgoing, queue, deadline_ms, tries + 1)
             except CallError as next_error:
                 error = next_error
-        raise _told(error, outgoing, queue, self._config.retry_times + 1)
+        raise _with_attempts(error, outgoing, queue, self._config.retry_times + 1)
 
-    async def _was_misled(
+    async def _has_stale_queue(
         self, error: CallError, outgoing: OutgoingBatch, queue: MessageQueue
     ) -> bool:
-        """Whether a broker refused a queue that the route should not have named."""
-        if outgoing.lead.is_bound or not isinstance(error, CallRefused):
+        """Whether a broker refused a queue that a fresh route does not name any more."""
+        if outgoing.lead.is_bound or retry_of(error) is not Retry.FRESH_ROUTE:
             return False
         try:
-            return error.code in STALE_ROUTE_CODES and not await self._session.routes.is_sure_of(
-                queue
-            )
-        except ConnectFailed:  # then nobody knows better
+            return not await self._session.routes.is_still_writable(queue)
+        except ConnectFailed:  # no fresh route
             return False
 
-    async def _elsewhere(
+    async def _send_more_durably(
         self,
         outgoing: OutgoingBatch,
         queue: MessageQueue,
@@ -247,14 +227,14 @@ class MessageDelivery:
         turn: RoundRobin | None,
         found: Sequence[SendReceipt],
     ) -> Sequence[SendReceipt]:
-        """The receipts of a broker that keeps its promise, else the ones that are there."""
+        """Send a batch again to durable brokers; return the first receipts if none stores it."""
         for tries in range(1, self._config.retry_times + 1):
             if outgoing.lead.is_bound or deadline_ms <= self._config.clock.monotonic_ms():
                 break
             failed = queue
-            queue = await self._other(outgoing, failed, deadline_ms, turn)
+            queue = await self._another_queue(outgoing, failed, deadline_ms, turn)
             if queue.broker_name == failed.broker_name:
-                break  # a second copy there would be no more durable
+                break  # a second copy on this broker would be no more durable
             try:
                 other = await self._try(outgoing, queue, deadline_ms, tries + 1)
             except CallError:
@@ -263,7 +243,7 @@ class MessageDelivery:
                 return other
         return found
 
-    async def _other(
+    async def _another_queue(
         self,
         outgoing: OutgoingBatch,
         failed: MessageQueue,
@@ -285,12 +265,12 @@ class MessageDelivery:
             address = session.routes.leader(queue.broker_name)
             reply = await session.pool.call(address, self._call(outgoing, queue), timeout_ms)
         except CallError as error:
-            self._look_at(error)
+            self._doubt_route(error)
             if config.fault_tolerance:
-                self.tolerance.failed(queue, config.clock.monotonic_ms() - began_ms, error)
+                self.tolerance.record_failure(queue, config.clock.monotonic_ms() - began_ms, error)
             raise
         if config.fault_tolerance:
-            self.tolerance.answered(queue, config.clock.monotonic_ms() - began_ms)
+            self.tolerance.record_success(queue, config.clock.monotonic_ms() - began_ms)
         found = build_receipts(outgoing, queue, reply, tries)
         if self.tracer is not None:
             self.tracer.sent(outgoing, found, address, reply.region, began_ms)
@@ -320,17 +300,17 @@ class MessageDelivery:
             born_timestamp=first.born_ms,
         )
 
-    def _look_at(self, error: CallError) -> None:
-        """A broker that is gone, or does not know topic or queue, may mean a stale route."""
-        if not isinstance(error, CallRefused) or error.code in STALE_ROUTE_CODES:
+    def _doubt_route(self, error: CallError) -> None:
+        """Invalidate the routes when the broker is gone, or does not know the topic or queue."""
+        if needs_fresh_route(error):
             self._session.routes.invalidate()
 
 
 def build_receipts(
     outgoing: OutgoingBatch, queue: MessageQueue, reply: SendReply, tries: int = 1
 ) -> Sequence[SendReceipt]:
-    """What the reply says of each message: a batch lies in the queue without gaps."""
-    if reply.queue_id != queue.queue_id:  # the broker chose another one
+    """The receipts of a reply: a batch has consecutive offsets in its queue."""
+    if reply.queue_id != queue.queue_id:  # the broker chose another queue
         queue = MessageQueue(queue.topic, queue.broker_name, reply.queue_id)
     status = SEND_STATUSES[reply.code]
     if len(outgoing.items) == 1:
@@ -363,16 +343,13 @@ def build_receipts(
     ]
 
 
-def is_retryable(error: CallError) -> bool:
-    """Faults of the network, and the refusals that are named; a timeout has its own limit."""
-    return not isinstance(error, CallRefused) or error.code in RETRYABLE_CODES
-
-
-def _told(error: CallError, outgoing: OutgoingBatch, queue: MessageQueue, tries: int) -> CallError:
-    """The error with what was done about it."""
+def _with_attempts(
+    error: CallError, outgoing: OutgoingBatch, queue: MessageQueue, tries: int
+) -> CallError:
+    """Add to an error which queue was tried, and how often."""
     text = f"queue {queue}, {tries} {'try' if tries == 1 else 'tries'}"
     if outgoing.lead.is_bound:
         text += "; sent to no other queue, since order or selector bind it to this one"
-    if text not in getattr(error, "__notes__", ()):  # those who wait for one connection share it
+    if text not in getattr(error, "__notes__", ()):  # errors are shared
         error.add_note(text)
     return error

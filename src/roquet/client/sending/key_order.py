@@ -1,9 +1,7 @@
-"""Lineup: sends of one order key leave one after the other, in the order in which they were made.
+"""Key order: sends with the same order key leave one after the other, in the order of the calls.
 
-So do those that one selector has bound to a queue.
-
-A second message that leaves before the first one is stored would overtake it when the first one
-has to be tried again. Other keys do not wait.
+So do sends to one queue that a selector has chosen. Otherwise a second message could be stored
+before the first one is retried. Other keys do not wait.
 """
 
 import asyncio
@@ -14,14 +12,14 @@ from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
 
 OrderKey: TypeAlias = tuple[str, int] | MessageQueue
-"""A topic, and the hash of an order key: two keys of one hash share a queue anyway. Or the queue
-itself, where a selector chose it."""
+"""A topic and the hash of an order key (keys with the same hash share a queue anyway), or the queue
+that a selector has chosen."""
 
 OrderTicket: TypeAlias = asyncio.Future[None]
 
 
 class KeyOrder:
-    """Who is the last in each line."""
+    """The last send of each key."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,8 +31,8 @@ class KeyOrder:
     def __contains__(self, key: OrderKey) -> bool:
         return key in self._last
 
-    async def enter(self, key: OrderKey, deadline_ms: int) -> OrderTicket:
-        """Wait until all before have left; CallError when that takes too long."""
+    async def acquire(self, key: OrderKey, deadline_ms: int) -> OrderTicket:
+        """Wait until all earlier sends of the key have ended; CallError after the deadline."""
         mine: OrderTicket = asyncio.get_running_loop().create_future()
         before = self._last.get(key)
         self._last[key] = mine
@@ -42,13 +40,13 @@ class KeyOrder:
             try:
                 await self._wait(before, deadline_ms)
             except BaseException:
-                # Whoever is next waits for the one before: nobody may pass because we gave up.
-                before.add_done_callback(lambda _: self.leave(key, mine))
+                # The next send must wait for the one before this one, although this one gives up.
+                before.add_done_callback(lambda _: self.release(key, mine))
                 raise
         return mine
 
-    def leave(self, key: OrderKey, mine: OrderTicket) -> None:
-        """Let the next one go."""
+    def release(self, key: OrderKey, mine: OrderTicket) -> None:
+        """Let the next send of the key go."""
         if self._last.get(key) is mine:
             del self._last[key]
         mine.set_result(None)

@@ -1,11 +1,11 @@
-"""OutstandingSends: sends without a receipt or an error yet, and how a flush waits for them."""
+"""OutstandingSends: sends without a receipt or error yet, and how a flush waits for them."""
 
 import asyncio
 from types import TracebackType
 
 
 class FlushEpoch:
-    """The sends that were made between two flushes; `with` counts one of them."""
+    """The sends between two flushes; `with` counts one of them."""
 
     __slots__ = ("_count", "_ended")
 
@@ -27,12 +27,12 @@ class FlushEpoch:
             self._ended.set()
 
     @property
-    def is_over(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether all of them have ended."""
         return not self._count
 
     async def ended(self) -> None:
-        """Wait until all have ended; of a past epoch, which no send joins any more."""
+        """Wait until all have ended; only for a past epoch, which gets no new sends."""
         if self._count:
             if self._ended is None:
                 self._ended = asyncio.Event()
@@ -47,8 +47,8 @@ class OutstandingSends:
         self._past: list[FlushEpoch] = []
 
     async def flushed(self, timeout_ms: int | None) -> bool:
-        """Wait for all sends that were made before, so long at most; whether all have ended."""
-        self._past = [epoch for epoch in (*self._past, self.current) if not epoch.is_over]
+        """Wait for all earlier sends, up to a timeout; return whether all have ended."""
+        self._past = [epoch for epoch in (*self._past, self.current) if not epoch.is_idle]
         self.current = FlushEpoch()
         waited = list(self._past)
         if not waited or timeout_ms == 0:

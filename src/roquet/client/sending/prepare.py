@@ -1,4 +1,4 @@
-"""Outgoing: a user's message checked and made ready for the wire, before anything is sent."""
+"""Prepared messages: a user's message checked and encoded for the wire, before anything is sent."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,13 +21,13 @@ from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN, encode_item
 from roquet.wire.records.compression import compress, with_compression
 
 ORDER_KEYS_MAX: Final = 8_192
-"""Order keys whose hash is remembered: they come again and again."""
+"""Size of the cache of order key hashes: keys repeat."""
 
 NO_LEVEL: Final = -1
-"""A delay level that delays nothing, as 0 does."""
+"""A delay level that means no delay, as 0 does."""
 
 TAGS_MAX: Final = 1_024
-"""Tags that are known to be fine: they come again and again."""
+"""Size of the cache of checked tags: tags repeat."""
 
 _SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
 
@@ -37,7 +37,7 @@ _order_hash: Final = lru_cache(ORDER_KEYS_MAX)(hash_code)
 
 
 class MessageFields(TypedDict, total=False):
-    """What may be said of a message besides its topic and its body."""
+    """Fields of a message besides its topic and body."""
 
     tag: str | None
     keys: str | Sequence[str]
@@ -50,7 +50,7 @@ class MessageFields(TypedDict, total=False):
 
 
 class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
-    """One message, ready to be sent to any queue of its topic."""
+    """A message that can be sent to any queue of its topic."""
 
     topic: str
     body: bytes
@@ -61,35 +61,35 @@ class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
     flag: int
     born_ms: int
     batch_size: int
-    """Bytes that it takes in a batch."""
+    """Size as part of a batch, in bytes."""
     is_unbatchable: bool = False
-    """Whether it cannot be one of a batch: it is delayed, or is another group's failed message."""
+    """Whether it cannot be part of a batch: it is delayed, or goes to a retry topic."""
     selection: QueueSelection | None = None
-    """Who chooses the queue; None leaves it to the order key, or to the queues' turns."""
+    """The selector that chooses the queue; None leaves it to the order key or round robin."""
 
     @property
     def is_bound(self) -> bool:
-        """Whether all tries go to one queue, so that no other message is overtaken."""
+        """Whether all attempts use one queue, so that no other message is overtaken."""
         if self.selection is not None:
             return self.selection.is_bound
         return self.order_hash is not None
 
     def compressed(self, config: ProducerConfig) -> tuple[bytes, int]:
-        """The body as it travels alone, and the system flag that says how."""
+        """The body as sent outside of batches, compressed if that helps, and its system flag."""
         if len(self.body) < config.compress_from:
             return self.body, 0
         body = compress(self.body, config.compression, config.compress_level)
-        if len(body) >= len(self.body):  # it was squeezed before
+        if len(body) >= len(self.body):  # incompressible
             return self.body, 0
         return body, with_compression(0, config.compression)
 
     def encode_batch_item(self) -> bytes:
-        """The message as one of many: a batch has one system flag, so the body stays as it is."""
+        """Encode the message for a batch: uncompressed, since a batch has one system flag."""
         return encode_item(self.flag, self.body, self.properties.encode("utf-8", "surrogatepass"))
 
 
 def build_message(message: Message | str, body: bytes | None, fields: MessageFields) -> Message:
-    """The message that the arguments of a send make."""
+    """Build a Message from the arguments of a send."""
     if isinstance(message, Message):
         if body is not None or fields:
             raise UsageError("a Message is sent as it is: give its parts when it is made")
@@ -103,7 +103,7 @@ def build_message(message: Message | str, body: bytes | None, fields: MessageFie
 
 
 class MessagePreparer:
-    """Makes messages ready: each gets its id, and none leaves over a limit."""
+    """Checks messages, and gives each its id."""
 
     def __init__(self, keys: MessageIdGenerator, config: ProducerConfig) -> None:
         self._keys = keys
@@ -111,14 +111,14 @@ class MessagePreparer:
         self._body_size_max = config.body_size_max
         self._namespace = config.namespace
         self._topics: dict[str, tuple[str, bool]] = {}
-        """Those whose names are fine: the whole names, and whether their messages go alone."""
+        """Checked topics: the full name, and whether messages for it cannot be batched."""
 
     def prepare(
         self, message: Message, now_ms: int, selector: Selector | None = None
     ) -> PreparedMessage:
-        """The message checked; MessageIllegal or UsageError say what is wrong with it."""
+        """Check and encode a message; MessageIllegal or UsageError say what is wrong with it."""
         body, order_key = message.body, message.order_key
-        topic, is_unbatchable = self._topics.get(message.topic) or self._known(message.topic)
+        topic, is_unbatchable = self._topics.get(message.topic) or self._check_topic(message.topic)
         if type(body) is not bytes or not 0 < len(body) <= self._body_size_max:
             raise _wrong_body(body, self._body_size_max)
         message_id = self._keys.make(now_ms)
@@ -145,7 +145,7 @@ class MessagePreparer:
             None if selector is None else QueueSelection(selector, message),
         )
 
-    def _known(self, topic: str) -> tuple[str, bool]:
+    def _check_topic(self, topic: str) -> tuple[str, bool]:
         whole = wrap(self._namespace, topic)
         known = self._topics[topic] = whole, is_retry(_checked_topic(whole))
         return known
@@ -158,7 +158,7 @@ def _checked_topic(topic: str) -> str:
 
 
 def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
-    """The text of all properties: the system's and the user's."""
+    """Encode all properties: the system's and the user's."""
     text, count = f"{names.UNIQUE_KEY}\x01{message_id}\x02", 1
     if message.keys:
         text += f"{names.KEYS}\x01{_joined(message.keys)}\x02"
@@ -175,7 +175,7 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
     if message.properties:
         text += _users(message.properties)
         count += len(message.properties)
-    # The id alone needs no look: most messages have nothing else.
+    # The generated id needs no check: most messages have no other property.
     if count > 1 and (text.count("\x01") != count or text.count("\x02") != count):
         raise MessageIllegal(
             f"{_culprit(message)} holds U+0001 or U+0002: they separate properties"
@@ -184,7 +184,7 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
 
 
 def _size(properties: str) -> int:
-    """Bytes of the properties' text."""
+    """Size of the encoded properties in bytes."""
     return len(properties.encode("utf-8", "surrogatepass"))
 
 
@@ -197,12 +197,12 @@ def _wrong_body(body: object, size_max: int) -> UsageError | MessageIllegal:
 
 
 def _is_delayed(message: Message) -> bool:
-    """Whether it is for later: a level of -1 says that it is not, as in Java."""
+    """Whether the message is delayed: a level of -1 means it is not, as in Java."""
     return bool(message.delay_level != NO_LEVEL or message.delay or message.deliver_at)
 
 
 def _delay(message: Message) -> str:
-    """The property that says when; one of three, as clients of version 5 write them."""
+    """Encode the delay as one of three properties, as clients of version 5 do."""
     level = 0 if message.delay_level == NO_LEVEL else message.delay_level
     if sum(map(bool, (level, message.delay, message.deliver_at))) > 1:
         raise MessageIllegal("delay_level, delay and deliver_at exclude each other: choose one")
@@ -220,7 +220,7 @@ def _delay_ms(delay: timedelta) -> int:
         raise UsageError(f"a delay is a timedelta, not {delay!r}; a level is given as delay_level")
     if delay < timedelta(0):
         raise MessageIllegal(f"a delay of {delay} would have to begin in the past")
-    return -(-delay // timedelta(milliseconds=1))  # rounded up: it comes never too early
+    return -(-delay // timedelta(milliseconds=1))  # rounded up: never delivered too early
 
 
 def _epoch_ms(at: datetime) -> int:
@@ -252,7 +252,7 @@ def _joined(keys: Sequence[str]) -> str:
 
 
 def _checked_tag(tag: str) -> str:
-    """The tag itself; MessageIllegal when no subscription could name it."""
+    """Return the tag; MessageIllegal when no subscription could name it."""
     if not is_text(tag):
         raise UsageError(f"a tag is a text, not {tag!r}")
     if not _can_be_named(tag):
@@ -275,7 +275,7 @@ def _users(properties: Mapping[str, str]) -> str:
 
 
 def _culprit(message: Message) -> str:
-    """Which part of a message holds a separator."""
+    """The part of a message that holds a separator."""
     parts = {
         "a key": " ".join(message.keys),
         "the tag": message.tag or "",

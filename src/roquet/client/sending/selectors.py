@@ -1,12 +1,12 @@
-"""Selectors: which of a topic's queues a message goes to, when its sender has a say.
+"""Selectors: choose the queue of a message.
 
     await producer.send("orders", b"...", order_key="4711")              # one key, one queue
     await producer.send("orders", b"...", selector=MachineRoom("west"))
     await producer.send("orders", b"...", selector=lambda queues, message: queues[0])
 
-A selector is a function of the queues and the message. The queue that it names is kept in every
-try, since only its author knows why it was chosen; one that spreads messages (`Chance`,
-`MachineRoom`) is asked again, without the broker that has just failed.
+A selector is a function of the queues and the message. All attempts use the queue that it returns.
+A selector that spreads messages (`Chance`, `MachineRoom`) is asked again for each attempt, without
+the queues of the broker that has just failed.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,13 +25,13 @@ from roquet.wire.java_hash import hash_code
 
 
 class SpreadingSelector(Protocol):
-    """A selector that may be asked again when a broker has failed."""
+    """A selector with `spreads`: True if it may be asked again after a broker has failed."""
 
     spreads: bool
 
 
 class Chance:
-    """Any queue, all of them alike."""
+    """A random queue, all with the same probability."""
 
     spreads = True
 
@@ -39,15 +39,15 @@ class Chance:
         self._rng = rng or Random()
 
     def __call__(self, queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
-        """The queue that chance falls on."""
+        """Return a random queue."""
         return queues[by_random(self._rng.random(), len(queues))]
 
 
 class MachineRoom:
-    """The queues of the brokers in the producer's own room in turn; all when it has none.
+    """The queues of brokers in the producer's machine room in turn; all queues if it has none.
 
-    In which room a broker stands is in its name, before the first `-`, as the genuine consumer
-    strategy has it; `room_of_broker` may know better.
+    A broker's room is its name up to the first `-`, as in RocketMQ's consumer strategy;
+    `room_of_broker` replaces that.
     """
 
     spreads = True
@@ -65,17 +65,17 @@ class MachineRoom:
         self._turn = (rng or Random()).getrandbits(16)
 
     def __call__(self, queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
-        """The queue whose turn it is."""
+        """Return the next queue in turn."""
         near = in_machine_room(queues, self._room, self._room_of_broker)
         queue, self._turn = next_queue(near, self._turn)
         return queue
 
 
 class KeyHash:
-    """One key, one queue, where the key is found in the message: `KeyHash(lambda m: m.tag)`.
+    """A queue by the hash of a key in the message: `KeyHash(lambda m: m.tag)`.
 
-    A text is hashed as Java does, and so are whole numbers of 32 and of 64 bits: producers in both
-    languages choose the same queue.
+    Texts are hashed as in Java, and so are integers of 32 and 64 bits: producers in both languages
+    choose the same queue.
     """
 
     spreads = False
@@ -84,25 +84,25 @@ class KeyHash:
         self._key = key
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-        """The queue of the message's key."""
+        """Return the queue of the message's key."""
         return queues[by_hash(java_hash(self._key(message)), len(queues))]
 
 
 class QueueSelection(msgspec.Struct, frozen=True):
-    """A selector and the message that it is asked about."""
+    """A selector, and the message to call it with."""
 
     selector: Selector
     message: Message
 
     @property
     def is_bound(self) -> bool:
-        """Whether all tries go to the queue that was chosen first."""
+        """Whether all attempts use the queue that was chosen first."""
         return not getattr(self.selector, "spreads", False)
 
     def among(
         self, queues: Sequence[MessageQueue], avoid: str | None, usable: BrokersToAvoid | None
     ) -> MessageQueue:
-        """What the selector says; UsageError when it says nothing that can be done."""
+        """Call the selector; UsageError when it raises or returns none of the queues."""
         offered = tuple(queues if self.is_bound else _worth_asking(queues, avoid, usable))
         name = getattr(self.selector, "__qualname__", type(self.selector).__qualname__)
         try:
@@ -118,7 +118,7 @@ class QueueSelection(msgspec.Struct, frozen=True):
 
 
 def java_hash(key: str | int | None) -> int:
-    """Java's hash code of a text, a truth, or a whole number as an Integer or else as a Long."""
+    """Java's hash code of a str, a bool, or an int as an Integer or else as a Long."""
     if isinstance(key, str):
         return hash_code(key)
     if isinstance(key, bool):
@@ -134,7 +134,7 @@ def java_hash(key: str | int | None) -> int:
 def _worth_asking(
     queues: Sequence[MessageQueue], avoid: str | None, usable: BrokersToAvoid | None
 ) -> Sequence[MessageQueue]:
-    """The queues without those of brokers at fault, as far as any are left."""
+    """The queues without those of failed brokers, or all if none would be left."""
     barred = {avoid} if usable is None else usable.out_of_use | {avoid}
     return [queue for queue in queues if queue.broker_name not in barred] or queues
 

@@ -1,10 +1,10 @@
-"""Sending: any number of messages, in batches that form by themselves.
+"""send_many: any number of messages, in one growing batch for each queue.
 
-    messages ──▶ lane of queue 0  ▣▣▣▣ ──▶ one batch at a time ──▶ receipts
-             ──▶ lane of queue 1  ▣▣   ──▶
+    messages ──▶ waiting for queue 0  ▣▣▣▣ ──▶ one batch at a time ──▶ receipts
+             ──▶ waiting for queue 1  ▣▣   ──▶
 
-A lane sends what has gathered while its last batch was under way, so the batches grow with the
-distance to the broker, and the messages of one queue never overtake each other.
+A queue's next batch holds what has arrived while the last one was under way. So batches grow with
+the distance to the broker, and the messages of one queue never overtake each other.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 
 IN_FLIGHT: Final = 10_000
-"""Messages without a receipt: enough to fill batches of several queues."""
+"""Default limit of messages without a receipt: enough to fill batches of several queues."""
 
 BATCH_COUNT_MAX: Final = 500
-"""Messages of one batch: the broker stores it in one step, others wait as long."""
+"""Largest number of messages in a batch, which the broker stores in one step while others wait."""
 
 MessageIterable = Iterable[Message] | AsyncIterable[Message]
 NumberedMessage = tuple[int, PreparedMessage]
@@ -55,12 +55,12 @@ class SendMany:
         self._in_flight_max = max(in_flight, 1)
         self._in_flight = 0
         self._number = 0
-        self._held: PreparedMessage | None = None
-        """One that waits for its topic's route."""
+        self._without_route: PreparedMessage | None = None
+        """A message that waits for its topic's route."""
         self._lanes: dict[MessageQueue, QueueBatcher] = {}
         self._queues: dict[str, Sequence[MessageQueue]] = {}
         self._sent: deque[Sequence[NumberedReceipt]] = deque()
-        self._moved = asyncio.Event()
+        self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._error: Exception | None = None
 
@@ -73,7 +73,7 @@ class SendMany:
                 yield receipt
 
     async def _all(self) -> Sequence[SendReceipt]:
-        """The receipts in the order of the messages."""
+        """Return the receipts in the order of the messages."""
         found: dict[int, SendReceipt] = {}
         async for sent in self._batches():
             found.update(sent)
@@ -81,11 +81,11 @@ class SendMany:
 
     async def _batches(self) -> AsyncIterator[Sequence[NumberedReceipt]]:
         feeding = asyncio.create_task(self._feed(), name="send_many")
-        feeding.add_done_callback(lambda _: self._moved.set())
+        feeding.add_done_callback(lambda _: self._changed.set())
         try:
             while not feeding.done() or self._is_busy() or self._sent:
-                await self._moved.wait()
-                self._moved.clear()
+                await self._changed.wait()
+                self._changed.clear()
                 while self._sent:
                     yield self._sent.popleft()
                 if self._error is not None:
@@ -99,24 +99,24 @@ class SendMany:
             )
 
     async def _feed(self) -> None:
-        """Put every message into its lane; wait while too many are under way."""
+        """Put every message into its queue's batcher; wait while too many are under way."""
         messages, prepare, put = self._messages, self._prepare, self._put
         if isinstance(messages, AsyncIterable):
             async for message in messages:
-                if not put(prepare(message)) and not await self._goes_on():
+                if not put(prepare(message)) and not await self._wait_for_room():
                     return
-        else:  # the same without a coroutine's step for each message
+        else:  # the loop below saves a coroutine step for each message
             for message in messages:
-                if not put(prepare(message)) and not await self._goes_on():
+                if not put(prepare(message)) and not await self._wait_for_room():
                     return
 
     def _put(self, prepared: PreparedMessage) -> bool:
-        """Put a message into its lane; False when there is something to wait for, or to end for."""
+        """Add a message to its queue's batcher; False when the caller has to wait or stop."""
         if self.has_failed:
             return False
         queues = self._delivery.known_queues(prepared.topic)
         if queues is None or queues is not self._queues.get(prepared.topic):
-            self._held = prepared
+            self._without_route = prepared
             return False
         queue = self._delivery.choose(queues, prepared)
         lane = self._lanes.get(queue)
@@ -129,10 +129,10 @@ class SendMany:
         self._in_flight += 1
         return self._in_flight < self._in_flight_max
 
-    async def _goes_on(self) -> bool:
-        """Wait for a route, or for room; False when something failed."""
-        while (prepared := self._held) is not None:
-            self._held = None
+    async def _wait_for_room(self) -> bool:
+        """Wait for a route, or until fewer are under way; False after a failure."""
+        while (prepared := self._without_route) is not None:
+            self._without_route = None
             await self._new_route(prepared.topic)
             self._put(prepared)
         if self._in_flight >= self._in_flight_max:
@@ -140,27 +140,27 @@ class SendMany:
         return self._error is None
 
     async def _new_route(self, topic: str) -> None:
-        """The queues as they are now; a key may get another one, so wait for all before it."""
+        """Fetch the queues, after all earlier messages: a key may move to another queue."""
         if topic in self._queues:
             await self._until(0)
         self._queues[topic] = await self._delivery.queues_in_time(topic)
 
     async def _until(self, count: int) -> None:
-        """Return when no more than `count` are under way, or something failed."""
+        """Wait until at most `count` messages are under way, or one has failed."""
         while self._in_flight > count and self._error is None:
             self._room.clear()
             await self._room.wait()
 
     @property
     def has_failed(self) -> bool:
-        """Whether a batch has: nothing more is sent, a later message must not pass it."""
+        """Whether a batch has failed: then nothing more is sent, which might overtake it."""
         return self._error is not None
 
     def _is_busy(self) -> bool:
         return any(lane.task is not None for lane in self._lanes.values())
 
     async def deliver(self, batch: Sequence[NumberedMessage], queue: MessageQueue) -> None:
-        """Send one lane's batch."""
+        """Send one queue's batch."""
         try:
             with self._delivery.outstanding.current:
                 receipts = await self._delivery.send(
@@ -177,13 +177,13 @@ class SendMany:
         self.wake()
 
     def wake(self) -> None:
-        """Something ended: whoever waits may look again."""
+        """Wake the tasks that wait for a change."""
         self._room.set()
-        self._moved.set()
+        self._changed.set()
 
 
 class QueueBatcher:
-    """One queue's messages: those that wait, and a task while there are any."""
+    """One queue's waiting messages, and a task that sends them while there are any."""
 
     __slots__ = ("_owner", "_queue", "task", "waiting")
 
@@ -194,7 +194,7 @@ class QueueBatcher:
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Send what waits, until nothing does."""
+        """Start a task that sends until nothing waits."""
         self.task = asyncio.create_task(self._run(), name=f"lane of {self._queue}")
 
     async def _run(self) -> None:

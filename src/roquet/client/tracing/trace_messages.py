@@ -1,4 +1,4 @@
-"""Trace batches: what is to be traced, put into words and into messages that are not too long."""
+"""Trace messages: records of sends, grouped into messages within the size limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from roquet.wire.records.property_text import decode_properties
 from roquet.wire.trace_text import SendTrace, Trace, TraceMessageType
 
 BATCH_MAX: Final = 100
-"""Records of one trace message, as in Java: their ids are its keys, which have a limit."""
+"""Records in one trace message, as in Java: their ids are its keys, which have a limit."""
 
 BATCH_SIZE_MAX: Final = 128_000
 """Characters of one trace message, as in Java."""
@@ -21,10 +21,10 @@ _DELAYED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, nam
 
 
 class SentMessages(NamedTuple):
-    """Messages that a broker has taken, not yet put into words."""
+    """A stored batch, not yet converted into trace records."""
 
     items: Sequence[tuple[str, str, int]]
-    """The topic, the properties and the body's length of each."""
+    """Topic, properties and body length of each message."""
     receipts: Sequence[SendReceipt]
     address: str
     region: str
@@ -33,7 +33,7 @@ class SentMessages(NamedTuple):
 
 
 def split_batches(traces: Iterator[Trace]) -> Iterator[list[Trace]]:
-    """The records in groups that fit into a message."""
+    """Split records into groups that fit into one message."""
     batch: list[Trace] = []
     size = keys_size = 0
     for trace in traces:
@@ -51,7 +51,7 @@ def split_batches(traces: Iterator[Trace]) -> Iterator[list[Trace]]:
 
 
 def trace_keys(batch: Sequence[Trace]) -> tuple[str, ...]:
-    """By what the records are found: the ids and the keys of their messages."""
+    """The keys by which the records are found: the ids and keys of their messages."""
     found = dict.fromkeys(trace.message_id for trace in batch)
     for trace in batch:
         found.update(dict.fromkeys(getattr(trace, "keys", "").split()))
@@ -59,7 +59,7 @@ def trace_keys(batch: Sequence[Trace]) -> tuple[str, ...]:
 
 
 def to_trace_records(sends: SentMessages, group: str) -> Iterator[SendTrace]:
-    """The records of messages that were sent."""
+    """Convert a stored batch into trace records."""
     for (topic, text, length), receipt in zip(sends.items, sends.receipts, strict=True):
         found = decode_properties(text.encode("utf-8", "surrogatepass"))
         yield SendTrace(
@@ -80,7 +80,7 @@ def to_trace_records(sends: SentMessages, group: str) -> Iterator[SendTrace]:
 
 
 def _kind(properties: Mapping[str, str]) -> TraceMessageType:
-    """What kind of message has these properties."""
+    """The trace's kind of a message with these properties."""
     if names.TRANSACTION_PREPARED in properties:
         return TraceMessageType.HALF
     return (

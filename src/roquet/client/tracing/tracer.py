@@ -1,7 +1,7 @@
-"""Trace: what became of each message, written into the trace topic beside a client's work.
+"""Tracer: writes records of what became of each message into the trace topic.
 
-Whatever happens here, no message of the user's fails or waits for it: records are gathered, sent
-in batches, and lost when no broker takes them or when too many wait.
+It never fails or delays a user's message: records are collected, sent in batches, and lost when no
+broker takes them or when too many wait.
 """
 
 import asyncio
@@ -45,39 +45,39 @@ from roquet.wire.trace_text import (
 log = logger(__name__)
 
 WAITING_MAX: Final = 8_192
-"""Records that may wait: some megabytes at most."""
+"""Limit of waiting records: some megabytes at most."""
 
 LINGER_MS: Final = 500
-"""How long records are gathered: who looks for a trace looks later than that."""
+"""Time that records are collected: traces are looked up later than that."""
 
 CLOSE_MS: Final = 3_000
-"""How long a client that closes waits until its last records are written."""
+"""Time that a close waits for the last records."""
 
 GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
 
 _STATES: Final = {COMMIT: "COMMIT_MESSAGE", ROLL_BACK: "ROLLBACK_MESSAGE", UNKNOWN: "UNKNOW"}
-"""Java's words for how a transaction has ended."""
+"""Java's names of the ends of a transaction."""
 
 
 class Tracer:
-    """The traces of one client."""
+    """The trace of one client."""
 
     def __init__(self, session: Session, config: ClientConfig, group: str) -> None:
         self.lost = 0
-        """Records that were not written: too many waited, or no broker took them."""
+        """Records that were lost: too many waited, or no broker took them."""
         self._session = session
         self._config = config
         self._clock = config.clock
         self._group = group
         self._waiting: deque[SentMessages | Trace] = deque()
         self._extra = 0
-        """Records that wait besides one for each entry; only the event loop counts these."""
-        self._alarm = Wakeup()
+        """Waiting records beyond one for each entry; changed on the event loop only."""
+        self._wakeup = Wakeup()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_rung = False
-        """Whether enough waits for a message, and the alarm has been told so."""
+        self._is_woken = False
+        """Whether enough records wait for a message, and the wakeup was called."""
         self._writing = asyncio.Lock()
-        self._trouble = ErrorLogThrottle(f"trace of {group}")
+        self._throttle = ErrorLogThrottle(f"trace of {group}")
         self._request = session.identity.keys.make(config.clock.now_ms())
         self._requests = count(1)
         shared = {name: getattr(config, name) for name in ClientConfig.__struct_fields__}
@@ -86,12 +86,12 @@ class Tracer:
         self._delivery = MessageDelivery(session, sending, f"{GROUP_PREFIX}{group}")
 
     def start(self) -> None:
-        """Write what is gathered, for ever."""
+        """Write collected records periodically, for ever."""
         self._loop = asyncio.get_running_loop()
-        self._session.background.keep(self._keep, f"trace of {self._group}", self._clock)
+        self._session.background.supervise(self._run, f"trace of {self._group}", self._clock)
 
     async def close(self) -> None:
-        """Write what is still here, as far as that goes quickly."""
+        """Write the remaining records, within a time limit."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_MS / 1000):
                 await self._flush()
@@ -111,7 +111,7 @@ class Tracer:
         region: str | None,
         began_ms: int,
     ) -> None:
-        """A broker has taken messages; `began_ms` is by the monotonic clock."""
+        """Record a stored batch; `began_ms` is on the monotonic clock."""
         clock = self._clock
         items = [(one.topic, one.properties, len(one.body)) for one in outgoing.items]
         took_ms = clock.monotonic_ms() - began_ms
@@ -122,7 +122,7 @@ class Tracer:
     # Consumers.
 
     def wrap(self, handler: MessageHandler) -> MessageHandler:
-        """The same handler, traced."""
+        """Wrap a handler, so that its calls are traced."""
         call: Callable[[ReceivedMessage], Any] = handler
         if is_coroutine_function(handler):
 
@@ -151,12 +151,12 @@ class Tracer:
         return called
 
     def _begin(self, message: ReceivedMessage) -> tuple[ConsumeStartTrace, int] | None:
-        """A handler is given a message; it may run in a thread of its own."""
+        """Record the start of a handler, which may run in a thread."""
         if message.topic == self._config.trace_topic:
             return None
         try:
             found = message.properties
-        except RecordError:  # damaged: the handler will see
+        except RecordError:  # damaged: the handler will get the error
             return None
         if found.get(names.TRACE_ON) == "false":
             return None
@@ -191,7 +191,7 @@ class Tracer:
     # Writing.
 
     def transaction_ended(self, call: EndTransaction, properties: Mapping[str, str]) -> None:
-        """A broker is told how the transaction of a message with these properties has ended."""
+        """Record the end of a transaction; `properties` are those of its message."""
         ended = TransactionTrace(
             at_ms=self._clock.now_ms(),
             group=self._group,
@@ -206,7 +206,7 @@ class Tracer:
         self._put(ended, 1)
 
     def recalled(self, topic: str, message_id: str) -> None:
-        """A message that was to come later was taken back."""
+        """Record the cancellation of a delayed message."""
         at_ms = self._clock.now_ms()
         self._put(
             RecallTrace(at_ms=at_ms, group=self._group, topic=topic, message_id=message_id), 1
@@ -214,48 +214,48 @@ class Tracer:
 
     @property
     def _count(self) -> int:
-        """Records that wait."""
+        """Number of waiting records."""
         return len(self._waiting) + self._extra
 
     def _put(self, what: SentMessages | Trace, size: int) -> bool:
-        """Whether there was room; threads of handlers come here, too."""
+        """Add records; False when too many wait. Also called in handler threads."""
         if self._count + size > WAITING_MAX:
             self.lost += size
             return False
         self._waiting.append(what)
-        if self._count + size > BATCH_MAX and not self._is_rung and self._loop is not None:
-            self._is_rung = True
-            with suppress(RuntimeError):  # the loop has gone
-                self._loop.call_soon_threadsafe(self._alarm.ring)
+        if self._count + size > BATCH_MAX and not self._is_woken and self._loop is not None:
+            self._is_woken = True
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._wakeup.set)
         return True
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await self._alarm.wait(LINGER_MS)
+            await self._wakeup.wait(LINGER_MS)
             await self._flush()
 
     async def _flush(self) -> None:
         async with self._writing:
-            self._is_rung = False
+            self._is_woken = False
             left = deque(split_batches(self._taken()))
             try:
                 while left:
                     await self._write(left[0])
                     left.popleft()
-            finally:  # it may be cut short
+            finally:  # may be cancelled
                 self.lost += sum(map(len, left))
 
     def _taken(self) -> Iterator[Trace]:
-        """What waits, put into words one by one."""
+        """Take waiting records, and convert sends one by one."""
         while self._waiting:
             what = self._waiting.popleft()
             if isinstance(what, SentMessages):
                 self._extra -= len(what.items) - 1
                 try:
                     words = list(to_trace_records(what, self._group))
-                except Exception as error:  # the records behind it must not be lost with it
+                except Exception as error:  # do not lose the records behind it
                     self.lost += len(what.items)
-                    self._trouble.tell(error)
+                    self._throttle.report(error)
                 else:
                     yield from words
             else:
@@ -269,13 +269,13 @@ class Tracer:
             await self._delivery.send(OutgoingBatch((prepared,), prepared))
         except Exception as error:
             self.lost += len(batch)
-            self._trouble.tell(error)
+            self._throttle.report(error)
         else:
-            self._trouble.over()
+            self._throttle.clear()
 
 
 def _outcome(message: ReceivedMessage, result: object) -> ConsumeReturnType:
-    """How a handler ended that did not raise."""
+    """The outcome of a handler that did not raise."""
     return (
         ConsumeReturnType.FAILED
         if result is False or message.has_failed

@@ -1,0 +1,73 @@
+"""Send retry: which failed sends are tried again, at which broker, and after what pause.
+
+    failed send ──▶ network failure, TRANSIENT ──▶ any broker; the same one after a pause
+                    OTHER_BROKER ────────────────▶ another broker
+                    STALE_QUEUE ─────────────────▶ a queue of a fresh route
+                    any other refusal ───────────▶ raised
+
+Source: `DefaultMQProducer.retryResponseCodes` of Apache RocketMQ 5, and GO_AWAY of its remoting
+client. This layer does not import `wire.codes.ResponseCode`: a test compares the numbers.
+"""
+
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Final
+
+from roquet.model.errors import CallError, CallRefused
+
+NOT_DONE: Final = frozenset({2, 14, 1500})
+"""SYSTEM_BUSY, SERVICE_NOT_AVAILABLE, GO_AWAY: the broker has done nothing, and may accept the same
+request in a moment."""
+
+TRANSIENT: Final = NOT_DONE | {1}
+"""Refusals that may pass: SYSTEM_ERROR as well, which leaves open whether anything was done."""
+
+OTHER_BROKER: Final = frozenset({16, 17, 204, 205})
+"""NO_PERMISSION, TOPIC_NOT_EXIST, NO_BUYER_ID, NOT_IN_CURRENT_UNIT: refusals that another broker
+may not share."""
+
+STALE_QUEUE: Final = frozenset({29})
+"""INVALID_PARAMETER: the broker has no such queue, or the request is wrong in another way."""
+
+STALE_ROUTE: Final = STALE_QUEUE | {17}
+"""INVALID_PARAMETER, TOPIC_NOT_EXIST: refusals that an outdated route causes."""
+
+
+class Retry(Enum):
+    """Where another try of a failed send may succeed."""
+
+    ANY_BROKER = auto()
+    """At any broker, including the one that failed."""
+    OTHER_BROKER = auto()
+    """At any broker but the one that refused."""
+    FRESH_ROUTE = auto()
+    """At a queue of a fresh route, if that does not have the refused queue any more."""
+    NOWHERE = auto()
+    """At no broker: the refusal is final."""
+
+
+def retry_of(error: CallError) -> Retry:
+    """Where another try may succeed after an error."""
+    if not isinstance(error, CallRefused) or error.code in TRANSIENT:
+        return Retry.ANY_BROKER
+    if error.code in OTHER_BROKER:
+        return Retry.OTHER_BROKER
+    return Retry.FRESH_ROUTE if error.code in STALE_QUEUE else Retry.NOWHERE
+
+
+def is_retryable(error: CallError) -> bool:
+    """Whether another try may succeed without a fresh route."""
+    return retry_of(error) in {Retry.ANY_BROKER, Retry.OTHER_BROKER}
+
+
+def needs_fresh_route(error: CallError) -> bool:
+    """Whether the route may be outdated: the broker is gone, or does not know topic or queue."""
+    return not isinstance(error, CallRefused) or error.code in STALE_ROUTE
+
+
+def backoff_ms(first_ms: int, longest_ms: int | None = None) -> Iterator[int]:
+    """Pauses before further tries at the same broker: they double, up to the longest if given."""
+    pause_ms = first_ms
+    while True:
+        yield pause_ms if longest_ms is None else min(pause_ms, longest_ms)
+        pause_ms *= 2
